@@ -1,0 +1,58 @@
+# Every task of a fresh clone. Needs make and Python 3.11 or newer with pip and venv; all else goes into .venv.
+
+PYTHON ?= python3
+
+# Not ?=: the shell's own ENV, if set, is a file for sh to read and no environment to train on.
+ALGO = a2c
+ENV = Pong
+MINUTES = 60
+ARGS =
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup train test lint bench
+
+help:
+	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
+	@echo '             ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
+	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
+	@echo 'make test    run the tests; ARGS="-k gae" picks some'
+	@echo 'make lint    check style (ruff) and types (mypy)'
+	@echo 'make bench   compare the training speed with Stable-Baselines3, which it installs in $(VENV)'
+	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
+
+setup: $(STAMP)
+	@echo 'Vantage is in $(VENV): $(BIN)/vantage --help, or . $(BIN)/activate and then vantage --help'
+
+train: $(STAMP)
+	@$(BIN)/vantage train $(ALGO) --env $(ENV) --max-minutes $(MINUTES) --report $(ARGS)
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: $(STAMP)
+	@$(BIN)/ruff check
+	@$(BIN)/mypy
+
+bench: $(STAMP)
+	@$(PIP_INSTALL) --quiet --editable '.[bench]'
+	@$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys' || { \
+	  echo 'make: "$(PYTHON)" does not run; Vantage needs Python 3.11 or newer. Name one: make setup PYTHON=python3.12' >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "make: Vantage needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1)." \
+	    "Name another: make setup PYTHON=python3.12" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { \
+	  echo 'make: "$(PYTHON)" comes without venv; on Debian and Ubuntu: apt-get install python3-venv' >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(PIP_INSTALL) --editable '.[dev]'
+	@touch $@

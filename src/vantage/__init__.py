@@ -1,0 +1,74 @@
+"""Vantage: advantage actor-critic agents. The public API, each name imported when it is first used.
+
+    import vantage
+
+    config = vantage.configure("a2c", env="CartPole-v1", steps=200_000, seed=1)
+    for report in vantage.train(config):
+        print(report.step, report.metrics.get("rollout/ep_rew_mean"))
+
+`import vantage` takes no time and imports no torch, so that the command answers help and bad input at once.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, VantageError
+
+if TYPE_CHECKING:
+    from vantage.config import Config
+    from vantage.presets import configure
+    from vantage.tools.evaluate import Evaluation, evaluate
+    from vantage.training import Agent, load, resume, train
+    from vantage.types import Report
+
+    __version__: str
+
+__all__ = [
+    "Agent",
+    "CheckpointError",
+    "Config",
+    "ConfigError",
+    "EnvError",
+    "Evaluation",
+    "NonFiniteError",
+    "Report",
+    "VantageError",
+    "__version__",
+    "configure",
+    "evaluate",
+    "load",
+    "resume",
+    "train",
+]
+
+_MODULES = {
+    "Agent": "vantage.training",
+    "Config": "vantage.config",
+    "Evaluation": "vantage.tools.evaluate",
+    "Report": "vantage.types",
+    "configure": "vantage.presets",
+    "evaluate": "vantage.tools.evaluate",
+    "load": "vantage.training",
+    "resume": "vantage.training",
+    "train": "vantage.training",
+}
+"""Where each lazy name lives. No module of this package may be called like one of them: importing it would replace the
+name."""
+
+
+def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+        value: object = version("vantage-rl")
+    elif name in _MODULES:
+        value = getattr(import_module(_MODULES[name]), name)
+    else:
+        raise AttributeError(f"module 'vantage' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,214 @@
+"""Every choice of a run as one frozen, validated record; no torch here, so that bad input is answered at once.
+
+`Config` is what config.json holds. Each field's `help` is the text of `vantage train --help`. What is derived from it
+lives where it is used.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, get_args, get_type_hints
+
+from vantage.errors import ConfigError
+from vantage.schedule import Schedule, parse_number
+
+
+def _key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
+         high: float | None = None) -> Any:
+    return field(default=default, metadata={
+        "help": help, "choices": choices, "schedule": schedule, "low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run. Coefficients that may change during it are schedules in text (`vantage.schedule`)."""
+
+    algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c",)})
+    env: str = field(default="CartPole-v1", metadata={"help": "Gymnasium id, short Atari name (Pong) or module:Class"})
+    env_kwargs: str = _key("{}", "JSON object of keyword arguments for the environment")
+    steps: int = _key(1_000_000, "agent steps after frame skip, all environments together", low=1)
+    schedule_steps: int = _key(0, "steps that schedules run over; 0: steps (a resume with more steps keeps the former)",
+                               low=0)
+    seed: int = _key(0, "seed of every random stream of the run", low=0)
+
+    # Environments
+    num_envs: int = _key(8, "environments in one process", low=1)
+    vector: str = _key("sync", "step the environments in this process, or each in a process of its own (not Atari, "
+                       "which has threads)", choices=("sync", "async"))
+    atari_protocol: str = _key("auto", "auto goes by the id: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
+                               choices=("auto", "classic", "v5", "machado"))
+    reward: str = _key("raw", "rewards as learnt from: raw, or their sign (Atari); scores are always raw",
+                       choices=("raw", "sign"))
+    reward_scale: float = _key(1.0, "factor on the rewards as learnt from")
+    max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0)
+
+    # Policy
+    network: str = _key("auto", "torso for images (a vector always goes through an mlp); auto: a3c for images, "
+                        "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala"))
+    hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
+    activation: str = _key("tanh", "of the mlp", choices=("tanh", "relu", "elu", "silu"))
+    memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
+    memory_size: int = _key(256, "cells of the lstm or gru", low=1)
+    bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
+    frame_stack: int = _key(1, "observations that the policy sees at once, the newest included", low=1, high=64)
+    stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
+    separate: bool = _key(False, "the critic has a trunk of its own")
+    init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
+                     choices=("orthogonal", "torch"))
+    std: str = _key("free", "standard deviation of a Gaussian policy: free parameters or computed from the state",
+                    choices=("free", "state"))
+    log_std_init: float = _key(0.0, "log of a Gaussian's standard deviation at the start")
+    min_std: float = _key(1e-3, "floor of a Gaussian's standard deviation", low=0)
+    squash_mean: bool = _key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
+    obs_norm: bool = _key(False, "normalise vector observations by their running mean and deviation")
+    reward_norm: bool = _key(False, "divide rewards by the running deviation of the discounted return")
+
+    # Learning
+    rollout_length: int = _key(5, "steps of each environment an update", low=1)
+    lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
+    gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
+    gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
+                           low=0, high=1)
+    entropy_coef: str = _key("0.01", "weight of the entropy bonus, in nats", schedule=True)
+    value_coef: str = _key("0.5", "weight of half the squared value error", schedule=True, low=0)
+    max_grad_norm: str = _key("0.5", "clip gradients to this global norm; 0: do not clip", schedule=True, low=0)
+    advantage_norm: bool = _key(False, "advantages to mean 0 and deviation 1 over each rollout")
+    vtrace: bool = _key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018)")
+    optimizer: str = _key("rmsprop_tf", "rmsprop_tf (TensorFlow's form), rmsprop, adam, amsgrad, or any class of "
+                          "torch.optim, such as AdamW")
+    optimizer_eps: float = _key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0)
+    optimizer_decay: float = _key(0.99, "decay of rmsprop's mean square", low=0, high=1)
+
+    # The machine
+    device: str = _key("cpu", "cpu, cuda, cuda:0, or auto")
+    threads: int = _key(0, "CPU threads of the process; 0: all cores", low=0)
+
+    # The run
+    save_every: int = _key(200_000, "agent steps between checkpoints", low=1)
+    keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1)
+    eval_every: int = _key(-1, "agent steps between evaluations; 0 never, -1 twenty a run (never on Atari)", low=-1)
+    eval_episodes: int = _key(20, "whole games an evaluation", low=1)
+    log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0)
+    tensorboard: bool = _key(True, "write TensorBoard event files")
+    max_minutes: float = _key(0.0, "stop after this wall time; 0: no limit", low=0)
+    stop_at_return: float | None = _key(None, "stop when the mean of the last 100 training episodes reaches this")
+
+    def __post_init__(self) -> None:
+        for f in fields(self):
+            _check(f.name, getattr(self, f.name), f.metadata)
+        self.hidden_sizes  # noqa: B018  raises where the list is not one of widths
+        self.env_options  # noqa: B018
+
+    @property
+    def hidden_sizes(self) -> tuple[int, ...]:
+        """Widths of the mlp."""
+        try:
+            sizes = tuple(int(part) for part in self.hidden.split(",") if part.strip())
+        except ValueError:
+            sizes = (0,)
+        if any(size < 1 for size in sizes):
+            raise ConfigError(f"hidden={self.hidden!r} is not a list of widths; write for example 64,64")
+        return sizes
+
+    @property
+    def env_options(self) -> dict[str, Any]:
+        """Keyword arguments of the environment."""
+        try:
+            options = json.loads(self.env_kwargs)
+        except json.JSONDecodeError as error:
+            raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not JSON: {error}") from None
+        if not isinstance(options, dict):
+            raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
+        return options
+
+    def at(self, name: str, step: int) -> float:
+        """The value of the scheduled coefficient `name` at `step`."""
+        return Schedule.parse(getattr(self, name))(step, self.schedule_steps or self.steps)
+
+    def to_json(self) -> str:
+        return json.dumps({f.name: getattr(self, f.name) for f in fields(self)}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str) -> Config:
+        """The config that `to_json` wrote; `source` names it in the message of a ConfigError."""
+        return cls().override(read_json_object(text, source=source), source=source)
+
+    def override(self, values: Mapping[str, Any], *, source: str) -> Config:
+        """This config with `values` in place of its own, in text or as they are; unknown keys are errors."""
+        hints = get_type_hints(Config)
+        known = {}
+        for name, value in values.items():
+            if name not in hints:
+                raise ConfigError(f"{source}: unknown key {name!r}{nearest(name, hints)}")
+            known[name] = convert(name, value, hints[name], source=source)
+        return replace(self, **known)
+
+
+def read_json_object(text: str, *, source: str) -> dict[str, Any]:
+    """The JSON object in `text`, or a ConfigError that names `source`."""
+    try:
+        values = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigError(f"{source} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object of config keys")
+    return values
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """'; did you mean X?' for the nearest of `known`, or nothing."""
+    known = list(known)
+    lower = {k.lower(): k for k in known}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
+
+
+def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
+    """`value`, in text or typed, as the field's type; ConfigError says what was expected."""
+    options = get_args(hint) or (hint,)
+    try:
+        if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in options):
+            if type(None) in options:
+                return None
+        elif bool in options:
+            if isinstance(value, bool):
+                return value
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                return value.lower() == "true"
+        elif str in options:
+            if isinstance(value, str):
+                return value
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                return repr(value)
+        elif not isinstance(value, bool):
+            number = parse_number(value) if isinstance(value, str) else float(value)
+            if float in options:
+                return number
+            if number == int(number):
+                return int(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    expected = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number",
+                str: "text"}[next(o for o in options if o is not type(None))]
+    raise ConfigError(f"{source}: {name}={value!r} is not {expected}")
+
+
+def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    if rules.get("choices") and value not in rules["choices"]:
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(rules['choices'])}"
+                          f"{nearest(str(value), rules['choices'])}")
+    numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
+    for number in numbers:
+        if number is None or not isinstance(number, int | float):
+            continue
+        if number != number or number in (float("inf"), float("-inf")):
+            raise ConfigError(f"{name}={value} is not finite")
+        if rules.get("low") is not None and number < rules["low"]:
+            raise ConfigError(f"{name}={value} is below {rules['low']:g}")
+        if rules.get("high") is not None and number > rules["high"]:
+            raise ConfigError(f"{name}={value} is above {rules['high']:g}")
+
+

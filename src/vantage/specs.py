@@ -1,0 +1,82 @@
+"""What a policy must know of an environment, and what one game came to; no torch, so that workers start at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+
+@dataclass(frozen=True, slots=True)
+class ArraySpec:
+    """One part of an observation. Images are uint8 [C, H, W]; all else is a float32 vector [N]."""
+
+    kind: Literal["image", "vector"]
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ActionSpec:
+    """The actions an environment takes.
+
+    discrete: `sizes` is (n,), an action is an integer in [0, n); multi_discrete: `sizes` is nvec, an action
+    [len(sizes)] integers; multi_binary: `sizes` is n times 2, an action [n] of 0 or 1; box: `sizes` is (d,), an action
+    [d] floats, `low` and `high` its bounds (infinite where the space has none).
+    """
+
+    kind: Literal["discrete", "multi_discrete", "multi_binary", "box"]
+    sizes: tuple[int, ...]
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one action: () for discrete, (n,) for the rest."""
+        match self.kind:
+            case "discrete":
+                return ()
+            case "box":
+                return (self.sizes[0],)
+            case _:
+                return (len(self.sizes),)
+
+
+@dataclass(frozen=True, slots=True)
+class EnvSpec:
+    """What a policy must know of an environment to be built without it: kept in the run's checkpoint."""
+
+    obs: ArraySpec | Mapping[str, ArraySpec]
+    action: ActionSpec
+    masked: bool = False
+    """The environment reports `info["action_mask"]`."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As a JSON object; infinite bounds become null."""
+        spec = asdict(self)
+        for side in ("low", "high"):
+            spec["action"][side] = [bound if math.isfinite(bound) else None for bound in spec["action"][side]]
+        return spec
+
+    @classmethod
+    def from_json(cls, spec: Mapping[str, Any]) -> EnvSpec:
+        """What `to_json` wrote."""
+        obs, action = spec["obs"], dict(spec["action"])
+        for side, infinite in (("low", -math.inf), ("high", math.inf)):
+            action[side] = tuple(infinite if bound is None else bound for bound in action[side])
+        one = set(obs) == {"kind", "shape"} and isinstance(obs["kind"], str)
+        parts = _array_spec(obs) if one else {key: _array_spec(part) for key, part in obs.items()}
+        return cls(parts, ActionSpec(**{**action, "sizes": tuple(action["sizes"])}), spec["masked"])
+
+
+def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
+    return ArraySpec(spec["kind"], tuple(spec["shape"]))
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One finished game: raw, unclipped score and length in agent steps (the reset step not counted)."""
+
+    env: int
+    score: float
+    length: int

@@ -1,0 +1,72 @@
+"""The data that passes between the parts: frozen, typed, with shapes. No behaviour beyond moving it.
+
+T time, B environments, A actions, P distribution parameters; time comes first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
+
+__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Obs", "Report", "Rollout", "State"]
+
+State = tuple[Tensor, ...]
+"""What the policy carries between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
+
+Obs = Tensor | Mapping[str, Tensor]
+"""Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rollout:
+    """T consecutive steps of B environments; time first. Step t goes from obs[t] to obs[t+1].
+
+    The environments reset in the step after an episode's end (Gymnasium's NEXT_STEP), so the successor's value is
+    always values[t+1]: at deaths the discount is 0, at time limits it is gamma.
+    """
+
+    obs: Obs
+    """[T+1, B, *obs] raw; the last one is only bootstrapped from."""
+    is_first: Tensor
+    """[T+1, B] bool: obs[t] opens an episode."""
+    actions: Tensor
+    """[T, B, *action] as sampled, before clipping to the bounds."""
+    rewards: Tensor
+    """[T, B] float32 as learnt from, after clipping."""
+    terminated: Tensor
+    """[T, B] bool: the task (or the life) ended here; a time limit is not an end."""
+    valid: Tensor
+    """[T, B] bool: False where the environment ignored or replaced the action (reset, forced FIRE)."""
+    action_mask: Tensor | None
+    """[T+1, B, A] bool, True where the action is allowed; None if the environment has no masks."""
+    behaviour: Tensor
+    """[T, B, P] float32: parameters of the distribution that sampled the actions."""
+    state: State
+    """Policy state before obs[0]; () without memory."""
+
+    @property
+    def keep(self) -> Tensor:
+        """[T, B] bool: False where step t+1 only resets, so that nothing flows between episodes; True at T-1."""
+        keep = self.is_first.new_ones(self.is_first.shape[0] - 1, self.is_first.shape[1])
+        keep[:-1] = ~self.is_first[2:]
+        return keep
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What training yields from time to time, and once more at its end."""
+
+    step: int
+    """Agent steps so far, all environments together."""
+    seconds: float
+    """Wall time spent training, over all resumes."""
+    metrics: Mapping[str, float]
+    """Named as in metrics.jsonl: rollout/ep_rew_mean, train/entropy, time/fps, ..."""
+    status: Literal["running", "done", "interrupted", "failed"] = "running"
+    run: str = ""
+    """The run directory."""

@@ -1,0 +1,74 @@
+"""Numbers, schedules and the config: what is accepted, what is refused, and with which words."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.schedule import Schedule, parse_number
+
+
+@pytest.mark.parametrize(("text", "value"), [("1e6", 1e6), ("10M", 1e7), ("500k", 5e5), ("-2", -2), ("1_000", 1000),
+                                             (".5", 0.5), ("2.5e-4", 2.5e-4), ("1B", 1e9)])
+def test_numbers_as_people_write_them(text: str, value: float) -> None:
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000"])
+def test_what_is_not_a_number(text: str) -> None:
+    with pytest.raises(ValueError, match="not a number"):
+        parse_number(text)
+
+
+@pytest.mark.parametrize(("text", "at"), [
+    ("7e-4", {0: 7e-4, 50: 7e-4, 100: 7e-4}),
+    ("linear:1:0", {0: 1.0, 25: 0.75, 100: 0.0, 200: 0.0}),
+    ("cosine:2:1", {0: 2.0, 50: 1.5, 100: 1.0, 25: 1 + 0.5 * (1 + math.cos(math.pi / 4))}),
+    ("piecewise:0=1,40=0.5,90%=0.1", {0: 1.0, 39: 1.0, 40: 0.5, 89: 0.5, 90: 0.1, 500: 0.1}),
+])
+def test_schedules(text: str, at: dict[int, float]) -> None:
+    schedule = Schedule.parse(text)
+    for step, value in at.items():
+        assert schedule(step, 100) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("text", ["lin:1:0", "linear:1", "linear:1:2:3", "cosine:a:b", "piecewise:5=1",
+                                  "piecewise:1,2", ""])
+def test_what_is_not_a_schedule(text: str) -> None:
+    with pytest.raises(ConfigError, match="schedule"):
+        Schedule.parse(text)
+
+
+def test_a_config_survives_json() -> None:
+    values = {"lr": "linear:1e-3:0", "steps": "10M", "stop_at_return": "475", "bptt": "false"}
+    config = Config().override(values, source="x")
+    assert Config.from_json(config.to_json(), source="x") == config
+    assert json.loads(config.to_json())["steps"] == 10_000_000
+
+
+@pytest.mark.parametrize(("key", "value", "says"), [
+    ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
+    ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "2", "above 1"),
+    ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of widths"),
+    ("env_kwargs", "{", "not JSON"), ("env_kwargs", "[1]", "not a JSON object"), ("lr", True, "text"),
+    ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
+])
+def test_bad_values_are_named(key: str, value: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        Config().override({key: value}, source="--flag")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '{"lrr": 1}'])
+def test_an_unreadable_config_names_its_source(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"my\.json"):
+        Config.from_json(text, source="my.json")
+
+
+def test_coefficients_follow_the_schedules_own_span() -> None:
+    config = Config().override({"lr": "linear:1:0", "steps": 200, "schedule_steps": 100}, source="x")
+    assert config.at("lr", 50) == 0.5
+    assert config.at("lr", 150) == 0.0
