@@ -1,0 +1,70 @@
+"""The estimators of advantage actor-critics, all from one backward recursion. Plain tensors and keyword floats.
+
+Time runs along the first axis: [T, B]; `values` has one row more, the bootstrap value. `discounts` is gamma where the
+task goes on and 0 where it ended. `keep` is False where step t+1 only resets (`Rollout.keep`): nothing flows between
+episodes. A time limit needs nothing more: its discount is gamma and the successor's value is the next row.
+"""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def reverse_scan(deltas: Float[Tensor, "T B"], decays: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+    """x[t] = deltas[t] + decays[t] * x[t+1], with x[T] = 0."""
+    x = torch.empty_like(deltas)
+    carry = torch.zeros_like(deltas[0])
+    for t in range(deltas.shape[0] - 1, -1, -1):
+        carry = torch.addcmul(deltas[t], decays[t], carry)
+        x[t] = carry
+    return x
+
+
+@torch.no_grad()
+def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
+        keep: Bool[Tensor, "T B"], *, gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+    """Advantages and value targets of on-policy data.
+
+    A_t = Σ_l (γλ)^l δ_{t+l},  δ_t = r_t + γ V_{t+1} - V_t          Schulman et al. 2016, arXiv:1506.02438, eq. 16
+
+    λ = 1 gives n-step returns: A + V is then the discounted sum of rewards up to the bootstrap value.
+    """
+    deltas = rewards + discounts * values[1:] - values[:-1]
+    advantages = reverse_scan(deltas, gae_lambda * discounts * keep)
+    return advantages, advantages + values[:-1]
+
+
+@torch.no_grad()
+def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
+           keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"], *, gae_lambda: float, rho_clip: float = 1.0,
+           c_clip: float = 1.0) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+    """Advantages and value targets of off-policy data; `rhos` are the importance weights π/μ of the actions taken.
+
+    v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(ρ̄, π/μ),  c_i = λ min(c̄, π/μ)
+                                                            Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and remark 2
+    The advantage is ρ_t (r_t + γ (λ v_{t+1} + (1-λ) V_{t+1}) - V_t): with importance weights of 1 this is GAE(λ).
+    """
+    clipped = rhos.clamp(max=rho_clip)
+    deltas = rewards + discounts * values[1:] - values[:-1]
+    traces = gae_lambda * discounts * keep
+    corrections = reverse_scan(clipped * deltas, traces * rhos.clamp(max=c_clip))
+    following = torch.cat([corrections[1:], torch.zeros_like(corrections[:1])])
+    return clipped * (deltas + traces * following), corrections + values[:-1]
+
+
+@torch.no_grad()
+def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+            discounts: Float[Tensor, "T B"], keep: Bool[Tensor, "T B"],
+            rhos: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+    """Targets of Q for the actions taken, from off-policy data.
+
+    Q_ret_t = r_t + γ min(1, ρ_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + γ V_{t+1}
+                                                            Munos et al. 2016; Wang et al. 2017, arXiv:1611.01224, eq. 5
+    `q_values` are Q of the actions taken, `values` the state values Σ_a π(a) Q(a). Weights of 1 give the Q_opc of ACER;
+    continuous ACER passes `rhos` to the power 1/d.
+    """
+    traces = torch.cat([rhos[1:].clamp(max=1.0), torch.ones_like(rhos[:1])])
+    deltas = rewards + discounts * values[1:] - q_values
+    return reverse_scan(deltas, discounts * keep * traces) + q_values
