@@ -1,0 +1,165 @@
+"""The policy and its critic as one module: stacks, normalises, encodes, remembers and answers. It does not sample."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from vantage.algorithms.distributions import Distribution, make_distribution
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.models.heads import make_policy_head, make_value_head
+from vantage.models.memory import Recurrent, push_frame, stack_frames
+from vantage.models.normalize import ObsNormalizer
+from vantage.models.torsos import make_torso, to_floats
+from vantage.types import ArraySpec, EnvSpec, Obs, State
+
+
+class Trunk(nn.Module):
+    """Features of all parts of an observation: a torso for each, side by side, then the memory if there is one."""
+
+    def __init__(self, config: Config, parts: tuple[ArraySpec, ...]) -> None:
+        super().__init__()
+        torsos = [make_torso(config.network, part, frame_stack=config.frame_stack, hidden=config.hidden_sizes,
+                             activation=config.activation, init=config.init) for part in parts]
+        self.torsos = nn.ModuleList(torsos)
+        self.out_features = sum(torso.out_features for torso in torsos)
+        self.memory: Recurrent | None = None
+        if config.memory != "none":
+            self.memory = Recurrent(config.memory, self.out_features, config.memory_size, bptt=config.bptt,
+                                    init=config.init)
+            self.out_features = config.memory_size
+
+    @property
+    def num_states(self) -> int:
+        return self.memory.num_states if self.memory is not None else 0
+
+    def encode(self, inputs: list[Tensor]) -> Tensor:
+        """[N, F] from one [N, ...] per part."""
+        features = [torso(part) for torso, part in zip(self.torsos, inputs, strict=True)]
+        return features[0] if len(features) == 1 else torch.cat(features, -1)
+
+    def step(self, inputs: list[Tensor], is_first: Tensor, state: State) -> tuple[Tensor, State]:
+        features = self.encode(inputs)
+        return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
+
+    def unroll(self, inputs: list[Tensor], is_first: Tensor, state: State) -> Tensor:
+        features = torch.unflatten(self.encode(inputs), 0, is_first.shape)
+        return features if self.memory is None else self.memory.unroll(features, is_first, state)
+
+
+class ActorCritic(nn.Module):
+    """Distribution parameters and values of raw observations; `make_model` builds it.
+
+    Its state, in this order, each [B, ...]: the last frame_stack - 1 observations of every part of the observation in
+    their raw dtype, sorted by key (none if frame_stack is 1); the policy's (h, c) or (h,); with `separate`, the same of
+    the critic. `is_first` clears it before the observation it belongs to, so any contents do before an episode's start.
+    Observations lie on the model's device.
+    """
+
+    def __init__(self, config: Config, spec: EnvSpec) -> None:
+        super().__init__()
+        self.spec = spec
+        self.distribution: Distribution = make_distribution(spec.action)
+        self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
+        parts = tuple(spec.obs[key] for key in self.keys) if isinstance(spec.obs, Mapping) else (spec.obs,)
+        self.parts, self.frame_stack, self.stack_pad = parts, config.frame_stack, config.stack_pad
+        self.num_frame_states = len(parts) if config.frame_stack > 1 else 0
+        self.normalizers = nn.ModuleDict({str(i): ObsNormalizer(part.shape[0]) for i, part in enumerate(parts)
+                                          if config.obs_norm and part.kind == "vector"})
+        self.actor = Trunk(config, parts)
+        self.critic = Trunk(config, parts) if config.separate else None
+        self.policy_head = make_policy_head(
+            self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
+            min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)
+        self.value_head = make_value_head((self.critic or self.actor).out_features, init=config.init)
+
+    def initial_state(self, batch: int) -> State:
+        """The state before an episode of each of `batch` environments: zeros on the model's device."""
+        weight, state = self.value_head.weight, []
+        if self.num_frame_states:
+            for part in self.parts:
+                dtype = torch.uint8 if part.kind == "image" else torch.float32
+                state.append(weight.new_zeros(batch, self.frame_stack - 1, *part.shape, dtype=dtype))
+        for trunk in (self.actor, self.critic):
+            if trunk is not None:
+                state += [weight.new_zeros(batch, trunk.out_features) for _ in range(trunk.num_states)]
+        return tuple(state)
+
+    def step(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State, action_mask: Bool[Tensor, "B A"] | None = None,
+             ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
+        """Parameters and values of one observation [B, ...] of each environment, and the state after it."""
+        raw = self._split(obs)
+        after: list[Tensor] = []
+        if self.num_frame_states:
+            pairs = [push_frame(part, is_first, frames, pad=self.stack_pad)
+                     for part, frames in zip(raw, state[:len(raw)], strict=True)]
+            raw = [stack for stack, _ in pairs]
+            after = [frames for _, frames in pairs]
+        inputs = self._prepare(raw)
+        actor_state, critic_state = self._memory_states(state)
+        features, actor_state = self.actor.step(inputs, is_first, actor_state)
+        params = self.policy_head(features, action_mask)
+        if self.critic is not None:
+            features, critic_state = self.critic.step(inputs, is_first, critic_state)
+        values = self.value_head(features).squeeze(-1)
+        return params, values, (*after, *actor_state, *critic_state)
+
+    def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
+               action_mask: Bool[Tensor, "T B A"] | None = None) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
+        """Parameters and values of observations [T, B, ...], from the state before obs[0]: what `step` gives, at once.
+
+        Gradients flow back through the memory over all T steps (with `bptt=False` over one), never into `state`'s past.
+        """
+        raw = self._split(obs)
+        if self.num_frame_states:
+            raw = [stack_frames(part, is_first, frames, pad=self.stack_pad)[0]
+                   for part, frames in zip(raw, state[:len(raw)], strict=True)]
+        inputs = self._prepare([part.flatten(0, 1) for part in raw])
+        actor_state, critic_state = self._memory_states(state)
+        features = self.actor.unroll(inputs, is_first, actor_state)
+        params = self.policy_head(features, action_mask)
+        if self.critic is not None:
+            features = self.critic.unroll(inputs, is_first, critic_state)
+        return params, self.value_head(features).squeeze(-1)
+
+    def observe(self, obs: Obs) -> None:
+        """Let the running normaliser learn from the raw observations [T, B, ...]; nothing without `obs_norm`."""
+        parts = self._split(obs)
+        for i, normalizer in self.normalizers.items():
+            cast(ObsNormalizer, normalizer).update(parts[int(i)])
+
+    def _split(self, obs: Obs) -> list[Tensor]:
+        return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
+
+    def _memory_states(self, state: State) -> tuple[State, State]:
+        begin = self.num_frame_states
+        end = begin + self.actor.num_states
+        return state[begin:end], state[end:]
+
+    def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
+        """Stacked observations [N, ...] as floats, vectors normalised, once for the policy and the critic."""
+        dtype = self.value_head.weight.dtype
+        inputs = []
+        for i, (part, x) in enumerate(zip(self.parts, raw, strict=True)):
+            if part.kind == "image":
+                x = to_floats(x, dtype)
+            elif self.normalizers:
+                x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
+            inputs.append(x.to(dtype))
+        return inputs
+
+
+def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
+    """The model that `config` asks for in an environment as `spec` says; weights from torch's default generator.
+
+    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any.
+    """
+    if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
+        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
+                          "drop action_mask from the environment's info")
+    return ActorCritic(config, spec)

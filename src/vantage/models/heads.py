@@ -1,0 +1,90 @@
+"""Heads: features to distribution parameters, and to values. What the parameters mean is in distributions.py."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from vantage.algorithms.distributions import make_distribution, mask_logits
+from vantage.errors import ConfigError
+from vantage.models.torsos import initialise
+from vantage.types import ActionSpec
+
+POLICY_GAIN = 0.01
+"""So small that the first policy is nearly uniform."""
+
+
+class LogitsHead(nn.Module):
+    """Logits of discrete actions; those of actions not allowed are MASKED."""
+
+    def __init__(self, in_features: int, num_params: int, *, init: str) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, num_params)
+        initialise(self.linear, gain=POLICY_GAIN, init=init)
+
+    def forward(self, features: Tensor, action_mask: Tensor | None) -> Tensor:
+        return mask_logits(self.linear(features), action_mask)
+
+
+class GaussianHead(nn.Module):
+    """Means and logs of standard deviations, side by side.
+
+    The deviations are free parameters (`std="free"`) or a linear function of the features ("state"), floored at
+    `min_std` (0: no floor). Below the floor their gradient is zero; a free one that falls there stays at the floor.
+    `squash_mean` puts the mean through tanh and scales it to the bounds, which must then be finite.
+    """
+
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, in_features: int, action: ActionSpec, *, std: str, log_std_init: float, min_std: float,
+                 squash_mean: bool, init: str) -> None:
+        super().__init__()
+        size = action.sizes[0]
+        if squash_mean and not all(map(math.isfinite, (*action.low, *action.high))):
+            raise ConfigError(
+                f"squash_mean=true needs finite action bounds, but these are low={action.low}, high={action.high}; "
+                "use squash_mean=false")
+        self.squash_mean = squash_mean
+        self.min_log_std = math.log(min_std) if min_std > 0 else -math.inf
+        self.linear = nn.Linear(in_features, size if std == "free" else 2 * size)
+        initialise(self.linear, gain=POLICY_GAIN, init=init)
+        if std == "free":
+            self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
+        else:
+            self.register_parameter("log_std", None)
+            with torch.no_grad():
+                self.linear.bias[size:] += log_std_init
+        self.register_buffer("low", torch.tensor(action.low), persistent=False)
+        self.register_buffer("high", torch.tensor(action.high), persistent=False)
+
+    def forward(self, features: Tensor, action_mask: None) -> Tensor:
+        mean = self.linear(features)
+        if self.log_std is None:
+            mean, log_std = mean.chunk(2, -1)
+        else:
+            log_std = self.log_std.expand_as(mean)
+        if self.squash_mean:
+            mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
+        return torch.cat([mean, log_std.clamp(min=self.min_log_std)], -1)
+
+
+PolicyHead = LogitsHead | GaussianHead
+
+
+def make_policy_head(in_features: int, action: ActionSpec, *, std: str, log_std_init: float, min_std: float,
+                     squash_mean: bool, init: str) -> PolicyHead:
+    """The head for `action`; the options of a Gaussian do not matter to the others."""
+    if action.kind == "box":
+        return GaussianHead(in_features, action, std=std, log_std_init=log_std_init, min_std=min_std,
+                            squash_mean=squash_mean, init=init)
+    return LogitsHead(in_features, make_distribution(action).num_params, init=init)
+
+
+def make_value_head(in_features: int, *, init: str) -> nn.Linear:
+    """The head whose single output is the value."""
+    head = nn.Linear(in_features, 1)
+    initialise(head, gain=1.0, init=init)
+    return head

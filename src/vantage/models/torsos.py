@@ -1,0 +1,188 @@
+"""Torsos: one observation part to features, without memory. Frames are stacked before, heads come after.
+
+Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from vantage.errors import ConfigError
+from vantage.types import ArraySpec
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu}
+
+
+@dataclass(frozen=True, slots=True)
+class ConvSpec:
+    """Convolutions as (channels, kernel, stride, padding), and the width of the layer after them (0: none)."""
+
+    layers: tuple[tuple[int, int, int, int], ...]
+    width: int
+    elu: bool = False
+
+    def min_size(self) -> int:
+        """Height and width of the smallest image that leaves at least one pixel."""
+        size = 1
+        for _, kernel, stride, padding in reversed(self.layers):
+            size = (size - 1) * stride + kernel - 2 * padding
+        return max(1, size)
+
+    def out_size(self, size: int) -> int:
+        """Pixels that the last convolution leaves of a side of `size`."""
+        for _, kernel, stride, padding in self.layers:
+            size = (size + 2 * padding - kernel) // stride + 1
+        return size
+
+
+_CONVOLUTIONS = {
+    # Mnih et al. 2016, arXiv:1602.01783, section 8
+    "a3c": ConvSpec(((16, 8, 4, 0), (32, 4, 2, 0)), 256),
+    # Mnih et al. 2015, doi:10.1038/nature14236, Methods
+    "nature": ConvSpec(((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512),
+    # openai/universe-starter-agent, model.py
+    "universe": ConvSpec(((32, 3, 2, 1),) * 4, 0, elu=True),
+}
+
+
+def initialise(layer: nn.Linear | nn.Conv2d, *, gain: float, init: str) -> None:
+    """Orthogonal weights of this gain and zero biases for `init="orthogonal"`; torch's own are left for "torch"."""
+    if init == "orthogonal":
+        nn.init.orthogonal_(layer.weight, gain)
+        if layer.bias is not None:
+            nn.init.zeros_(layer.bias)
+
+
+def _initialise_hidden(module: nn.Module, init: str) -> None:
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d):
+            initialise(layer, gain=math.sqrt(2), init=init)
+
+
+def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """`images` [N, C, H, W] as floats in channels_last memory; floats keep theirs.
+
+    Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336), whatever the weights' layout.
+    Reordering while the pixels are bytes beats `.to(dtype, memory_format=channels_last)`: 0.10 against 0.19 ms at batch
+    16, 10.8 against 13.4 at 336.
+    """
+    if images.dtype == torch.uint8:
+        return torch.stack(images.unbind(1), -1).to(dtype).permute(0, 3, 1, 2)
+    return images.to(dtype)
+
+
+class Mlp(nn.Module):
+    """Fully connected layers, each followed by the activation; images are flattened. No layers: the input itself."""
+
+    scale: Tensor
+
+    def __init__(self, shape: tuple[int, ...], hidden: tuple[int, ...], *, activation: str, init: str) -> None:
+        super().__init__()
+        widths = (math.prod(shape), *hidden)
+        self.is_image = len(shape) > 1
+        self.out_features = widths[-1]
+        self.activation = _ACTIVATIONS[activation]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.register_buffer("scale", torch.tensor(1 / 255), persistent=False)
+        _initialise_hidden(self, init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_image:
+            x = x.flatten(1) * self.scale
+        for layer in self.layers:
+            x = self.activation(layer(x))
+        return x
+
+
+class ConvTorso(nn.Module):
+    """Convolutions, flattened, and usually one fully connected layer; an activation after each."""
+
+    def __init__(self, name: str, shape: tuple[int, ...], *, init: str) -> None:
+        super().__init__()
+        spec = _CONVOLUTIONS[name]
+        if min(shape[1:]) < spec.min_size():
+            raise ConfigError(
+                f"network={name} needs images of at least {spec.min_size()}x{spec.min_size()} pixels, but these are "
+                f"{shape[1]}x{shape[2]}; use network=impala or network=mlp")
+        self.activation: Callable[..., Tensor] = F.elu if spec.elu else F.relu
+        channels = (shape[0], *(layer[0] for layer in spec.layers))
+        self.first, *others = [nn.Conv2d(a, *layer) for a, layer in zip(channels, spec.layers, strict=False)]
+        self.others = nn.ModuleList(others)
+        flat = channels[-1] * spec.out_size(shape[1]) * spec.out_size(shape[2])
+        self.fc = nn.Linear(flat, spec.width) if spec.width else None
+        self.out_features = spec.width or flat
+        _initialise_hidden(self, init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        first = self.first
+        # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning time.
+        scaled = first.weight * (1 / 255)
+        x = F.conv2d(to_floats(x, scaled.dtype), scaled, first.bias, first.stride, first.padding)
+        x = self.activation(x, inplace=True)
+        for conv in self.others:
+            x = self.activation(conv(x), inplace=True)
+        x = x.flatten(1)
+        return x if self.fc is None else self.activation(self.fc(x), inplace=True)
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, channels, 3, padding=1)
+        self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        residual: Tensor = self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True))
+        return x + residual
+
+
+class ImpalaTorso(nn.Module):
+    """The residual network of IMPALA with 16, 32 and 32 channels, for images of any size.
+
+    Espeholt et al. 2018, arXiv:1802.01561, figure 3, right.
+    """
+
+    def __init__(self, shape: tuple[int, ...], *, init: str) -> None:
+        super().__init__()
+        channels, height, width = shape
+        self.convs, self.blocks = nn.ModuleList(), nn.ModuleList()
+        for out_channels in (16, 32, 32):
+            self.convs.append(nn.Conv2d(channels, out_channels, 3, padding=1))
+            self.blocks.append(nn.Sequential(ResidualBlock(out_channels), ResidualBlock(out_channels)))
+            channels, height, width = out_channels, (height + 1) // 2, (width + 1) // 2
+        self.fc = nn.Linear(channels * height * width, 256)
+        self.out_features = 256
+        _initialise_hidden(self, init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = to_floats(x, self.fc.weight.dtype) * (1 / 255)
+        for conv, blocks in zip(self.convs, self.blocks, strict=True):
+            x = blocks(F.max_pool2d(conv(x), 3, stride=2, padding=1))
+        return F.relu(self.fc(F.relu(x).flatten(1)), inplace=True)
+
+
+Torso = Mlp | ConvTorso | ImpalaTorso
+
+
+def make_torso(name: str, spec: ArraySpec, *, frame_stack: int, hidden: tuple[int, ...], activation: str,
+               init: str) -> Torso:
+    """The torso `name` for `frame_stack` observations as `spec` has them; a vector always goes through an mlp.
+
+    "auto" is a3c for images. ConfigError if the images are too small for the network.
+    """
+    shape = (spec.shape[0] * frame_stack, *spec.shape[1:])
+    if spec.kind == "vector" or name == "mlp":
+        return Mlp(shape, hidden, activation=activation, init=init)
+    if name == "impala":
+        return ImpalaTorso(shape, init=init)
+    return ConvTorso("a3c" if name == "auto" else name, shape, init=init)

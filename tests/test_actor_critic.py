@@ -1,0 +1,226 @@
+"""Laws of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise, product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from vantage.algorithms.distributions import MASKED
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.models import ActorCritic, make_model
+from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State
+
+VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (2, 20, 21))
+OBS: dict[str, ArraySpec | Mapping[str, ArraySpec]] = {
+    "vector": VECTOR, "image": IMAGE, "dict": {"z.pos": VECTOR, "a": ArraySpec("vector", (2,)), "camera": IMAGE}}
+DISCRETE = ActionSpec("discrete", (4,))
+T, B = 7, 3
+
+
+def model(obs: str = "vector", action: ActionSpec = DISCRETE, *, masked: bool = False, **keys: Any) -> ActorCritic:
+    torch.manual_seed(0)
+    keys = {"hidden": "8", "memory_size": 5, "init": "torch", **keys}
+    return make_model(Config(**keys), EnvSpec(OBS[obs], action, masked))
+
+
+def random_obs(spec: ArraySpec | Mapping[str, ArraySpec], *, seed: int = 0, length: int = T) -> Obs:
+    source = torch.Generator().manual_seed(seed)
+    if isinstance(spec, Mapping):
+        return {key: random_obs(part, seed=i, length=length) for i, (key, part) in enumerate(spec.items())}
+    shape = (length, B, *spec.shape)
+    if spec.kind == "image":
+        return torch.randint(0, 256, shape, dtype=torch.uint8, generator=source)
+    return torch.randn(shape, generator=source)
+
+
+def resets(*at: tuple[int, int]) -> Tensor:
+    is_first = torch.zeros(T, B, dtype=torch.bool)
+    for t, b in at:
+        is_first[t, b] = True
+    return is_first
+
+
+MIDDLE = resets((0, 0), (3, 0), (4, 0), (4, 1), (6, 2))
+
+
+def take(obs: Obs, index: Any) -> Obs:
+    return obs[index] if isinstance(obs, Tensor) else {key: part[index] for key, part in obs.items()}
+
+
+def step_all(net: ActorCritic, obs: Obs, is_first: Tensor, state: State,
+             mask: Tensor | None = None) -> tuple[Tensor, Tensor, list[State]]:
+    params, values, states = [], [], [state]
+    for t in range(len(is_first)):
+        p, v, state = net.step(take(obs, t), is_first[t], state, None if mask is None else mask[t])
+        params.append(p)
+        values.append(v)
+        states.append(state)
+    return torch.stack(params), torch.stack(values), states
+
+
+def used_state(net: ActorCritic, obs: Obs) -> State:
+    """A state that has seen some steps."""
+    return step_all(net, obs, resets((1, 1)), net.initial_state(B))[2][-1]
+
+
+@pytest.mark.parametrize(("obs", "memory", "frame_stack", "stack_pad", "separate"), [
+    case for case in product(OBS, ["none", "lstm", "gru"], [1, 3], ["zeros", "repeat"], [False, True])
+    if case[2] > 1 or case[3] == "zeros"])
+def test_unrolling_is_stepping(obs: str, memory: str, frame_stack: int, stack_pad: str, separate: bool) -> None:
+    net = model(obs, memory=memory, frame_stack=frame_stack, stack_pad=stack_pad, separate=separate, obs_norm=True)
+    data = random_obs(OBS[obs])
+    with torch.no_grad():
+        state = used_state(net, random_obs(OBS[obs], seed=9))
+        net.observe(data)
+        params, values, states = step_all(net, data, MIDDLE, state)
+        unrolled = net.unroll(data, MIDDLE, state)
+    torch.testing.assert_close(unrolled[0], params, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(unrolled[1], values, rtol=1e-4, atol=1e-5)
+    initial = net.initial_state(B)
+    assert [(s.shape, s.dtype) for s in states[-1]] == [(s.shape, s.dtype) for s in initial]
+    assert params.shape == (T, B, 4) and values.shape == (T, B)
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
+@pytest.mark.parametrize("frame_stack", [1, 3])
+def test_an_opening_observation_meets_the_initial_state_whatever_came_before(memory: str, frame_stack: int) -> None:
+    net = model("dict", memory=memory, frame_stack=frame_stack, separate=True)
+    data, first = random_obs(OBS["dict"]), torch.ones(B, dtype=torch.bool)
+    with torch.no_grad():
+        fresh = net.step(take(data, 0), first, net.initial_state(B))
+        later = net.step(take(data, 0), first, used_state(net, random_obs(OBS["dict"], seed=5)))
+    for a, b in zip((*fresh[:2], *fresh[2]), (*later[:2], *later[2]), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_state_is_frames_by_key_then_the_policys_cells_then_the_critics() -> None:
+    net = model("dict", memory="lstm", frame_stack=4, separate=True)
+    expected = [((B, 3, 2), torch.float32), ((B, 3, 2, 20, 21), torch.uint8), ((B, 3, 3), torch.float32)]
+    expected += [((B, 5), torch.float32)] * 4
+    assert [(tuple(s.shape), s.dtype) for s in net.initial_state(B)] == expected
+    assert all((s == 0).all() for s in net.initial_state(B))
+    assert model().initial_state(B) == ()
+    assert len(model(memory="gru").initial_state(B)) == 1
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm", "gru"])
+@pytest.mark.parametrize("separate", [False, True])
+@pytest.mark.parametrize("bptt", [False, True])
+@pytest.mark.parametrize("obs", OBS)
+def test_the_loss_of_an_unroll_reaches_every_parameter(memory: str, separate: bool, bptt: bool, obs: str) -> None:
+    box = ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0))
+    net = model(obs, box, memory=memory, separate=separate, bptt=bptt, frame_stack=2, squash_mean=True)
+    params, values = net.unroll(random_obs(OBS[obs]), MIDDLE, net.initial_state(B))
+    (params.sin().sum() + values.square().sum()).backward()
+    for name, parameter in net.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("memory", ["lstm", "gru"])
+def test_without_bptt_gradients_are_those_of_single_steps_from_the_stored_states(memory: str) -> None:
+    net = model(memory=memory, bptt=False, frame_stack=2).double()
+    data = random_obs(VECTOR)
+    with torch.no_grad():
+        start = used_state(net, random_obs(VECTOR, seed=3))
+        states = step_all(net, data, MIDDLE, start)[2]
+    losses = []
+    for t, state in enumerate(states[:-1]):
+        params, values, _ = net.step(data[t], MIDDLE[t], state)
+        losses.append(params.sin().sum() + values.square().sum())
+    params, values = net.unroll(data, MIDDLE, start)
+    loss = params.sin().sum() + values.square().sum()
+    parameters = list(net.parameters())
+    expected = torch.autograd.grad(torch.stack(losses).sum(), parameters)
+    for ours, theirs in zip(torch.autograd.grad(loss, parameters), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+def test_the_value_loss_gives_a_separate_policy_no_gradient_and_a_shared_trunk_some() -> None:
+    for separate in (True, False):
+        net = model(memory="gru", separate=separate)
+        net.unroll(random_obs(VECTOR), MIDDLE, net.initial_state(B))[1].sum().backward()
+        touched = any(p.grad is not None for p in net.actor.parameters())
+        assert touched != separate and all(p.grad is None for p in net.policy_head.parameters())
+    net = model(memory="gru", separate=True)
+    net.unroll(random_obs(VECTOR), MIDDLE, net.initial_state(B))[0].sum().backward()
+    assert net.critic is not None and all(p.grad is None for p in net.critic.parameters())
+
+
+@pytest.mark.parametrize("action", [DISCRETE, ActionSpec("multi_discrete", (3, 2))])
+def test_actions_not_allowed_are_masked_in_steps_and_unrolls_alike(action: ActionSpec) -> None:
+    net = model(action=action, masked=True, memory="lstm")
+    mask = torch.rand(T, B, sum(action.sizes), generator=torch.Generator().manual_seed(4)) < 0.6
+    params, _, _ = step_all(net, random_obs(VECTOR), MIDDLE, net.initial_state(B), mask)
+    unrolled, _ = net.unroll(random_obs(VECTOR), MIDDLE, net.initial_state(B), mask)
+    torch.testing.assert_close(params, unrolled, rtol=1e-4, atol=1e-5)
+    assert (params[~mask] == MASKED).all() and (params[mask].abs() < 10).all()
+
+
+@pytest.mark.parametrize("action", [ActionSpec("box", (1,), (-1.0,), (1.0,)), ActionSpec("multi_binary", (2, 2))])
+def test_masks_on_actions_that_have_none_are_refused(action: ActionSpec) -> None:
+    with pytest.raises(ConfigError, match=f"not for {action.kind}"):
+        model(action=action, masked=True)
+
+
+def test_images_too_small_for_the_network_are_refused() -> None:
+    with pytest.raises(ConfigError, match="network=nature needs images of at least 36x36"):
+        model("image", network="nature")
+
+
+def test_observations_are_normalised_by_what_was_observed_and_only_then() -> None:
+    net, raw = model("dict", obs_norm=True, frame_stack=2), model("dict", frame_stack=2)
+    data = random_obs(OBS["dict"], length=50)
+    assert isinstance(data, Mapping)
+    data = {**data, "a": data["a"] * 100 + 7, "z.pos": data["z.pos"] - 3}
+    before = {name: buffer.clone() for name, buffer in net.named_buffers()}
+    is_first = torch.zeros(50, B, dtype=torch.bool)
+    net.unroll(data, is_first, net.initial_state(B))
+    assert all(torch.equal(buffer, before[name]) for name, buffer in net.named_buffers())
+    net.observe(data)
+    scaled = {key: (part - part.mean((0, 1))) / part.std((0, 1), correction=0) if key != "camera" else part
+              for key, part in data.items()}
+    # From the second step on: the frame before the first is raw zeros on one side, normalised ones on the other.
+    ours, theirs = net.unroll(data, is_first, net.initial_state(B)), raw.unroll(scaled, is_first, raw.initial_state(B))
+    torch.testing.assert_close(ours[0][1:], theirs[0][1:], rtol=1e-3, atol=1e-4)
+    raw.observe(data)
+    assert not [name for name, _ in raw.named_buffers() if "normal" in name]
+
+
+@pytest.mark.parametrize("obs", OBS)
+def test_the_whole_model_works_in_float64(obs: str) -> None:
+    net = model(obs, memory="lstm", frame_stack=2, obs_norm=True, separate=True).double()
+    params, values = net.unroll(random_obs(OBS[obs]), MIDDLE, net.initial_state(B))
+    stepped = step_all(net, random_obs(OBS[obs]), MIDDLE, net.initial_state(B))
+    assert params.dtype == values.dtype == torch.float64
+    torch.testing.assert_close(params, stepped[0], rtol=1e-10, atol=1e-12)
+
+
+def test_a_rollout_cut_in_two_is_the_whole_rollout() -> None:
+    net, data = model("image", memory="lstm", frame_stack=3), random_obs(IMAGE)
+    with torch.no_grad():
+        states = step_all(net, data, MIDDLE, net.initial_state(B))[2]
+        whole, _ = net.unroll(data, MIDDLE, net.initial_state(B))
+        for begin, end in pairwise((0, 2, T)):
+            part, _ = net.unroll(data[begin:end], MIDDLE[begin:end], states[begin])
+            torch.testing.assert_close(part, whole[begin:end], rtol=1e-4, atol=1e-5)
+
+
+def test_every_tensor_that_the_model_makes_is_on_its_own_device() -> None:
+    net = model("dict", ActionSpec("box", (1,), (-1.0,), (1.0,)), memory="lstm", frame_stack=3, obs_norm=True,
+                squash_mean=True).to("meta")
+    state = net.initial_state(B)
+    obs = {key: part.to("meta") for key, part in random_obs(OBS["dict"]).items()}
+    params, values, state = net.step(take(obs, 0), MIDDLE[0].to("meta"), state)
+    assert {tensor.device.type for tensor in (params, values, *state)} == {"meta"}
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    for a, b in zip(model("dict", init="orthogonal").parameters(), model("dict", init="orthogonal").parameters(),
+                    strict=True):
+        assert torch.equal(a, b)
