@@ -1,0 +1,27 @@
+"""Environments as training sees them: named, built, stepped in batches, recorded. The only package that imports
+gymnasium and ale_py; imports no torch."""
+
+from __future__ import annotations
+
+from vantage.config import Config
+from vantage.envs.ids import EnvId, known_names, resolve_env
+from vantage.envs.interface import Environments, First, Step
+
+__all__ = ["EnvId", "Environments", "First", "Step", "known_names", "make_environments", "resolve_env"]
+
+
+def make_environments(config: Config, *, num_envs: int, stream: int, evaluation: bool = False,
+                      threads: int = 0) -> Environments:
+    """`num_envs` environments of `config`, whose randomness is theirs alone: `stream` 0 trains, others evaluate.
+
+    Evaluation environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
+    """
+    env = resolve_env(config.env, config.atari_protocol)
+    if env.atari is not None:
+        from vantage.envs.atari import AtariEnvironments
+
+        return AtariEnvironments(config, env.atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
+                                 threads=threads)
+    from vantage.envs.vector import GymEnvironments
+
+    return GymEnvironments(config, env, num_envs=num_envs, stream=stream, evaluation=evaluation)

@@ -1,0 +1,186 @@
+"""The Atari fast path against Gymnasium's wrappers around one emulator, and what each protocol does."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.wrappers import AtariPreprocessing
+
+from vantage.config import Config
+from vantage.envs.atari import AtariEnvironments, _emulators
+from vantage.envs.ids import PROTOCOLS, AtariId, resolve_env
+from vantage.errors import ConfigError
+
+PLAIN = dataclasses.replace(PROTOCOLS["classic"], noop_max=0, fire=False, life_signal=False)
+
+
+def make(name: str, num_envs: int = 1, *, protocol=None, stream: int = 0, evaluation: bool = False, **keys):
+    atari = resolve_env(name).atari
+    atari = atari if protocol is None else AtariId(atari.game, protocol)
+    reseed_steps = keys.pop("reseed_steps", 20_000)
+    return AtariEnvironments(Config(env=name, **keys), atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
+                             reseed_steps=reseed_steps)
+
+
+def play(envs, steps: int, *, seed: int = 0):
+    """`steps` steps of random actions."""
+    rng = np.random.default_rng(seed)
+    return [envs.step(rng.integers(envs.spec.action.sizes[0], size=envs.num_envs)) for _ in range(steps)]
+
+
+@pytest.mark.parametrize("name", ["Pong", "Breakout", "SpaceInvaders"])
+def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
+    envs = make(name, protocol=PLAIN)
+    slow = AtariPreprocessing(gym.make(f"{name}NoFrameskip-v4"), noop_max=0, frame_skip=4)
+    obs, _ = slow.reset()
+    assert (envs.reset().obs[0, 0] == obs).all()
+    rng, over, ends = np.random.default_rng(0), False, 0
+    for _ in range(5000):
+        action = rng.integers(envs.spec.action.sizes[0])
+        step, resetting = envs.step(np.array([action])), over
+        if resetting:
+            (obs, info), reward, terminated, truncated = slow.reset(), 0, False, False
+        else:
+            obs, reward, terminated, truncated, info = slow.step(action)
+        assert (step.obs[0, 0] == obs).all()
+        assert step.rewards[0] == reward
+        assert envs.record()["lives"][0] == info["lives"]
+        assert step.terminated[0] == terminated
+        assert step.is_first[0] == resetting
+        assert bool(step.episodes) == (terminated or truncated)
+        over = terminated or truncated
+        ends += over
+    assert ends >= 3
+
+
+def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
+    config, many = Config(env="Pong"), np.ones(12, bool)
+    emulators = _emulators(config, resolve_env("Pong").atari, 12, 2)
+    frames = []
+    for attempt in range(12):
+        seeds = np.arange(12) if attempt == 0 else None
+        frames += emulators.reset(seed=seeds, options={"reset_mask": many})[1]["episode_frame_number"].tolist()
+    assert set(frames) <= set(range(30))
+    assert min(frames) <= 1
+    assert max(frames) >= 28
+    emulators = _emulators(config, resolve_env("ALE/Pong-v5").atari, 2, 2)
+    assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
+
+
+def test_breakout_goes_on_after_a_lost_life_because_fire_is_pressed():
+    envs = make("Breakout")
+    envs.reset()
+    noop = np.zeros(1, int)
+    steps = [envs.step(noop) for _ in range(600)]
+    ends = [t for t, step in enumerate(steps) if step.episodes]
+    assert len(ends) >= 2
+    for step in (s for s in steps if s.episodes):
+        assert step.episodes[0].length < 250
+    pressed = [t for t, step in enumerate(steps) if not step.valid[0] and not step.is_first[0]]
+    lost = [t for t, step in enumerate(steps) if step.terminated[0] and not step.episodes]
+    firsts = [t for t, step in enumerate(steps) if step.is_first[0]]
+    assert pressed == sorted([0, *(t + 1 for t in (*lost, *firsts) if t < 599)])
+
+
+def test_without_fire_breakout_stands_still():
+    envs = make("Breakout", protocol=dataclasses.replace(PROTOCOLS["classic"], fire=False))
+    envs.reset()
+    frames = {envs.step(np.zeros(1, int)).obs.tobytes() for _ in range(100)}
+    assert len(frames) == 1
+
+
+def test_fire_is_left_alone_where_it_is_not_the_second_action():
+    envs = make("Freeway", max_episode_steps=20)
+    envs.reset()
+    assert all(step.valid[0] != step.is_first[0] for step in play(envs, 60))
+
+
+def test_a_lost_life_ends_the_bootstrap_in_training_and_nothing_in_evaluation():
+    training, evaluation, v5 = make("Breakout"), make("Breakout", evaluation=True), make("ALE/Breakout-v5")
+    for envs in (training, evaluation, v5):
+        envs.reset()
+    learnt, seen = play(training, 400), play(evaluation, 400)
+    lost = [t for t, step in enumerate(learnt) if step.terminated[0] and not step.episodes]
+    assert len(lost) >= 4
+    assert not any(learnt[t + 1].is_first[0] for t in lost)
+    assert not any(step.terminated[0] and not step.episodes for step in [*seen, *play(v5, 400)])
+    # The games are the same: only what is called an end differs.
+    assert all((a.obs == b.obs).all() and (a.valid == b.valid).all() for a, b in zip(learnt, seen, strict=True))
+
+
+def test_the_score_is_raw_and_of_the_whole_game():
+    clipped, raw = make("SpaceInvaders", 2, reward="sign"), make("SpaceInvaders", 2, reward="sign", evaluation=True)
+    clipped.reset(), raw.reset()
+    learnt, seen = play(clipped, 700), play(raw, 700)
+    assert {float(r) for step in learnt for r in step.rewards} == {0.0, 1.0}
+    first = next((t, step.episodes[0]) for t, step in enumerate(learnt) if step.episodes)
+    end, episode = first
+    assert episode.score == sum(step.rewards[episode.env] for step in seen[:end + 1]) > 10
+    assert episode.length == end + 1
+    assert sum(step.terminated[episode.env] for step in learnt[:end + 1]) == 3  # lives
+
+
+def test_a_time_limit_ends_the_game_but_not_the_task():
+    envs = make("Pong", 2, max_episode_steps=10)
+    envs.reset()
+    steps = play(envs, 22)
+    assert [t for t, step in enumerate(steps) if step.episodes] == [9, 20]
+    assert [t for t, step in enumerate(steps) if step.is_first.all()] == [10, 21]
+    assert not any(step.terminated.any() for step in steps)
+    assert {e.length for step in steps for e in step.episodes} == {10}
+
+
+def test_protocols_differ_in_actions_and_say_every_switch():
+    assert make("Pong").spec.action.sizes == (6,)
+    machado = make("Pong", protocol=PROTOCOLS["machado"])
+    assert machado.spec.action.sizes == (18,)
+    assert machado.notes[0] == ("Atari protocol machado: sticky actions 0.25, no no-op starts, all actions (18), "
+                                "FIRE not pressed, no life signal")
+    assert make("Pong").notes[0] == (
+        "Atari protocol classic: no sticky actions, 0 to 29 no-ops at a reset, minimal actions (6), "
+        "FIRE pressed after a reset and a lost life, a lost life ends the bootstrap in training")
+
+
+def trajectory(**keys):
+    envs = make("ALE/Seaquest-v5", 2, **keys)
+    envs.reset()
+    return np.stack([step.obs for step in play(envs, 60)])
+
+
+def test_every_environment_seed_and_stream_plays_its_own_games():
+    runs = [trajectory(), trajectory(seed=1), trajectory(stream=1)]
+    games = [run[:, env].tobytes() for run in runs for env in range(2)]
+    assert len(set(games)) == 6
+    assert (trajectory() == runs[0]).all()
+
+
+def test_games_after_a_seeded_reset_are_seeded_by_their_number():
+    envs = make("Pong", 1, max_episode_steps=20, reseed_steps=30)
+    envs.reset()
+    play(envs, 42)
+    record = envs.record()
+    assert record["episode"][0] == 2
+    assert record["seeded_episode"][0] == 2  # after 21 steps it is too early, after 42 it is time
+    assert record["action_counts"].tolist() == [0]
+
+
+def test_frames_may_have_another_size_and_nothing_else():
+    envs = make("Pong", env_kwargs='{"img_height": 42, "img_width": 40}')
+    assert envs.reset().obs.shape == (1, *envs.spec.obs.shape) == (1, 1, 42, 40)
+    with pytest.raises(ConfigError, match="did you mean img_width"):
+        make("Pong", env_kwargs='{"img_widht": 42}')
+    with pytest.raises(ConfigError, match="leave it sync"):
+        make("Pong", vector="async")
+
+
+def test_a_reset_with_fewer_lives_than_the_game_before_is_no_lost_life():
+    envs = make("Breakout", max_episode_steps=10)
+    envs.reset()
+    play(envs, 10)
+    envs._lives[:] = 9  # as after bonus lives, which no short random game wins
+    step = envs.step(np.zeros(1, int))
+    assert step.is_first[0]
+    assert not step.terminated[0]

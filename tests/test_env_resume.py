@@ -1,0 +1,204 @@
+"""Environments that go on from a record do exactly what they would have done without the stop."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+
+from vantage.config import Config
+from vantage.envs import make_environments
+from vantage.envs.atari import AtariEnvironments
+from vantage.envs.ids import resolve_env
+from vantage.errors import ConfigError
+
+with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); as an error that kills the interpreter
+    warnings.simplefilter("ignore")
+    import Box2D  # noqa: F401
+
+
+def make(name: str, *, num_envs: int = 2, reseed_steps: int = 0, **keys):
+    config = Config(env=name, **keys)
+    if not reseed_steps:
+        return make_environments(config, num_envs=num_envs, stream=0)
+    return AtariEnvironments(config, resolve_env(name).atari, num_envs=num_envs, stream=0, reseed_steps=reseed_steps)
+
+
+def random_actions(envs, steps: int):
+    spec, rng = envs.spec.action, np.random.default_rng(3)
+    if spec.kind == "box":
+        return rng.normal(size=(steps, envs.num_envs, *spec.shape)).astype(np.float32)
+    return rng.integers(spec.sizes[0], size=(steps, envs.num_envs))
+
+
+def bits(value):
+    """The arrays of a First or Step as bytes, for comparison."""
+    if isinstance(value, np.ndarray):
+        return value.tobytes()
+    if isinstance(value, Mapping):
+        return {key: bits(part) for key, part in value.items()}
+    if dataclasses.is_dataclass(value):
+        return [bits(getattr(value, field.name)) for field in dataclasses.fields(value)]
+    return value
+
+
+def uninterrupted(name: str, steps: int, **keys):
+    """Actions, what each step gave, and the record at each point: records[t] is before step t."""
+    envs = make(name, **keys)
+    first = envs.reset()
+    actions = random_actions(envs, steps)
+    outcomes, records = [], [envs.record()]
+    for action in actions:
+        outcomes.append(envs.step(action))
+        records.append(envs.record())
+    envs.close()
+    return actions, first, outcomes, records
+
+
+def check(name: str, run, stop: int, after: int, **keys):
+    """Going on at `stop` gives the same `after` steps as never having stopped, and the same record then."""
+    actions, first, outcomes, records = run
+    envs = make(name, **keys)
+    restored = envs.reset(records[stop])
+    before = outcomes[stop - 1] if stop else first
+    assert restored.lost == ()
+    assert bits(restored.obs) == bits(before.obs)
+    assert bits(restored.is_first) == bits(before.is_first)
+    assert bits(restored.action_mask) == bits(before.action_mask)
+    end = min(stop + after, len(actions))
+    for t in range(stop, end):
+        assert bits(envs.step(actions[t])) == bits(outcomes[t]), f"step {t} after a stop at {stop}"
+    assert bits(envs.record()) == bits(records[end])
+    envs.close()
+
+
+def moments(outcomes) -> list[int]:
+    """Stops after the first step, after the first game's last step, after its reset step, and late."""
+    end = next(t for t, step in enumerate(outcomes) if step.episodes)
+    return [1, end + 1, end + 2, len(outcomes) - 20]
+
+
+def test_cartpole_goes_on_from_every_step():
+    run = uninterrupted("CartPole-v1", 60)
+    assert sum(len(step.episodes) for step in run[2]) >= 3
+    for stop in range(60):
+        check("CartPole-v1", run, stop, 25)
+
+
+@pytest.mark.parametrize(("name", "steps", "keys"), [
+    ("Pendulum-v1", 150, {"max_episode_steps": 40}), ("LunarLander-v3", 300, {}),
+    ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("CarRacing-v3", 40, {"max_episode_steps": 12}),
+    ("FrozenLake-v1", 60, {})])
+def test_simulators_go_on(name, steps, keys):
+    run = uninterrupted(name, steps, **keys)
+    for stop in moments(run[2]):
+        check(name, run, stop, 100, **keys)
+
+
+@pytest.mark.parametrize(("name", "steps"), [("Pong", 1000), ("Breakout", 500), ("ALE/Seaquest-v5", 500)])
+def test_emulators_go_on(name, steps):
+    keys = {"reseed_steps": 250}
+    run = uninterrupted(name, steps, **keys)
+    records = run[3]
+    assert records[-1]["seeded_episode"].max() > 0
+    for stop in moments(run[2]):
+        check(name, run, stop, 60, **keys)
+
+
+def test_emulators_go_on_through_bare_resets():
+    keys = {"reseed_steps": 10_000, "max_episode_steps": 30}
+    run = uninterrupted("ALE/Seaquest-v5", 150, **keys)
+    assert run[3][-1]["episode"].tolist() == [4, 4]
+    assert run[3][-1]["seeded_episode"].tolist() == [0, 0]
+    for stop in (29, 30, 31, 62, 100):
+        check("ALE/Seaquest-v5", run, stop, 100, **keys)
+
+
+def test_processes_go_on():
+    keys = {"vector": "async"}
+    run = uninterrupted("CartPole-v1", 60)
+    ends = [t for t, step in enumerate(run[2]) if step.episodes]
+    check("CartPole-v1", run, ends[0] + 1, 30, **keys)
+
+
+def test_masks_go_on():
+    def run(record=None):
+        envs = make("faulty_envs:Masked")
+        first = envs.reset(record)
+        masks = [first.action_mask]
+        for _ in range(12):
+            masks.append(envs.step(masks[-1].argmax(axis=1)).action_mask)
+        return envs, masks
+
+    envs, masks = run()
+    _, again = run(envs.record())
+    assert (again[0] == masks[-1]).all()
+    assert again[0].sum() == 2
+
+
+def test_a_game_that_cannot_be_reproduced_begins_anew_and_says_so():
+    envs = make("faulty_envs:Drifting")
+    envs.reset()
+    for _ in range(2):
+        envs.step(np.zeros(2, int))
+    record = envs.record()
+    envs = make("faulty_envs:Drifting")
+    restored = envs.reset(record)
+    assert restored.lost == (0, 1)
+    assert restored.is_first.all()
+    assert envs.record()["episode"].tolist() == [1, 1]
+    assert restored.obs[:, 0].tolist() == [0, 0]
+    step = envs.step(np.zeros(2, int))
+    assert not step.is_first.any()
+    assert step.rewards.tolist() == [1, 1]
+
+
+def test_one_lost_environment_does_not_disturb_the_others():
+    for name, keys in (("CartPole-v1", {}), ("Breakout", {"reseed_steps": 500})):
+        actions, _, outcomes, records = uninterrupted(name, 40, **keys)
+        record = {key: array.copy() for key, array in records[30].items()}
+        record["obs"][1] = 1
+        envs = make(name, **keys)
+        restored = envs.reset(record)
+        assert restored.lost == (1,)
+        assert restored.is_first.tolist() == [bool(outcomes[29].is_first[0]), True]
+        assert envs.record()["episode"][1] == records[30]["episode"][1] + 1
+        for t in range(30, 40):
+            step = envs.step(actions[t])
+            assert step.obs[0].tobytes() == outcomes[t].obs[0].tobytes()
+        assert envs.record()["length"][1] == 10
+
+
+def test_a_record_holds_arrays_alone():
+    for name in ("CartPole-v1", "Pendulum-v1", "Pong", "faulty_envs:Odd"):
+        envs = make(name)
+        envs.reset()
+        record = envs.record()
+        assert all(type(array) is np.ndarray and array.dtype.kind in "bfiu" for array in record.values())
+        before = bits(record)
+        envs.step(random_actions(envs, 1)[0])
+        assert bits(record) == before, "a record does not change afterwards"
+
+
+def test_a_record_of_other_environments_is_refused():
+    envs = make("CartPole-v1")
+    envs.reset()
+    with pytest.raises(ConfigError, match="of 2 environments, num_envs=3"):
+        make("CartPole-v1", num_envs=3).reset(envs.record())
+    with pytest.raises(ConfigError, match="another kind of environment"):
+        make("Pong").reset(envs.record())
+
+
+@pytest.mark.parametrize(("name", "steps"), [("Pendulum-v1", 7), ("Pong", 7), ("Pendulum-v1", 10), ("Pong", 10)])
+def test_a_reset_at_any_moment_begins_the_next_episode_by_its_number(name, steps):
+    played, idle = make(name, max_episode_steps=10), make(name, max_episode_steps=10)
+    played.reset(), idle.reset()
+    actions = random_actions(played, steps)
+    for action in actions:
+        played.step(action)
+    assert bits(played.reset()) == bits(idle.reset())
+    for action in actions[:5]:
+        assert bits(played.step(action)) == bits(idle.step(action))
