@@ -1,0 +1,139 @@
+"""metrics.jsonl, the record of a run, and its view in TensorBoard. What the metrics mean is their producer's affair.
+
+A line is one JSON object: "step", "seconds", then the metrics; null where a value was not finite.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vantage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+FILE_NAME = "metrics.jsonl"
+
+
+class MetricWriter:
+    """Appends metrics to a run. A disk that fails never stops training: `problem` then says what went wrong first."""
+
+    def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
+        """Open the run's record; with `resume_step`, forget what was recorded after that step."""
+        self.problem: str | None = None
+        self._path = run / FILE_NAME
+        self._file: int | None = None
+        self._tensorboard: SummaryWriter | None = None
+        try:
+            if resume_step is not None and self._path.exists():
+                # One system call that needs no free space, and whole or not at all.
+                os.truncate(self._path, _end_of(self._path, resume_step))
+            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        except OSError as error:
+            self._report(self._path, error)
+        if tensorboard:
+            self._open_tensorboard(run / "tensorboard", resume_step)
+
+    def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
+        """Append one line, there for any reader when this returns."""
+        values = {name: _rounded(value) for name, value in metrics.items()}
+        line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
+        if self._file is not None:
+            self._append(self._file, line.encode())
+        if self._tensorboard is not None:
+            try:
+                for name, value in values.items():
+                    if value is not None:
+                        self._tensorboard.add_scalar(name, value, step)
+                self._tensorboard.flush()
+            except OSError as error:  # its thread is gone and will not come back
+                self._report(Path(self._tensorboard.log_dir), error)
+                self._tensorboard = None
+
+    def close(self) -> None:
+        """Close both files; further writes are ignored."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+        if self._tensorboard is not None:
+            try:
+                self._tensorboard.close()
+            except OSError as error:
+                self._report(Path(self._tensorboard.log_dir), error)
+            self._tensorboard = None
+
+    def _append(self, file: int, data: bytes) -> None:
+        """All of `data` or nothing: a later line must not be glued to half of this one."""
+        before: int | None = None
+        try:
+            before = os.fstat(file).st_size
+            while data:
+                data = data[os.write(file, data):]
+        except OSError as error:
+            self._report(self._path, error)
+            if before is not None:
+                with contextlib.suppress(OSError):
+                    os.truncate(file, before)
+
+    def _open_tensorboard(self, folder: Path, resume_step: int | None) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # takes half a second, and not everyone wants it
+
+        # TensorBoard hides all events from purge_step on that earlier files hold.
+        purge_step = None if resume_step is None else resume_step + 1
+        try:
+            self._tensorboard = SummaryWriter(str(folder), purge_step=purge_step)
+        except OSError as error:
+            self._report(folder, error)
+
+    def _report(self, path: Path, error: OSError) -> None:
+        if self.problem is None:
+            self.problem = f"cannot write {path}: {error.strerror or error}; training goes on without these metrics"
+
+
+def read_metrics(run: Path) -> list[dict[str, float | None]]:
+    """The lines of a run's record, oldest first; empty before the first. Torn lines are passed over."""
+    path = run / FILE_NAME
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
+    return [record for line in lines if (record := _parse(line)) is not None]
+
+
+def _parse(line: bytes) -> dict[str, float | None] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+
+
+def _end_of(path: Path, step: int) -> int:
+    """Where in the file the lines up to `step` end; steps never fall, and a last line without its newline is torn."""
+    end = 0
+    with path.open("rb") as file:
+        for line in file:
+            record = _parse(line)
+            later = record is not None and (record["step"] or 0) > step
+            if later or not line.endswith(b"\n"):
+                break
+            end += len(line)
+    return end
+
+
+def _rounded(value: float) -> float | None:
+    """Six significant digits; whole numbers, such as counts of frames, stay exact; None if it is not finite."""
+    if isinstance(value, int):
+        return value
+    value = float(value)
+    if not math.isfinite(value):
+        return None
+    return value if value.is_integer() else float(f"{value:.6g}")

@@ -1,0 +1,472 @@
+"""Checkpoints: whatever kills, fills or corrupts, what was saved before can be loaded, and nothing bad is."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vantage.errors import CheckpointError, ConfigError
+from vantage.runs import checkpoint
+from vantage.runs.checkpoint import Checkpoint, load, load_latest, load_named
+
+
+class Killed(BaseException):
+    """As kill -9: nothing of the program runs after it."""
+
+
+def save(run: Path, step: int, keep: int = 3, mark: int | None = None) -> Path:
+    return checkpoint.save(run, step, **content(step if mark is None else mark), keep=keep)
+
+
+def save_best(run: Path, step: int) -> Path:
+    return checkpoint.save_best(run, step, **content(step))
+
+
+def content(mark: int) -> dict[str, Any]:
+    return {"tensors": {"model": {"weight": torch.arange(6.0) + mark}, "optimizer": {"t": torch.tensor(mark)}},
+            "state": {"mark": mark}}
+
+
+def assert_is(saved: Checkpoint, mark: int) -> None:
+    assert saved.state == {"mark": mark}
+    assert torch.equal(saved.tensors["model"]["weight"], torch.arange(6.0) + mark)
+    assert saved.tensors["optimizer"]["t"].item() == mark
+
+
+def steps(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
+def flip(path: Path, at: int = -1) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+@contextlib.contextmanager
+def failing(call: str, at: int, error: BaseException) -> Iterator[list[int]]:
+    """Within, the call number `at` (from 0) of os.<call> raises; yields how many there were."""
+    original: Callable[..., Any] = getattr(os, call)
+    count = [0]
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        count[0] += 1
+        if count[0] == at + 1:
+            raise error
+        return original(*args, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, call, wrapped)
+        yield count
+
+
+def points(action: Callable[[Path], object], prepare: Callable[[Path], object],
+           tmp_path: Path) -> list[tuple[str, int]]:
+    """Every place where `action` syncs or renames."""
+    found = []
+    for call in ("fsync", "rename"):
+        run = tmp_path / f"count-{call}"
+        run.mkdir()
+        prepare(run)
+        with failing(call, -1, Killed()) as count:
+            action(run)
+        assert count[0] > 0
+        found += [(call, at) for at in range(count[0])]
+    return found
+
+
+# What goes in comes out
+
+
+def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(4, 6, generator=generator)
+    image = torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last)
+    group = {
+        "image": image, "transposed": base.T, "row": base[1], "same row": base[1], "all": base,
+        "scalar": torch.tensor(3),
+        "empty": torch.empty(0, 3), "other empty": torch.empty(0), "bool": torch.tensor([True, False]),
+        "uint8": torch.tensor([0, 255], dtype=torch.uint8), "double": torch.tensor([1 / 3], dtype=torch.float64),
+        "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16), "expanded": torch.ones(1).expand(3),
+        "not finite": torch.tensor([float("nan"), float("inf")]), "parameter": torch.nn.Parameter(torch.ones(2)),
+    }
+    path = checkpoint.save(tmp_path, 1, tensors={"model": group}, state={}, keep=1)
+    loaded = load(path).tensors["model"]
+    assert set(loaded) == set(group)
+    for name, tensor in group.items():
+        assert loaded[name].dtype == tensor.dtype
+        torch.testing.assert_close(loaded[name], tensor.detach(), rtol=0, atol=0, equal_nan=True)
+    image.copy_(loaded["image"])
+    assert image.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_views_of_one_flat_vector_are_saved_as_they_are(tmp_path: Path) -> None:
+    flat = torch.arange(10.0)
+    group = {"flat": flat, "a": flat[:6].view(2, 3), "b": flat[6:]}
+    loaded = load(checkpoint.save(tmp_path, 1, tensors={"shared": group}, state={}, keep=1)).tensors["shared"]
+    loaded["a"].zero_()
+    assert torch.equal(loaded["flat"], flat)
+    assert torch.equal(loaded["b"], flat[6:])
+
+
+def test_state_comes_back_equal(tmp_path: Path) -> None:
+    state = {"rng": {"state": 2**127 + 1, "inc": 5}, "best": float("-inf"), "seconds": 0.1, "text": "é\n", "none": None,
+             "list": [[1, 2], []], "true": True}
+    saved = load(checkpoint.save(tmp_path, 12_345, tensors={}, state=state, keep=1))
+    assert saved.state == state
+    assert saved.step == 12_345
+    assert saved.path == tmp_path / "checkpoints/step-000000012345"
+
+
+def test_a_state_or_name_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        checkpoint.save(tmp_path, 1, tensors={}, state={"x": object()}, keep=1)
+    with pytest.raises(ValueError, match="letters, digits"):
+        checkpoint.save(tmp_path, 1, tensors={"../model": {}}, state={}, keep=1)
+    assert steps(tmp_path) == []
+
+
+def test_the_manifest_gives_size_and_sha256_of_each_file(tmp_path: Path) -> None:
+    path = save(tmp_path, 7)
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert (manifest["version"], manifest["step"]) == (1, 7)
+    assert {path / name for name in manifest["files"]} | {path / "manifest.json"} == set(path.iterdir())
+    for name, entry in manifest["files"].items():
+        assert entry["size"] == (path / name).stat().st_size
+        assert len(entry["sha256"]) == 64
+
+
+# Keeping
+
+
+def test_the_newest_are_kept(tmp_path: Path) -> None:
+    for step in (5, 30, 200, 1000):
+        save(tmp_path, step, keep=2)
+    assert steps(tmp_path) == ["step-000000000200", "step-000000001000"]
+    assert_is(load_latest(tmp_path), 1000)
+
+
+def test_bad_checkpoints_do_not_count_among_the_kept_and_stay(tmp_path: Path) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, keep=4)
+    flip(tmp_path / "checkpoints/step-000000000003/state.json")
+    (tmp_path / "checkpoints/step-000000000001/state.json").unlink()
+    save(tmp_path, 5, keep=3)
+    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (1, 2, 3, 4, 5)]
+    save(tmp_path, 6, keep=2)
+    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (1, 3, 5, 6)]
+
+
+def test_the_checkpoint_just_saved_is_never_pruned(tmp_path: Path) -> None:
+    for step in (5, 6, 3):
+        save(tmp_path, step, keep=1)
+    assert "step-000000000003" in steps(tmp_path)
+
+
+def test_nothing_is_pruned_unless_the_new_checkpoint_reads_back(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1, keep=1)
+    sync = checkpoint._sync_directory
+
+    def corrupt(path: Path) -> None:
+        sync(path)
+        if path.name.endswith(".new"):
+            flip(path / "model.safetensors")
+
+    monkeypatch.setattr(checkpoint, "_sync_directory", corrupt)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors has sha256"):
+        save(tmp_path, 2, keep=1)
+    assert steps(tmp_path) == ["step-000000000001"]
+
+
+def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
+    assert save(tmp_path, 1) == path
+    assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
+
+
+def test_saving_a_step_whose_checkpoint_is_bad_replaces_it(tmp_path: Path) -> None:
+    flip(save(tmp_path, 1) / "model.safetensors")
+    save(tmp_path, 1, mark=9)
+    assert_is(load_latest(tmp_path), 9)
+    assert steps(tmp_path) == ["step-000000000001"]
+
+
+# Kills and full disks
+
+
+def test_a_kill_at_any_point_of_a_save_leaves_the_latest_loadable(tmp_path: Path) -> None:
+    def prepare(run: Path) -> None:
+        save(run, 1, keep=2)
+        save(run, 2, keep=2)
+
+    for number, (call, at) in enumerate(points(lambda run: save(run, 3, keep=2), prepare, tmp_path)):
+        run = tmp_path / str(number)
+        run.mkdir()
+        prepare(run)
+        with failing(call, at, Killed()), pytest.raises(Killed):
+            save(run, 3, keep=2)
+        latest = load_latest(run)
+        assert latest.skipped == ()
+        assert_is(latest, latest.step)
+        assert latest.step in (2, 3)
+        save(run, 4, keep=2)
+        assert_is(load_latest(run), 4)
+        assert all(name.startswith("step-") for name in steps(run)), f"left after {call} {at}"
+
+
+def test_a_kill_at_any_point_of_replacing_the_best_leaves_one_loadable(tmp_path: Path) -> None:
+    def prepare(run: Path) -> None:
+        save_best(run, 1)
+
+    for number, (call, at) in enumerate(points(lambda run: save_best(run, 2), prepare, tmp_path)):
+        run = tmp_path / str(number)
+        run.mkdir()
+        prepare(run)
+        with failing(call, at, Killed()), pytest.raises(Killed):
+            save_best(run, 2)
+        best = load_named(run, "best")
+        assert_is(best, best.step)
+        with failing("fsync", 1, OSError(errno.ENOSPC, "full")), pytest.raises(CheckpointError):
+            save_best(run, 3)
+        assert_is(load_named(run, "best"), best.step)
+        save_best(run, 4)
+        assert_is(load_named(run, "best"), 4)
+        assert [path.name for path in run.iterdir()] == ["best"], f"left after {call} {at}"
+
+
+def test_a_kill_while_removing_leaves_no_half_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(tmp_path, 1, keep=1)
+
+    def remove_half(path: Path, **_: object) -> None:
+        if path.exists():
+            (path / "manifest.json").unlink()
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(shutil, "rmtree", remove_half)
+        save(tmp_path, 2, keep=1)
+    assert load_latest(tmp_path).skipped == ()
+    save(tmp_path, 3, keep=1)
+    assert steps(tmp_path) == ["step-000000000003"]
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_a_full_disk_at_any_point_is_named_and_leaves_the_former_checkpoints(tmp_path: Path, best: bool) -> None:
+    action = save_best if best else save
+    for number, (call, at) in enumerate(points(lambda run: action(run, 2), lambda run: action(run, 1), tmp_path)):
+        run = tmp_path / str(number)
+        run.mkdir()
+        action(run, 1)
+        full, message = OSError(errno.ENOSPC, "No space left on device"), rf"{run}.*No space left.*ENOSPC.*free space"
+        with failing(call, at, full), pytest.raises(CheckpointError, match=message):
+            action(run, 2)
+        saved = load_named(run, "auto")
+        assert_is(saved, saved.step)
+        folder = run if best else run / "checkpoints"
+        assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
+        action(run, 3)
+        assert_is(load_named(run, "auto"), 3)
+
+
+def test_a_real_write_that_fails_is_a_checkpoint_error(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("a file in the way")
+    with pytest.raises(CheckpointError, match=r"cannot save .*step-000000000001: Not a directory"):
+        save(tmp_path, 1)
+
+
+@pytest.mark.parametrize(("code", "remedy"), [(errno.EACCES, "writable"), (errno.EROFS, "writable"),
+                                              (errno.EDQUOT, "free space"), (errno.EIO, "check the disk")])
+def test_each_failure_has_its_remedy(tmp_path: Path, code: int, remedy: str) -> None:
+    with failing("fsync", 2, OSError(code, os.strerror(code))), pytest.raises(CheckpointError, match=remedy):
+        save(tmp_path, 1)
+
+
+# Damage
+
+
+def damage_flip(path: Path) -> None:
+    flip(path / "model.safetensors", -3)
+
+
+def damage_truncate(path: Path) -> None:
+    os.truncate(path / "optimizer.safetensors", 10)
+
+
+def damage_empty(path: Path) -> None:
+    (path / "state.json").write_bytes(b"")
+
+
+def damage_missing(path: Path) -> None:
+    (path / "model.safetensors").unlink()
+
+
+def damage_manifest_missing(path: Path) -> None:
+    (path / "manifest.json").unlink()
+
+
+def damage_manifest_empty(path: Path) -> None:
+    (path / "manifest.json").write_bytes(b"")
+
+
+def damage_all_gone(path: Path) -> None:
+    for file in path.iterdir():
+        file.unlink()
+
+
+@pytest.mark.parametrize(("damage", "message"), [
+    (damage_flip, r"model\.safetensors has sha256 \w+, manifest says \w+"),
+    (damage_truncate, r"optimizer\.safetensors has 10 bytes, manifest says \d+"),
+    (damage_empty, r"state\.json has 0 bytes"), (damage_missing, r"model\.safetensors is missing"),
+    (damage_manifest_missing, r"manifest\.json is missing"), (damage_manifest_empty, r"manifest\.json is not JSON"),
+    (damage_all_gone, r"manifest\.json is missing")])
+def test_damage_is_named_and_the_checkpoint_before_is_used(
+        tmp_path: Path, damage: Callable[[Path], None], message: str) -> None:
+    save(tmp_path, 1)
+    newest = save(tmp_path, 2)
+    damage(newest)
+    with pytest.raises(CheckpointError, match=rf"checkpoints/step-000000000002: {message}"):
+        load(newest)
+    latest = load_latest(tmp_path)
+    assert_is(latest, 1)
+    assert len(latest.skipped) == 1
+    assert "step-000000000002" in latest.skipped[0]
+
+
+def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    for file in path.iterdir():
+        whole = file.read_bytes()
+        for at in range(len(whole)):
+            changed = bytearray(whole)
+            changed[at] ^= 1 << (at % 8)
+            file.write_bytes(changed)
+            with pytest.raises(CheckpointError):
+                load(path)
+        file.write_bytes(whole)
+    assert_is(load(path), 1)
+
+
+def test_where_all_are_bad_each_is_named(tmp_path: Path) -> None:
+    for step in (1, 2):
+        damage_flip(save(tmp_path, step))
+    with pytest.raises(CheckpointError, match=r"(?s)no valid checkpoint left.*000002: model.*000001: model"):
+        load_latest(tmp_path)
+
+
+def test_where_there_is_none_the_message_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no checkpoint yet.*vantage train"):
+        load_latest(tmp_path)
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        load(tmp_path / "nowhere")
+
+
+def test_a_file_that_cannot_be_read_is_a_checkpoint_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = save(tmp_path, 1)
+
+    def fail(_: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", fail)
+    with pytest.raises(CheckpointError, match="cannot be read: Input/output error"):
+        load(path)
+
+
+# Strangers
+
+
+def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    change(manifest)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def declare(path: Path, name: str, data: bytes) -> None:
+    """Put `data` into the checkpoint as a stranger would, with a manifest that agrees."""
+    (path / name).unlink(missing_ok=True)
+    entry = checkpoint._write_file(path / name, data)
+    rewrite(path, lambda manifest: manifest["files"].update({name: entry}))
+
+
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", "sub/model.safetensors", ".hidden.json",
+                                  "model.pkl", "model.safetensors\n", "a\\b.safetensors", ""])
+def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, 1)
+    shutil.copy(path / "model.safetensors", tmp_path / "checkpoints/secret.safetensors")
+    rewrite(path, lambda manifest: manifest["files"].update({name: manifest["files"]["model.safetensors"]}))
+    with pytest.raises(CheckpointError, match="not a plain file of the checkpoint"):
+        load(path)
+
+
+def test_a_link_out_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    (path / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
+    (path / "model.safetensors").symlink_to(tmp_path / "elsewhere.safetensors")
+    with pytest.raises(CheckpointError, match="not a plain file"):
+        load(path)
+
+
+@pytest.mark.parametrize("change", [
+    lambda m: m.pop("step"), lambda m: m.update(step="1"), lambda m: m.update(step=2), lambda m: m.update(version=2),
+    lambda m: m.pop("files"), lambda m: m.update(files=[]), lambda m: m["files"].pop("state.json"),
+    lambda m: m["files"].update({"state.json": 3}), lambda m: m["files"].update({"state.json": {}})])
+def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    path = save(tmp_path, 1)
+    rewrite(path, change)
+    with pytest.raises(CheckpointError, match=r"manifest\.json"):
+        load(path)
+
+
+@pytest.mark.parametrize(("name", "data", "message"), [
+    ("state.json", b"[" * 100_000, "state.json is not JSON"), ("state.json", b"[]", "state.json holds list"),
+    ("state.json", b"{}", "state.json is of step None"), ("state.json", b"\xff", "state.json is not JSON"),
+    ("model.safetensors", b"\x80\x05cos\nsystem\n", "model.safetensors is not a safetensors file"),
+    ("model.safetensors", b"", "model.safetensors is not a safetensors file")])
+def test_content_that_is_not_what_it_claims_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    path = save(tmp_path, 1)
+    declare(path, name, data)
+    with pytest.raises(CheckpointError, match=message):
+        load(path)
+
+
+# Names
+
+
+def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(tmp_path: Path) -> None:
+    for step in (1000, 2000, 3000):
+        save(tmp_path, step)
+    assert_is(load_named(tmp_path), 3000)
+    save_best(tmp_path, 2500)
+    for name, step in {"auto": 2500, "best": 2500, "latest": 3000, "1000": 1000, "2k": 2000,
+                       "step-000000003000": 3000}.items():
+        assert_is(load_named(tmp_path, name), step)
+
+
+def test_a_name_that_means_nothing_lists_what_there_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no best checkpoint; it has none"):
+        load_named(tmp_path, "best")
+    save(tmp_path, 1000)
+    save_best(tmp_path, 1000)
+    for name in ("bset", "5M", "-1", "nan", "1e400"):
+        with pytest.raises(ConfigError, match="it has best, 1000"):
+            load_named(tmp_path, name)
+
+
+def test_auto_goes_on_to_the_latest_where_the_best_is_bad_and_says_so(tmp_path: Path) -> None:
+    save(tmp_path, 2)
+    damage_flip(save_best(tmp_path, 1))
+    saved = load_named(tmp_path, "auto")
+    assert_is(saved, 2)
+    assert "best: model.safetensors" in saved.skipped[0]
+    with pytest.raises(CheckpointError, match=r"best: model\.safetensors"):
+        load_named(tmp_path, "best")

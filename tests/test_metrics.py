@@ -1,0 +1,156 @@
+"""The record of a run: whole lines, no step twice, and never in training's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from vantage.errors import ConfigError
+from vantage.runs.metrics import MetricWriter, read_metrics
+
+
+def write(run: Path, steps: range, *, resume_step: int | None = None, tensorboard: bool = False) -> MetricWriter:
+    writer = MetricWriter(run, resume_step=resume_step, tensorboard=tensorboard)
+    for step in steps:
+        writer.write(step, step / 10, {"rollout/ep_rew_mean": float(step)})
+    writer.close()
+    return writer
+
+
+def steps(run: Path) -> list[float | None]:
+    return [record["step"] for record in read_metrics(run)]
+
+
+def strict_steps(run: Path) -> list[int]:
+    """The steps, where every line must be whole."""
+    return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_line_is_one_object_with_step_and_seconds_first(tmp_path: Path) -> None:
+    writer = MetricWriter(tmp_path, tensorboard=False)
+    writer.write(10, 1.23456, {"train/entropy": 0.123456789, "time/frames": 123_456_789, "time/fps": 12_345_678.0})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert lines == ['{"step": 10, "seconds": 1.235, "train/entropy": 0.123457, "time/frames": 123456789, '
+                     '"time/fps": 12345678.0}'], "a reader sees it before the writer is closed"
+    writer.close()
+
+
+def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    writer = MetricWriter(tmp_path)
+    writer.write(1, 0.5, {"a": float("nan"), "b": float("inf"), "c": 2.0})
+    writer.close()
+    assert "NaN" not in (tmp_path / "metrics.jsonl").read_text()
+    assert read_metrics(tmp_path) == [{"step": 1, "seconds": 0.5, "a": None, "b": None, "c": 2.0}]
+
+
+def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    (tmp_path / "metrics.jsonl").mkdir()
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_metrics(tmp_path)
+
+
+def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
+    write(tmp_path, range(3))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 3, "seco')
+    assert steps(tmp_path) == [0, 1, 2]
+
+
+def test_resume_forgets_what_came_after_its_step(tmp_path: Path) -> None:
+    write(tmp_path, range(0, 100, 10))
+    write(tmp_path, range(50, 70, 10), resume_step=45)
+    assert steps(tmp_path) == [0, 10, 20, 30, 40, 50, 60]
+    write(tmp_path, range(70, 80, 10), resume_step=60)
+    assert steps(tmp_path) == [0, 10, 20, 30, 40, 50, 60, 70]
+
+
+@pytest.mark.parametrize("torn", ['{"step": 3, "sec', '{"step": 3, "seconds": 0.3}', "\x00\x00"])
+def test_resume_drops_a_torn_line_so_that_the_next_is_whole(tmp_path: Path, torn: str) -> None:
+    write(tmp_path, range(3))
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write(torn)
+    write(tmp_path, range(3, 5), resume_step=2)
+    assert strict_steps(tmp_path) == list(range(5))
+
+
+def test_tensorboard_shows_no_step_twice_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path, range(0, 100, 10), tensorboard=True)
+    # TensorBoard orders event files by the second in their name.
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() + 2)
+    write(tmp_path, range(50, 130, 10), resume_step=40, tensorboard=True)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    scalars = events.Scalars("rollout/ep_rew_mean")
+    assert [event.step for event in scalars] == list(range(0, 130, 10))
+    assert [event.value for event in scalars] == [float(step) for step in range(0, 130, 10)]
+
+
+def test_a_full_disk_is_reported_once_and_later_lines_are_whole(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MetricWriter(tmp_path, tensorboard=False)
+    writer.write(1, 0.1, {"a": 1.0})
+    original = os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) < 10:
+            raise OSError(28, "No space left on device")
+        return original(file, data[:len(data) - 5])
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", half)
+        writer.write(2, 0.2, {"a": 1.0})
+        problem = writer.problem
+        writer.write(3, 0.3, {"a": 1.0})
+    writer.write(4, 0.4, {"a": 1.0})
+    writer.close()
+    assert problem is not None
+    assert "No space left" in problem
+    assert "metrics.jsonl" in problem
+    assert writer.problem == problem
+    assert strict_steps(tmp_path) == [1, 4]
+
+
+def test_files_that_cannot_be_opened_do_not_stop_training(tmp_path: Path) -> None:
+    (tmp_path / "metrics.jsonl").mkdir()
+    (tmp_path / "tensorboard").write_text("a file in the way")
+    writer = write(tmp_path, range(2), resume_step=0, tensorboard=True)
+    assert writer.problem is not None
+    assert "metrics.jsonl" in writer.problem
+
+
+def test_a_tensorboard_that_fails_leaves_the_record_going(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = MetricWriter(tmp_path)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    board = writer._tensorboard
+    assert board is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(board, "flush", fail)
+        writer.write(1, 0.1, {"a": 1.0})
+    board.close()
+    writer.write(2, 0.2, {"a": 1.0})
+    writer.close()
+    assert writer.problem is not None
+    assert "tensorboard" in writer.problem
+    assert steps(tmp_path) == [1, 2]
+
+
+def test_without_tensorboard_no_event_file_is_written(tmp_path: Path) -> None:
+    write(tmp_path, range(2))
+    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
+
+
+def test_a_closed_writer_ignores_what_comes(tmp_path: Path) -> None:
+    writer = write(tmp_path, range(2), tensorboard=True)
+    writer.write(5, 1.0, {"a": 1.0})
+    writer.close()
+    assert steps(tmp_path) == [0, 1]
