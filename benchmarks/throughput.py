@@ -1,0 +1,232 @@
+"""Training speed of A2C on Pong, Vantage against Stable-Baselines3, alternating in one run. Measures no scores.
+
+    make bench                                                          all of it, about seven minutes
+    make bench ARGS="--rounds 2 --seconds 5"                            a quick look
+
+or in an environment of its own:
+
+    python3 -m venv .venv-bench
+    .venv-bench/bin/pip install -c constraints.txt -e '.[bench]'
+    .venv-bench/bin/python benchmarks/throughput.py
+
+Each contestant trains in a process of its own and is paused while another one runs. A round gives each the same
+seconds, one after the other, so that a machine whose speed drifts slows all alike; what counts is the ratio within a
+round.
+benchmarks/README.md says what each contestant does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import platform
+import re
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from time import perf_counter, sleep
+from typing import Any
+
+Segment = Callable[[float], int]
+"""Trains for about so many seconds; returns the agent steps that it took."""
+
+# The published A2C on Atari (OpenAI Baselines): Nature CNN, 16 environments, rollouts of 5, RMSProp as in TensorFlow.
+SB3_BATCH = {"num_envs": 16, "rollout_length": 5}
+SAME_WORK = {
+    "network": "nature", "memory": "none", "frame_stack": 4, "atari_protocol": "classic", "reward": "sign", "lr": 7e-4,
+    "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5,
+    "optimizer": "rmsprop_tf", "optimizer_eps": 1e-5, "optimizer_decay": 0.99,
+}
+
+SB3 = {
+    "sb3-dummy": "Stable-Baselines3, environments in its process",
+    "sb3-subproc": "Stable-Baselines3, each environment in a process of its own",
+}
+VANTAGE: dict[str, tuple[str, dict[str, Any]]] = {
+    "vantage": ("Vantage, the same work", {**SAME_WORK, **SB3_BATCH}),
+    "vantage-batch": ("Vantage, the same work but its own batch", SAME_WORK),
+    "vantage-default": ("Vantage, all its own defaults", {}),
+}
+CONTESTANTS = {**SB3, **{name: title for name, (title, _) in VANTAGE.items()}}
+
+
+def train_sb3(name: str, cores: int) -> Segment:
+    """Stable-Baselines3's A2C with the hyperparameters of its model zoo."""
+    import ale_py
+    import gymnasium
+    import torch
+    from stable_baselines3 import A2C
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_atari_env
+    from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv, VecFrameStack
+
+    class StopAfter(BaseCallback):
+        """Ends `learn` with the first vector step past the deadline."""
+
+        def __init__(self, seconds: float) -> None:
+            super().__init__()
+            self.deadline = perf_counter() + seconds
+
+        def _on_step(self) -> bool:
+            return perf_counter() < self.deadline
+
+    def make_pong(**options: Any) -> Any:
+        # Here, in the process that steps the game.
+        gymnasium.register_envs(ale_py)
+        ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+        return gymnasium.make("PongNoFrameskip-v4", **options)
+
+    torch.set_num_threads(cores)
+    envs = make_atari_env(make_pong, n_envs=SB3_BATCH["num_envs"], seed=0,
+                          vec_env_cls=SubprocVecEnv if name == "sb3-subproc" else DummyVecEnv)
+    model = A2C("CnnPolicy", VecFrameStack(envs, 4), n_steps=SB3_BATCH["rollout_length"], ent_coef=0.01, vf_coef=0.25,
+                device="cpu", policy_kwargs={"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}})
+
+    def segment(seconds: float) -> int:
+        before = model.num_timesteps
+        model.learn(10**9, callback=StopAfter(seconds), reset_num_timesteps=False)
+        return model.num_timesteps - before
+
+    return segment
+
+
+def train_vantage(overrides: dict[str, Any], cores: int, run: Path) -> Segment:
+    """Vantage's A2C through its public API, with its metrics and checkpoints as always."""
+    import vantage
+
+    config = vantage.configure("a2c", env="Pong", steps=10**9, seed=0, device="cpu", threads=cores, eval_every=0,
+                               log_every_seconds=0.5, **overrides)
+    reports = iter(vantage.train(config, run=run, argv=()))
+    reached = 0
+
+    def segment(seconds: float) -> int:
+        nonlocal reached
+        before, deadline = reached, perf_counter() + seconds
+        while perf_counter() < deadline:
+            reached = next(reports).step
+        return reached - before
+
+    return segment
+
+
+def contest(name: str, cores: int, run: Path, pipe: Connection) -> None:
+    """A contestant's process: a segment for each number of seconds received, until it receives None."""
+    train = train_sb3(name, cores) if name in SB3 else train_vantage(VANTAGE[name][1], cores, run)
+    pipe.send((0, 0.0))
+    while (seconds := pipe.recv()) is not None:
+        start = perf_counter()
+        steps = train(seconds)
+        pipe.send((steps, perf_counter() - start))
+    os._exit(0)  # what it trained goes with the temporary directory; no last checkpoint is wanted
+
+
+class Contestant:
+    """A process that trains when it is told to."""
+
+    def __init__(self, name: str, cores: int, folder: Path) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process: SpawnProcess = context.Process(target=contest, args=(name, cores, folder / name, theirs))
+        self._process.start()
+        theirs.close()
+        self._receive()
+
+    def rate(self, seconds: float) -> float:
+        """Train for about `seconds`: agent steps per second."""
+        self._pipe.send(seconds)
+        steps, elapsed = self._receive()
+        return steps / elapsed
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def _receive(self) -> tuple[int, float]:
+        try:
+            steps, elapsed = self._pipe.recv()
+        except EOFError:
+            raise SystemExit("a contestant failed; its error is above") from None
+        return steps, elapsed
+
+
+def measure(names: list[str], *, rounds: int, seconds: float, warm_up: float, cores: int) -> Iterator[dict[str, float]]:
+    """For each round, the agent steps per second of each contestant."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        contestants = {}
+        for name in names:
+            contestants[name] = Contestant(name, cores, folder)
+            stack.callback(contestants[name].close)
+            contestants[name].rate(warm_up)
+        for _ in range(rounds):
+            rates = {}
+            for name, contestant in contestants.items():
+                sleep(0.5)  # let the threads of the one before fall asleep
+                rates[name] = contestant.rate(seconds)
+            yield rates
+
+
+def machine(cores: int) -> str:
+    """Cores, processor, memory and versions: what the figures depend on."""
+    try:
+        info = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        info = ""
+    model = re.search(r"model name\s*: (.*)", info)
+    clock = re.search(r"cpu MHz\s*: (.*)", info)
+    processor = model[1] if model else platform.processor() or platform.machine()
+    ghz = f" at {float(clock[1]) / 1000:.1f} GHz" if clock else ""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = []
+    for package in ("vantage-rl", "stable-baselines3", "torch", "gymnasium", "ale-py", "numpy"):
+        try:
+            versions.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            versions.append(f"{package} absent")
+    return (f"{cores} cores, {processor}{ghz}, {memory:.0f} GiB; {platform.system()}, "
+            f"Python {platform.python_version()}\n{', '.join(versions)}")
+
+
+def table(rounds: list[dict[str, float]]) -> str:
+    """Rates, and their ratios, round by round, to the faster form of Stable-Baselines3; as Markdown."""
+    medians = {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]}
+    opponent = max((name for name in medians if name in SB3), key=medians.__getitem__)
+    lines = [f"| contestant | steps/s, median | to {opponent}: min | median | max |", "|---|---|---|---|---|"]
+    for name, rate in medians.items():
+        ratios = [rates[name] / rates[opponent] for rates in rounds]
+        lines.append(f"| {CONTESTANTS[name]} (`{name}`) | {rate:,.0f} | {min(ratios):.2f} | "
+                     f"{statistics.median(ratios):.2f} | {max(ratios):.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=5, help="how often each contestant runs (default: 5)")
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long each time (default: 15)")
+    parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before the first round (default: 5)")
+    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="CONTESTANT",
+                        help=f"some of {', '.join(CONTESTANTS)}")
+    arguments = parser.parse_args()
+    if not set(arguments.only) & set(SB3):
+        parser.error(f"nothing to compare with: --only needs one of {', '.join(SB3)}")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    print(machine(cores))
+    print(f"A2C on Pong: agent steps (4 frames each) per second of whole training; {arguments.rounds} rounds of "
+          f"{arguments.seconds:g} s each\n", flush=True)
+    rounds = []
+    for rates in measure(arguments.only, rounds=arguments.rounds, seconds=arguments.seconds, warm_up=arguments.warm_up,
+                         cores=cores):
+        rounds.append(rates)
+        print(f"round {len(rounds)}: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()), flush=True)
+    print(f"\n{table(rounds)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,290 @@
+"""The command `vantage`: arguments in, exit status out. Help and bad input are answered before torch is imported."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn, get_type_hints
+
+from vantage.config import Config, convert, nearest, read_json_object
+from vantage.errors import ConfigError, VantageError
+
+POSITIONAL = {"algo", "env"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; returns its exit status: 0 done, 1 failed, 2 bad usage, 130 and 143 stopped by a signal."""
+    argv = sys.argv[1:] if argv is None else list(argv)
+    try:
+        arguments = parse(argv)
+        return int(arguments.run_command(arguments))
+    except VantageError as error:
+        print(f"vantage: {error}", file=sys.stderr)
+        return error.status
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line with the remedy."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what is wrong as a ConfigError."""
+        raise ConfigError(f"{message}; see {self.prog} --help")
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed command line; ConfigError names the nearest flag for an unknown one."""
+    parser = _parser()
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        flag = unknown[0].partition("=")[0]
+        known = arguments.parser._option_string_actions
+        hint = nearest(flag, known) if flag.startswith("-") else ""
+        raise ConfigError(f"unknown argument {flag!r}{hint}; see {arguments.parser.prog} --help")
+    return arguments
+
+
+def _parser() -> Parser:
+    parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, plot.",
+                    allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=_version())
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+
+    def command(name: str, help: str, run: Callable[[argparse.Namespace], int]) -> Parser:
+        sub = commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+        sub.set_defaults(run_command=run, parser=sub)
+        return sub
+
+    _add_train(command("train", "train an agent in a new run directory", run_train))
+    _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
+    _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
+    _add_plot(command("plot", "draw the curves of runs", run_plot))
+    _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
+    command("list", "list algorithms, networks, families of environments and their defaults", run_list)
+    return parser
+
+
+def _version() -> str:
+    from importlib.metadata import version
+    return f"vantage {version('vantage-rl')}"
+
+
+def _add_config(sub: Parser) -> None:
+    sub.add_argument("algo", help="algorithm: a2c")
+    sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
+    keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")
+    hints = get_type_hints(Config)
+    for f in fields(Config):
+        if f.name in POSITIONAL:
+            continue
+        flag = "--" + f.name.replace("_", "-")
+        names = [flag] if "_" not in f.name else [flag, "--" + f.name]
+        text = f.metadata["help"].replace("%", "%%")
+        if hints[f.name] is bool:
+            keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{f.name}",
+                              metavar="true|false", help=text)
+            keys.add_argument(*[name.replace("--", "--no-", 1) for name in names], action="store_const", const="false",
+                              default=argparse.SUPPRESS, dest=f"key_{f.name}", help=argparse.SUPPRESS)
+        else:
+            choices = f.metadata.get("choices") or ()
+            keys.add_argument(*names, default=argparse.SUPPRESS, dest=f"key_{f.name}", help=text,
+                              metavar="|".join(choices) if choices else f.name.upper())
+
+
+def _add_train(sub: Parser) -> None:
+    _add_config(sub)
+    sub.add_argument("--run", metavar="DIR", help="run directory to create; default runs/ENV/ALGO-N")
+    sub.add_argument("--dry-run", action="store_true", help="print the resolved config as JSON and stop")
+    sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
+
+
+def _add_resume(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("--steps", help="new total of agent steps")
+    sub.add_argument("--extend-schedule", action="store_true", help="schedules run over the new total")
+    sub.add_argument("--max-minutes", help="stop after this wall time")
+    sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
+
+
+def _add_evaluate(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("--episodes", default="100", help="whole games to play (100)")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    sub.add_argument("--seed", default="0", help="seed of the evaluation's environments and actions (0)")
+    mode = sub.add_mutually_exclusive_group()
+    mode.add_argument("--deterministic", action="store_true", help="the most probable actions")
+    mode.add_argument("--stochastic", action="store_true", help="sampled actions (the default on Atari)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_plot(sub: Parser) -> None:
+    sub.add_argument("runs", metavar="RUN", nargs="+", help="run directories; seeds of one setting are drawn as a band")
+    sub.add_argument("-o", "--output", required=True, metavar="FILE.png", help="png, svg or pdf")
+    sub.add_argument("--x", default="steps", choices=("steps", "minutes", "frames"), help="horizontal axis")
+    sub.add_argument("--metric", default="rollout/ep_rew_mean", help="metric of metrics.jsonl")
+    sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
+
+
+def _add_bench(sub: Parser) -> None:
+    _add_config(sub)
+    sub.add_argument("--seconds", default="30", help="how long to measure (30)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
+    """The config of the command line: defaults of the environment, then the config file, then flags; and its source."""
+    from vantage.presets import configure, defaults
+
+    values: dict[str, Any] = {}
+    if arguments.config:
+        try:
+            text = Path(arguments.config).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
+        values = read_json_object(text, source=arguments.config)
+        Config().override(values, source=arguments.config)
+    hints = get_type_hints(Config)
+    for name, value in vars(arguments).items():
+        if name.startswith("key_"):
+            key = name.removeprefix("key_")
+            values[key] = convert(key, value, hints[key], source="--" + key.replace("_", "-"))
+    values.pop("algo", None)
+    env = arguments.env or values.get("env")
+    if not env:
+        raise ConfigError("which environment? Give --env, for example --env CartPole-v1 or --env Pong")
+    values.pop("env", None)
+    config = configure(arguments.algo, env=env, **values)
+    return config, defaults(arguments.algo, env, config.atari_protocol).source
+
+
+def run_train(arguments: argparse.Namespace) -> int:
+    """`vantage train`."""
+    config, source = resolve(arguments)
+    if arguments.dry_run:
+        print(config.to_json())
+        return 0
+    from vantage.training import train
+
+    stop = Stop()
+    reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.notify)
+    return _follow(config, reports, stop, report=arguments.report, notes=[f"defaults: {source}"])
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    """`vantage resume`."""
+    from vantage.runs.directory import RunDirectory
+
+    config = RunDirectory.open(Path(arguments.run)).config
+    steps = None if arguments.steps is None else convert("steps", arguments.steps, int, source="--steps")
+    minutes = None if arguments.max_minutes is None else convert("max_minutes", arguments.max_minutes, float,
+                                                                 source="--max-minutes")
+    from vantage.training import resume
+
+    stop = Stop()
+    reports = resume(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule, max_minutes=minutes,
+                     should_stop=stop.requested, notify=stop.notify)
+    shown = replace(config, steps=steps or config.steps, max_minutes=minutes or config.max_minutes)
+    return _follow(shown, reports, stop, report=arguments.report, notes=[])
+
+
+class Stop:
+    """SIGINT and SIGTERM ask the run to stop after its update; a second one exits at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.notify: Callable[[str], None] = lambda text: print(f"- {text}", flush=True)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def requested(self) -> bool:
+        """A signal has arrived."""
+        return self.signal != 0
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            os._exit(128 + number)
+        self.signal = number
+
+
+def _follow(config: Config, reports: Any, stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
+    """Show the reports until the last; returns the exit status."""
+    from vantage.presets import expectation
+    from vantage.tools.display import make_display
+
+    last = None
+    with make_display(config, expectation(config)) as display:
+        stop.notify = display.note
+        for note in notes:
+            display.note(note)
+        for last in reports:
+            display.show(last)
+    if last is None:
+        return 1
+    if stop.signal:
+        print(f"stopped by {signal.Signals(stop.signal).name} at step {last.step:,}, saved; go on with: "
+              f"vantage resume {last.run}")
+        return 128 + stop.signal
+    if report:
+        from vantage.tools.report import final_report
+        final_report(Path(last.run))
+    else:
+        print(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
+    return 0
+
+
+def run_evaluate(arguments: argparse.Namespace) -> int:
+    """`vantage evaluate`."""
+    episodes = convert("episodes", arguments.episodes, int, source="--episodes")
+    seed = convert("seed", arguments.seed, int, source="--seed")
+    from vantage.tools.evaluate import evaluate
+
+    deterministic = True if arguments.deterministic else False if arguments.stochastic else None
+    result = evaluate(arguments.run, episodes=episodes, deterministic=deterministic, checkpoint=arguments.checkpoint,
+                      seed=seed)
+    print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
+    return 0
+
+
+def run_plot(arguments: argparse.Namespace) -> int:
+    """`vantage plot`."""
+    from vantage.tools.plot import plot
+
+    path = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x, metric=arguments.metric,
+                csv=None if arguments.csv is None else Path(arguments.csv))
+    print(path)
+    return 0
+
+
+def run_bench(arguments: argparse.Namespace) -> int:
+    """`vantage bench`."""
+    config, _ = resolve(arguments)
+    seconds = convert("seconds", arguments.seconds, float, source="--seconds")
+    from vantage.tools.bench import bench
+
+    result = bench(config, seconds=seconds)
+    print(json.dumps(result.as_dict()) if arguments.json else result.table())
+    return 0
+
+
+def run_list(arguments: argparse.Namespace) -> int:
+    """`vantage list`."""
+    from vantage.presets import catalogue
+
+    print(catalogue())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

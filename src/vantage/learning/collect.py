@@ -1,0 +1,123 @@
+"""Acting: the policy and the environments make a rollout together. No learning here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.envs import Environments, First
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Episode, Obs, Rollout, State
+
+Array = np.ndarray | Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where acting stands between two rollouts: all that the next step needs. Part of a checkpoint."""
+
+    obs: Obs
+    """[B, *obs]"""
+    is_first: Tensor
+    """[B] bool"""
+    action_mask: Tensor | None
+    state: State
+
+    @classmethod
+    def start(cls, first: First, state: State, device: torch.device) -> Position:
+        """The position after the environments' reset."""
+        mask = None if first.action_mask is None else torch.from_numpy(first.action_mask).to(device)
+        return cls(tensor_obs(first.obs, device), torch.from_numpy(first.is_first).to(device), mask, state)
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    """A rollout, the position after it, the games that ended in it, and where the time went."""
+
+    rollout: Rollout
+    position: Position
+    episodes: tuple[Episode, ...]
+    env_seconds: float
+    act_seconds: float
+
+
+@torch.no_grad()
+def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int,
+            generator: torch.Generator) -> Collected:
+    """Act `length` steps in each environment with sampled actions, from `position` on."""
+    rollout = _allocate(model, position, length)
+    episodes: list[Episode] = []
+    env_seconds, state, started = 0.0, position.state, perf_counter()
+    for t in range(length):
+        obs, mask = obs_at(rollout.obs, t), None if rollout.action_mask is None else rollout.action_mask[t]
+        params, _, state = model.step(obs, rollout.is_first[t], state, mask)
+        actions = model.distribution.sample(params, generator)
+        rollout.behaviour[t], rollout.actions[t] = params, actions
+        before = perf_counter()
+        step = envs.step(actions.cpu().numpy())
+        env_seconds += perf_counter() - before
+        _write(rollout.obs, t + 1, step.obs)
+        rollout.rewards[t] = torch.from_numpy(step.rewards)
+        rollout.terminated[t] = torch.from_numpy(step.terminated)
+        rollout.valid[t] = torch.from_numpy(step.valid)
+        rollout.is_first[t + 1] = torch.from_numpy(step.is_first)
+        if rollout.action_mask is not None:
+            rollout.action_mask[t + 1] = torch.from_numpy(step.action_mask)
+        episodes.extend(step.episodes)
+    position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
+                        None if rollout.action_mask is None else rollout.action_mask[length], state)
+    return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+
+
+def _allocate(model: ActorCritic, position: Position, length: int) -> Rollout:
+    """An empty rollout whose first row is `position`."""
+    is_first, mask = position.is_first, position.action_mask
+    num_envs, device = is_first.shape[0], is_first.device
+    action = model.spec.action
+    dtype = torch.float32 if action.kind == "box" else torch.int64
+
+    def empty(rows: int, like: Tensor) -> Tensor:
+        return torch.empty((rows, *like.shape), dtype=like.dtype, device=device)
+
+    rollout = Rollout(
+        obs=_map(position.obs, lambda x: empty(length + 1, x)), is_first=empty(length + 1, is_first),
+        actions=torch.empty((length, num_envs, *action.shape), dtype=dtype, device=device),
+        rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
+        valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
+        behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
+        state=position.state)
+    _write(rollout.obs, 0, position.obs)
+    rollout.is_first[0] = is_first
+    if rollout.action_mask is not None and mask is not None:
+        rollout.action_mask[0] = mask
+    return rollout
+
+
+def tensor_obs(obs: Array, device: torch.device) -> Obs:
+    """Observations of the environments as tensors on `device`."""
+    if isinstance(obs, Mapping):
+        return {key: torch.from_numpy(value).to(device) for key, value in obs.items()}
+    return torch.from_numpy(obs).to(device)
+
+
+def obs_at(obs: Obs, t: int) -> Obs:
+    """Row `t` of each part."""
+    return {key: value[t] for key, value in obs.items()} if isinstance(obs, Mapping) else obs[t]
+
+
+def _map(obs: Obs, function: Callable[[Tensor], Tensor]) -> Obs:
+    return {key: function(value) for key, value in obs.items()} if isinstance(obs, Mapping) else function(obs)
+
+
+def _write(obs: Obs, t: int, row: Array | Obs) -> None:
+    if isinstance(obs, Mapping):
+        assert isinstance(row, Mapping)
+        for key, value in obs.items():
+            value[t] = torch.as_tensor(row[key])
+    else:
+        obs[t] = torch.as_tensor(row)

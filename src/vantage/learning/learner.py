@@ -1,0 +1,99 @@
+"""Weights, optimiser, and one update from one rollout. No environment, no process, no file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from vantage.algorithms.a2c import a2c_loss
+from vantage.config import Config
+from vantage.errors import NonFiniteError
+from vantage.learning.normalize import RewardNormalizer
+from vantage.learning.optim import FlatParameters, make_optimizer
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Rollout
+
+
+class Learner:
+    """Improves `model` in place, one rollout an update."""
+
+    def __init__(self, model: ActorCritic, config: Config) -> None:
+        self.model = model
+        self.config = config
+        self.flat = FlatParameters(model)
+        self.optimizer = make_optimizer(config.optimizer, [self.flat.vector], lr=config.at("lr", 0),
+                                        eps=config.optimizer_eps, decay=config.optimizer_decay)
+        device = self.flat.vector.device
+        self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
+
+    def update(self, rollout: Rollout, step: int) -> dict[str, float]:
+        """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
+
+        Raises NonFiniteError before anything is changed if the loss or the gradient is not finite.
+        """
+        self.flat.gradient.zero_()
+        loss, terms = self.loss(rollout, step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        norm = self.flat.clip_gradient(self.config.at("max_grad_norm", step))
+        metrics = {name: value.item() for name, value in terms.items()}
+        metrics["train/grad_norm"] = norm.item()
+        metrics["train/learning_rate"] = lr = self.config.at("lr", step)
+        if not (math.isfinite(metrics["train/grad_norm"]) and math.isfinite(loss.item())):
+            raise NonFiniteError(_non_finite_message(loss.item(), metrics, rollout, step))
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.step()
+        self._update_normalizers(rollout, step)
+        return metrics
+
+    def loss(self, rollout: Rollout, step: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
+        config, model = self.config, self.model
+        params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+        params = params[:-1]
+        rewards = rollout.rewards
+        if self.reward_normalizer is not None:
+            rewards = self.reward_normalizer.scale(rewards)
+        distribution = model.distribution
+        behaviour = distribution.log_prob(rollout.behaviour, rollout.actions) if config.vtrace else None
+        return a2c_loss(
+            distribution.log_prob(params, rollout.actions), distribution.entropy(params), values, rewards,
+            rollout.terminated, rollout.keep, rollout.valid, gamma=config.at("gamma", step),
+            gae_lambda=config.at("gae_lambda", step), value_coef=config.at("value_coef", step),
+            entropy_coef=config.at("entropy_coef", step), advantage_norm=config.advantage_norm,
+            behaviour_log_probs=behaviour)
+
+    def _update_normalizers(self, rollout: Rollout, step: int) -> None:
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
+        if self.config.obs_norm:
+            self.model.observe(rollout.obs)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a checkpoint must hold, a name a file: model, optimizer, rewards."""
+        state = self.optimizer.state_dict()["state"].get(0, {})
+        tensors = {"model": dict(self.model.state_dict()),
+                   "optimizer": {key: torch.as_tensor(value) for key, value in state.items() if value is not None}}
+        if self.reward_normalizer is not None:
+            tensors["rewards"] = self.reward_normalizer.tensors()
+        return tensors
+
+    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Take up what `tensors` gave, in place: the parameters stay views of the flat vector."""
+        self.model.load_state_dict(tensors["model"])
+        if tensors["optimizer"]:
+            groups = self.optimizer.state_dict()["param_groups"]
+            self.optimizer.load_state_dict({"state": {0: dict(tensors["optimizer"])}, "param_groups": groups})
+        if self.reward_normalizer is not None:
+            self.reward_normalizer.load(tensors["rewards"])
+
+
+def _non_finite_message(loss: float, metrics: Mapping[str, float], rollout: Rollout, step: int) -> str:
+    terms = ", ".join(f"{name.removeprefix('train/')} {value:.4g}" for name, value in metrics.items())
+    rewards = rollout.rewards
+    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; rewards from {rewards.min().item():.4g} "
+            f"to {rewards.max().item():.4g}). The weights were not changed. Try a lower --lr, --max-grad-norm 0.5, or "
+            "--obs-norm / --reward-norm if observations or rewards are large")

@@ -1,0 +1,48 @@
+"""Whole games with a frozen policy, for evaluation. Touches neither training's environments nor its generator."""
+
+from __future__ import annotations
+
+import torch
+
+from vantage.envs import Environments
+from vantage.learning.collect import Position, tensor_obs
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Episode
+
+MAX_GAME_STEPS = 108_000
+"""A game that has not ended by then counts with the score so far: Atari's own limit in frames, and no endless loop."""
+
+
+@torch.no_grad()
+def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
+         generator: torch.Generator) -> list[Episode]:
+    """`episodes` whole games, raw scores, in the order in which they ended.
+
+    Each environment plays a fixed share of them, so that short games are not counted more often than long ones.
+    """
+    quota = [episodes // envs.num_envs + (i < episodes % envs.num_envs) for i in range(envs.num_envs)]
+    device = next(model.parameters()).device
+    position = Position.start(envs.reset(), model.initial_state(envs.num_envs), device)
+    obs, is_first, mask, state = position.obs, position.is_first, position.action_mask, position.state
+    finished: list[Episode] = []
+    scores, lengths = [0.0] * envs.num_envs, [0] * envs.num_envs
+    while any(quota):
+        params, _, state = model.step(obs, is_first, state, mask)
+        distribution = model.distribution
+        actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
+        step = envs.step(actions.cpu().numpy())
+        obs, is_first = tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device)
+        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
+        ended = list(step.episodes)
+        for env in range(envs.num_envs):
+            scores[env], lengths[env] = scores[env] + float(step.rewards[env]), lengths[env] + 1
+            if step.is_first[env]:
+                scores[env], lengths[env] = 0.0, 0
+            elif lengths[env] >= MAX_GAME_STEPS and quota[env]:
+                ended.append(Episode(env, scores[env], lengths[env]))
+                quota[env] = 1
+        for episode in ended:
+            if quota[episode.env]:
+                quota[episode.env] -= 1
+                finished.append(episode)
+    return finished

@@ -1,0 +1,105 @@
+"""Defaults that work, by family of environment, each with its source; `configure` turns them into a config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from vantage.config import Config, nearest
+from vantage.envs import resolve_env
+from vantage.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Values for one family of environments, and where they come from."""
+
+    values: Mapping[str, Any]
+    source: str
+
+
+ALGORITHMS = {"a2c": "advantage actor-critic, synchronous (Mnih et al. 2016)"}
+
+_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
+           "max_grad_norm": "0.5", "advantage_norm": True}
+
+FAMILIES: dict[str, Defaults] = {
+    "classic": Defaults(
+        {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:2e-3:0", "steps": 300_000, "gamma": "0.98"},
+        "to be measured"),
+    "box2d": Defaults(
+        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000,
+         "gamma": "0.99", "obs_norm": True, "reward_norm": True},
+        "to be measured"),
+    "mujoco": Defaults(
+        {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:7e-4:0", "steps": 1_000_000, "obs_norm": True,
+         "reward_norm": True},
+        "to be measured"),
+    "atari": Defaults(
+        {"num_envs": 16, "rollout_length": 20, "frame_stack": 4, "network": "a3c", "reward": "sign",
+         "steps": 10_000_000, "lr": "linear:1e-3:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
+         "save_every": 200_000, "memory_size": 256},
+        "to be measured"),
+    "other": Defaults(
+        {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000, "obs_norm": True,
+         "save_every": 100_000},
+        "to be measured"),
+}
+
+ENVIRONMENTS: dict[str, Defaults] = {}
+"""Single environments whose family's values do not do: value by value on top of the family's."""
+
+
+def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
+    """The defaults of `algo` on `env`; ConfigError for an unknown algorithm or environment."""
+    if algo not in ALGORITHMS:
+        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, ALGORITHMS)}; known: "
+                          f"{', '.join(ALGORITHMS)}")
+    found = resolve_env(env, atari_protocol)
+    family = FAMILIES[found.family]
+    special = ENVIRONMENTS.get(found.name)
+    if special is None:
+        return Defaults({"algo": algo, "env": env, **family.values}, f"family {found.family}: {family.source}")
+    return Defaults({"algo": algo, "env": env, **family.values, **special.values}, f"{found.name}: {special.source}")
+
+
+def configure(algo: str, *, env: str, **overrides: Any) -> Config:
+    """The config of `algo` on `env`: measured defaults, and `overrides` by key, typed or in text.
+
+    Raises ConfigError for unknown keys, values that do not fit, unknown environments.
+    """
+    chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
+    config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
+    if config.memory != "none" and "frame_stack" not in overrides:
+        config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
+    return config
+
+
+FIRST_RISE = {"Pong": (500_000, 1_500_000)}
+"""Agent steps between which the return of A2C's default first clearly leaves the random score."""
+
+
+def expectation(config: Config) -> str:
+    """What to expect early of a run whose curve is flat at first; nothing where the curve moves at once."""
+    found = resolve_env(config.env, config.atari_protocol)
+    span = FIRST_RISE.get(found.atari.game if found.atari else "")
+    if span is None:
+        return ""
+    return (f"{found.atari.game if found.atari else ''}: a flat line is normal at first; expect the first rise between "
+            f"{span[0] / 1e6:g} and {span[1] / 1e6:g} million steps.")
+
+
+def catalogue() -> str:
+    """Algorithms, networks, and the defaults of each family, for a person."""
+    lines = ["algorithms", *(f"  {name:<10} {text}" for name, text in ALGORITHMS.items()), "", "networks",
+             "  mlp        widths by --hidden; every vector observation goes through it",
+             "  a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)",
+             "  nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)",
+             "  universe   4 convolutions of 32, 3x3, stride 2",
+             "  impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)",
+             "  with --memory none, lstm or gru, and --frame-stack N", ""]
+    for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items()]:
+        lines += [f"defaults for {name}: {entry.source}",
+                  *(f"  --{key.replace('_', '-'):<16} {value}" for key, value in entry.values.items()), ""]
+    return "\n".join(lines).rstrip()

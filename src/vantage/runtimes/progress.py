@@ -1,0 +1,91 @@
+"""What a run counts beside its weights: steps, time, the last games, the best score. No learning, no files."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from statistics import fmean
+from time import perf_counter
+from typing import Any
+
+from vantage.types import Episode
+
+WINDOW = 100
+"""Games that rollout/ep_rew_mean covers."""
+
+
+class Progress:
+    """Counters of one run, kept in its checkpoints, and the metrics that come of them."""
+
+    def __init__(self, frames_per_step: int) -> None:
+        self.frames_per_step = frames_per_step
+        self.step = 0
+        self.updates = 0
+        self.episodes = 0
+        self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        self.best_return: float | None = None
+        self._seconds_before = 0.0
+        self._started = perf_counter()
+        self._logged = self._started
+        self._logged_step = 0
+        self._shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
+        self._sums: dict[str, float] = {}
+        self._updates_logged = 0
+
+    @property
+    def seconds(self) -> float:
+        """Wall time spent training, over all resumes."""
+        return self._seconds_before + perf_counter() - self._started
+
+    @property
+    def return_mean(self) -> float | None:
+        """Mean raw score of the last 100 games; None before the first has ended."""
+        return fmean(score for score, _ in self.recent) if self.recent else None
+
+    def add(self, steps: int, episodes: Iterable[Episode], metrics: dict[str, float], *, env: float, act: float,
+            learn: float) -> None:
+        """Count one update; `env`, `act` and `learn` are the seconds that it took."""
+        self.step += steps
+        self.updates += 1
+        for episode in episodes:
+            self.episodes += 1
+            self.recent.append((episode.score, episode.length))
+        for name, value in metrics.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
+        self._updates_logged += 1
+        for name, seconds in (("env", env), ("act", act), ("learn", learn)):
+            self._shares[name] += seconds
+
+    def due(self, every_seconds: float) -> bool:
+        """It is time for the next report."""
+        return perf_counter() - self._logged >= every_seconds
+
+    def metrics(self) -> dict[str, float]:
+        """Metrics since the last call: means of the losses, rates, and the window of games."""
+        now = perf_counter()
+        elapsed = max(1e-9, now - self._logged)
+        found = {name: total / self._updates_logged for name, total in self._sums.items()}
+        if self.recent:
+            found["rollout/ep_rew_mean"] = fmean(score for score, _ in self.recent)
+            found["rollout/ep_len_mean"] = fmean(length for _, length in self.recent)
+        found["rollout/episodes"] = self.episodes
+        found["time/fps"] = (self.step - self._logged_step) / elapsed
+        found["time/frames"] = self.step * self.frames_per_step
+        for name, seconds in self._shares.items():
+            found[f"time/{name}_share"] = seconds / elapsed
+        self._logged, self._logged_step, self._updates_logged, self._sums = now, self.step, 0, {}
+        self._shares = dict.fromkeys(self._shares, 0.0)
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint must hold."""
+        return {"step": self.step, "updates": self.updates, "episodes": self.episodes, "seconds": self.seconds,
+                "recent": [list(game) for game in self.recent], "best_return": self.best_return}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take up what `state` gave."""
+        self.step = self._logged_step = state["step"]
+        self.updates, self.episodes = state["updates"], state["episodes"]
+        self.recent.extend((score, length) for score, length in state["recent"])
+        self.best_return = state["best_return"]
+        self._seconds_before = state["seconds"]

@@ -1,0 +1,112 @@
+"""Where the time of training goes: the parts alone, the ceiling that they allow, and the whole loop against it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+
+from vantage.config import Config
+from vantage.learning.collect import collect, obs_at
+from vantage.runs.directory import RunDirectory
+from vantage.runtimes.sync import SyncRun
+from vantage.training import prepare
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """Agent steps per second, medians over rounds in which the parts and the whole took turns."""
+
+    env: float
+    act: float
+    learn: float
+    ceiling: float
+    """1 / (1/env + 1/act + 1/learn): what the parts allow one after the other."""
+    whole: float
+    ratio: float
+    """Median over the rounds of whole / ceiling of the same round."""
+    env_share: float
+    act_share: float
+    learn_share: float
+    rounds: int
+
+    def as_dict(self) -> dict[str, float]:
+        """As a JSON object."""
+        return asdict(self)
+
+    def table(self) -> str:
+        """For a person."""
+        return "\n".join([
+            "agent steps per second, medians over rounds in turn",
+            f"  environments alone   {self.env:>10,.0f}",
+            f"  acting alone         {self.act:>10,.0f}",
+            f"  learning alone       {self.learn:>10,.0f}",
+            f"  what they allow      {self.ceiling:>10,.0f}",
+            f"  training             {self.whole:>10,.0f}   {self.ratio:.3f} of what the parts allow",
+            f"time in training: env {self.env_share:.0%}, act {self.act_share:.0%}, learn {self.learn_share:.0%}"])
+
+
+def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
+    """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole.
+
+    The parts are measured as the loop uses them: `env` steps the environments with the actions of a fixed rollout,
+    `act` runs the policy and the sampling on its observations, `learn` is one update from it, optimiser included.
+    """
+    config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
+        run = SyncRun(config, directory, None, lambda text: None)
+        try:
+            return _summarise(list(_rounds(run, seconds / rounds / 4, rounds)))
+        finally:
+            run.close("done")
+
+
+def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
+    steps = run.config.num_envs * run.config.rollout_length
+    for _ in range(3):
+        run.advance()
+    collected = collect(run.model, run.envs, run.position, length=run.config.rollout_length, generator=run.generator)
+    run.position, rollout = collected.position, collected.rollout
+    actions = rollout.actions.cpu().numpy()
+
+    def env() -> None:
+        for row in actions:
+            run.envs.step(row)
+
+    @torch.no_grad()
+    def act() -> None:
+        state = rollout.state
+        for t in range(len(actions)):
+            mask = None if rollout.action_mask is None else rollout.action_mask[t]
+            params, _, state = run.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
+            run.model.distribution.sample(params, run.generator)
+
+    for _ in range(rounds):
+        yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
+               "learn": steps * _rate(lambda: run.learner.update(rollout, 0), seconds),
+               "whole": steps * _rate(run.advance, seconds)} | {
+                   name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
+
+
+def _rate(function: Callable[[], object], seconds: float) -> float:
+    started, calls = perf_counter(), 0
+    while perf_counter() - started < seconds or calls == 0:
+        function()
+        calls += 1
+    return calls / (perf_counter() - started)
+
+
+def _summarise(rounds: list[dict[str, float]]) -> Bench:
+    ceilings = [1 / (1 / r["env"] + 1 / r["act"] + 1 / r["learn"]) for r in rounds]
+    ratios = [r["whole"] / ceiling for r, ceiling in zip(rounds, ceilings, strict=True)]
+    busy = {name: median(r[f"time/{name}_share"] for r in rounds) for name in ("env", "act", "learn")}
+    total = sum(busy.values())
+    middle = {name: median(r[name] for r in rounds) for name in ("env", "act", "learn", "whole")}
+    return Bench(middle["env"], middle["act"], middle["learn"], median(ceilings), middle["whole"], median(ratios),
+                 busy["env"] / total, busy["act"] / total, busy["learn"] / total, len(rounds))

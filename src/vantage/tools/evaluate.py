@@ -1,0 +1,72 @@
+"""Evaluation of a run: whole games, raw scores, a frozen policy, seeds of its own."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from statistics import fmean, pstdev
+
+import torch
+
+from vantage.envs import make_environments, resolve_env
+from vantage.errors import ConfigError
+from vantage.learning.play import play
+from vantage.seeding import derive_seed
+from vantage.training import available_cores, load
+
+STREAM = 2
+"""Streams 0 and 1 are training's and the evaluations' beside it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """What `vantage evaluate --json` prints."""
+
+    env: str
+    episodes: int
+    deterministic: bool
+    return_mean: float
+    return_std: float
+    return_min: float
+    return_max: float
+    length_mean: float
+    returns: list[float]
+    checkpoint: str
+    step: int
+
+    def as_dict(self) -> dict[str, object]:
+        """As a JSON object."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """For a person."""
+        actions = "most probable" if self.deterministic else "sampled"
+        return (f"{self.env}: mean {self.return_mean:.2f} ± {self.return_std:.2f} (from {self.return_min:g} to "
+                f"{self.return_max:g}) over {self.episodes} games of {self.length_mean:.0f} steps on average, "
+                f"{actions} actions, {self.checkpoint}")
+
+
+def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
+             seed: int = 0, num_envs: int = 16) -> Evaluation:
+    """Play `episodes` whole games with the policy of `run`.
+
+    `deterministic` None: sampled actions on Atari, the most probable ones elsewhere. `checkpoint`: auto (best if there
+    is one, else latest), latest, best, or a step.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes} is below 1")
+    agent = load(run, checkpoint=checkpoint)
+    config = agent.config
+    if deterministic is None:
+        deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
+    torch.set_num_threads(config.threads or available_cores())
+    envs = make_environments(config.override({"seed": derive_seed(seed, "evaluate")}, source="evaluate"),
+                             num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True, threads=config.threads)
+    try:
+        games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
+                     generator=torch.Generator().manual_seed(derive_seed(seed, "evaluate", "actions")))
+    finally:
+        envs.close()
+    scores = [game.score for game in games]
+    return Evaluation(config.env, episodes, deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
+                      fmean(game.length for game in games), scores, agent.checkpoint, agent.step)

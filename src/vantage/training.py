@@ -1,0 +1,125 @@
+"""`train` and `resume`: a run as a generator of reports; `load`: its policy, without an environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs.directory import RunDirectory
+from vantage.runtimes.sync import SyncRun, follow
+from vantage.types import EnvSpec, Obs, Report, State
+
+
+def train(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
+          argv: Sequence[str] | None = None, should_stop: Callable[[], bool] = lambda: False,
+          notify: Callable[[str], None] = lambda text: None) -> Iterator[Report]:
+    """Train as `config` says, in a new run directory; yields a report every `log_every_seconds` and one at the end.
+
+    Closing the generator stops cleanly, with a checkpoint. `should_stop` is asked after every update. `notify` gets
+    what a person should know once, such as what was decided about the environment. Raises ConfigError if the
+    directory `run` exists.
+    """
+    config = prepare(config)
+    directory = RunDirectory.create(config, env_name=config.env, path=None if run is None else Path(run),
+                                    root=Path(root), argv=sys.argv if argv is None else argv)
+    try:
+        session = SyncRun(config, directory, None, notify)
+    except BaseException:
+        directory.remove()
+        raise
+    yield from follow(session, should_stop)
+
+
+def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
+           max_minutes: float | None = None, should_stop: Callable[[], bool] = lambda: False,
+           notify: Callable[[str], None] = lambda text: None) -> Iterator[Report]:
+    """Go on with the run in directory `run` from its newest good checkpoint, as if it had never stopped.
+
+    `steps` is the new total; schedules keep running over the former total unless `extend_schedule`.
+    """
+    directory = RunDirectory.open(Path(run))
+    config = directory.config
+    if steps is not None and steps != config.steps:
+        span = 0 if extend_schedule else config.schedule_steps or config.steps
+        config = replace(config, steps=steps, schedule_steps=span)
+    if max_minutes is not None:
+        config = replace(config, max_minutes=max_minutes)
+    config = prepare(config)
+    checkpoint = load_latest(directory.path)
+    for message in checkpoint.skipped:
+        notify(message)
+    if checkpoint.step >= config.steps:
+        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
+    directory = directory.change_config(config)
+    yield from follow(SyncRun(config, directory, checkpoint, notify), should_stop)
+
+
+def prepare(config: Config) -> Config:
+    """`config` with what "auto" means on this machine; sets the number of threads of this process."""
+    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device={device!r}: this machine has no CUDA device that torch can use; use --device cpu")
+    torch.set_num_threads(config.threads or available_cores())
+    return replace(config, device=device)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A trained policy that acts; frozen, on the CPU, without an environment."""
+
+    model: ActorCritic
+    config: Config
+    step: int
+    checkpoint: str
+    """The directory that it was read from, within the run."""
+
+    def initial_state(self, batch: int = 1) -> State:
+        """The state before an episode's first observation."""
+        return self.model.initial_state(batch)
+
+    @torch.no_grad()
+    def act(self, obs: Obs | np.ndarray, state: State, *, is_first: Tensor | None = None, deterministic: bool = True,
+            generator: torch.Generator | None = None, action_mask: Tensor | None = None) -> tuple[np.ndarray, State]:
+        """Actions [B, ...] for observations [B, ...], and the state to pass next time.
+
+        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does.
+        """
+        if isinstance(obs, np.ndarray):
+            obs = torch.from_numpy(obs)
+        first = next(iter(obs.values())) if not isinstance(obs, Tensor) else obs
+        if is_first is None:
+            is_first = torch.zeros(first.shape[0], dtype=torch.bool)
+        params, _, state = self.model.step(obs, is_first, state, action_mask)
+        distribution = self.model.distribution
+        if deterministic:
+            return distribution.mode(params).numpy(), state
+        return distribution.sample(params, generator or torch.default_generator).numpy(), state
+
+
+def load(run: str | Path, *, checkpoint: str = "auto") -> Agent:
+    """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step."""
+    directory = RunDirectory.open(Path(run))
+    found = load_named(directory.path, checkpoint)
+    model = make_model(directory.config, EnvSpec.from_json(found.state["spec"]))
+    model.load_state_dict(found.tensors["model"])
+    return Agent(model.eval(), directory.config, found.step, str(found.path.relative_to(directory.path)))

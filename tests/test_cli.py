@@ -1,0 +1,225 @@
+"""The command as a person meets it: bad input of every kind, exit statuses, signals, kills, and what is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from vantage.cli import main
+from vantage.runs.checkpoint import load_latest
+
+TESTS = Path(__file__).parent
+CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--threads", "1", "--no-tensorboard"]
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    try:
+        status = main(arguments)
+    except SystemExit as exit:  # argparse's --help
+        status = int(exit.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    return subprocess.Popen([sys.executable, "-m", "vantage.cli", *arguments], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env=environment, **options)
+
+
+def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([*CARTPOLE[:2], "--env", "CartPole-v9"], "CartPole"),
+    ([*CARTPOLE[:2], "--env", "Pnog"], "Pong"),
+    ([*CARTPOLE[:2], "--env", "no_such_module:Env"], "no_such_module"),
+    ([*CARTPOLE[:2]], "which environment"),
+    (["train", "a2", "--env", "CartPole-v1"], "did you mean a2c"),
+    ([*CARTPOLE, "--learning-rate", "1"], "unknown argument '--learning-rate'"),
+    ([*CARTPOLE, "--rollout-lenght", "5"], "did you mean --rollout-length"),
+    ([*CARTPOLE, "--steps", "many"], "whole number"),
+    ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
+    ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
+    ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
+    ([*CARTPOLE, "--device", "tpu9"], "not a device"),
+    ([*CARTPOLE, "--network", "nature", "--steps", "0"], "below 1"),
+    ([*CARTPOLE, "--config", "missing.json"], "missing.json"),
+    ([*CARTPOLE[:2], "--env", "tiny:TextObservation"], "Text"),
+    (["resume", "runs/nothing"], "no such run directory"),
+    (["evaluate", "runs/nothing"], "no such run directory"),
+    (["plot", "runs/nothing", "-o", "x.png"], "runs/nothing"),
+    (["resum", "x"], "resume"),
+    ([], "COMMAND"),
+])
+def test_bad_input_is_one_line_with_the_remedy_and_status_2(
+        arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    status, _, err = call(arguments, capsys)
+    assert status == 2
+    assert says in err and len(err.strip().splitlines()) == 1 and "Traceback" not in err
+    assert not list(tmp_path.rglob("config.json")), "a refused run leaves nothing behind"
+
+
+def test_an_unreadable_config_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.json"
+    path.write_text('{"lr": 1e-3,}')
+    status, _, err = call([*CARTPOLE, "--config", str(path)], capsys)
+    assert status == 2 and "my.json" in err
+
+
+def test_a_run_directory_that_exists_names_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run").mkdir()
+    status, _, err = call([*CARTPOLE, "--run", str(tmp_path / "run")], capsys)
+    assert status == 2 and "vantage resume" in err
+
+
+def test_flags_override_the_file_which_overrides_the_defaults(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps({"gamma": 0.9, "num_envs": 3, "lr": "linear:1:0"}))
+    status, out, _ = call([*CARTPOLE, "--config", str(path), "--num-envs", "5", "--dry-run"], capsys)
+    config = json.loads(out)
+    assert status == 0
+    assert (config["gamma"], config["num_envs"], config["lr"], config["threads"]) == ("0.9", 5, "linear:1:0", 1)
+
+
+@pytest.mark.parametrize(("flags", "value"), [(["--bptt"], True), (["--no-bptt"], False), (["--bptt", "true"], True),
+                                              (["--bptt", "false"], False), (["--bptt=false"], False)])
+def test_booleans_in_all_three_forms(flags: list[str], value: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call([*CARTPOLE, "--dry-run", *flags], capsys)
+    assert status == 0 and json.loads(out)["bptt"] is value
+
+
+@pytest.mark.parametrize("flag", ["--rollout-length", "--rollout_length"])
+def test_dashes_and_underscores_are_the_same(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call([*CARTPOLE, "--dry-run", flag, "7", "--steps", "10M"], capsys)
+    assert status == 0 and json.loads(out)["rollout_length"] == 7 and json.loads(out)["steps"] == 10_000_000
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list"], [*CARTPOLE, "--dry-run"],
+                                       [*CARTPOLE, "--lrr", "1"]])
+def test_help_and_bad_input_are_answered_before_torch_is_imported(arguments: list[str]) -> None:
+    code = ("import sys\nfrom vantage.cli import main\ntry:\n    main(sys.argv[1:])\nexcept SystemExit:\n    pass\n"
+            "assert 'torch' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, capture_output=True, timeout=60)
+
+
+def test_train_evaluate_plot_and_resume(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tmp_path / "run")
+    assert call([*CARTPOLE, "--steps", "3k", "--run", run], capsys)[0] == 0
+    status, out, _ = call(["evaluate", run, "--episodes", "5", "--json"], capsys)
+    result = json.loads(out)
+    assert status == 0 and result["episodes"] == 5 == len(result["returns"]) and result["deterministic"] is True
+    assert set(result) >= {"env", "episodes", "deterministic", "return_mean", "return_std", "return_min", "return_max",
+                           "length_mean", "returns"}
+    assert call(["plot", run, "-o", str(tmp_path / "curve.png")], capsys)[0] == 0
+    assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
+    assert call(["resume", run, "--steps", "4k"], capsys)[0] == 0
+    assert load_latest(tmp_path / "run").step >= 4_000
+
+
+def test_an_evaluation_is_the_same_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tmp_path / "run")
+    call([*CARTPOLE, "--steps", "1k", "--run", run], capsys)
+    first, second = (call(["evaluate", run, "--episodes", "4", "--stochastic", "--json"], capsys)[1] for _ in "ab")
+    assert first == second
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert main([*CARTPOLE, *LONG, "--run", str(run)]) == 0
+    return run
+
+
+LONG = ["--steps", "40k", "--save-every", "2k", "--eval-every", "0", "--log-every-seconds", "0.1"]
+
+
+def assert_resumes_to(run: Path, whole: Path) -> None:
+    assert main(["resume", str(run)]) == 0
+    ours, theirs = load_latest(run).tensors, load_latest(whole).tensors
+    for group in ("model", "optimizer"):
+        for name, tensor in theirs[group].items():
+            assert torch.equal(ours[group][name], tensor), name
+
+
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(uninterrupted: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start([*CARTPOLE, *LONG, "--run", str(run)])
+    wait_for(lambda: list(run.glob("checkpoints/step-*/manifest.json")), process)
+    process.kill()
+    process.communicate()
+    assert load_latest(run).step < 40_000
+    assert_resumes_to(run, uninterrupted)
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_saves_and_names_the_way_back(number: int, status: int, uninterrupted: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start([*CARTPOLE, *LONG, "--run", str(run)])
+    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == status and "vantage resume" in out and not err
+    assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
+    assert_resumes_to(run, uninterrupted)
+
+
+def test_no_process_is_left_behind(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start([*CARTPOLE, "--steps", "10M", "--vector", "async", "--num-envs", "2", "--run", str(run)],
+                    start_new_session=True)
+    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal: the whole group
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130 and "Traceback" not in err
+    deadline = time.monotonic() + 5
+    while group_lives(process.pid):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_checkpoints_that_are_all_bad_are_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    call([*CARTPOLE, "--steps", "1k", "--run", str(run), "--eval-every", "0"], capsys)
+    for path in run.glob("checkpoints/*/model.safetensors"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    status, _, err = call(["resume", str(run), "--steps", "2k"], capsys)
+    assert status == 1 and "model.safetensors" in err
+
+
+def test_a_failing_environment_is_status_1_with_its_cause(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(["train", "a2c", "--env", "tiny:Misbehaving", "--steps", "5k", "--no-tensorboard",
+                           "--threads", "1", "--run", str(tmp_path / "run")], capsys)
+    assert status == 1 and "the simulator broke" in err and "environment" in err
+
+
+def test_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(["list"], capsys)
+    assert status == 0 and all(word in out for word in ("a2c", "nature", "atari", "lstm"))

@@ -1,0 +1,96 @@
+"""Learning, end to end: each tiny environment needs one property, and is learnt in seconds. Break one and see."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import vantage
+from vantage.training import Agent
+
+FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_lambda": "0.95", 
+        "entropy_coef": "0.01", "optimizer": "adam", "separate": False, "obs_norm": False, "advantage_norm": False, 
+        "eval_every": 0, "threads": 1, "hidden": "32", "tensorboard": False, "log_every_seconds": 1000}
+
+
+def learn(env: str, folder: Path, steps: int, **options: object) -> tuple[Agent, float]:
+    """Train, and return the policy and the mean return of the last 100 episodes."""
+    config = vantage.configure("a2c", env=f"tiny:{env}", steps=steps, **(FAST | options))
+    *_, last = vantage.train(config, run=folder / "run")
+    return vantage.load(folder / "run", checkpoint="latest"), last.metrics["rollout/ep_rew_mean"]
+
+
+def greedy(agent: Agent, obs: object) -> np.ndarray:
+    actions, _ = agent.act(np.asarray(obs, np.float32), agent.initial_state(len(obs)))  # type: ignore[arg-type]
+    return actions
+
+
+def test_a_bandit_needs_the_advantage(tmp_path: Path) -> None:
+    _, score = learn("Bandit", tmp_path, 3_000)
+    assert score > 0.95
+
+
+def test_a_delayed_reward_needs_the_bootstrap_value(tmp_path: Path) -> None:
+    _, score = learn("DelayedReward", tmp_path, 12_000)
+    assert score > 0.9
+
+
+def test_a_time_limit_is_not_an_end(tmp_path: Path) -> None:
+    agent, _ = learn("TimeLimitChain", tmp_path, 30_000)
+    assert greedy(agent, np.eye(6)).tolist() == [1] * 6
+
+
+@pytest.mark.parametrize("options", [{"memory": "lstm", "memory_size": 16}, {"memory": "gru", "memory_size": 16},
+                                     {"frame_stack": 4}], ids=["lstm", "gru", "frames"])
+def test_recall_needs_memory(tmp_path: Path, options: dict[str, object]) -> None:
+    _, score = learn("Recall", tmp_path, 25_000, rollout_length=10, **options)
+    assert score > 0.9
+
+
+def test_recall_without_memory_stays_at_chance(tmp_path: Path) -> None:
+    _, score = learn("Recall", tmp_path, 10_000, rollout_length=10)
+    assert score < 0.75
+
+
+@pytest.mark.parametrize("std", ["free", "state"])
+def test_a_continuous_target_needs_the_gaussian(tmp_path: Path, std: str) -> None:
+    agent, _ = learn("ContinuousTarget", tmp_path, 40_000, std=std, log_std_init=-0.5, entropy_coef=0)
+    targets = np.linspace(-0.7, 0.7, 5)[:, None]
+    assert np.abs(greedy(agent, targets) - targets).max() < 0.2
+
+
+@pytest.mark.parametrize("kwargs", ["{}", '{"binary": true}'], ids=["multi_discrete", "multi_binary"])
+def test_two_switches_are_learnt_together(tmp_path: Path, kwargs: str) -> None:
+    _, score = learn("TwoSwitches", tmp_path, 15_000, env_kwargs=kwargs)
+    assert score > 0.9
+
+
+def test_a_mask_forbids(tmp_path: Path) -> None:
+    _, score = learn("MaskedBandit", tmp_path, 3_000)
+    assert score > 0.9
+
+
+def test_a_picture_and_a_number_are_seen_together(tmp_path: Path) -> None:
+    _, score = learn("Picture", tmp_path, 20_000, network="mlp")
+    assert score > 0.9
+
+
+def test_vtrace_and_normalised_advantages_learn(tmp_path: Path) -> None:
+    _, score = learn("DelayedReward", tmp_path, 12_000, vtrace=True, advantage_norm=True)
+    assert score > 0.9
+
+
+def test_one_step_gradients_run_but_cannot_carry_a_cue(tmp_path: Path) -> None:
+    _, with_bptt = learn("Recall", tmp_path / "on", 25_000, rollout_length=10, memory="lstm", memory_size=16)
+    _, without = learn("Recall", tmp_path / "off", 25_000, rollout_length=10, memory="lstm", memory_size=16, bptt=False)
+    assert with_bptt > 0.9 and with_bptt >= without
+
+
+def test_the_policy_of_a_run_needs_no_environment(tmp_path: Path) -> None:
+    agent, _ = learn("Bandit", tmp_path, 3_000)
+    state = agent.initial_state(batch=1)
+    action, state = agent.act(torch.zeros(1, 1), state)
+    assert action.tolist() == [1]

@@ -1,0 +1,136 @@
+"""Learning curves: which runs form one, what their mean is, and what cannot be plotted."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import MetricWriter
+from vantage.tools.plot import Curve, group_curves, plot
+
+
+def curve(xs: Sequence[float], ys: Sequence[float], **config: Any) -> Curve:
+    return Curve(Config(**config), np.array(xs, dtype=float), np.array(ys, dtype=float))
+
+
+def make_run(root: Path, values: Sequence[float], every: int = 100, **config: Any) -> Path:
+    chosen = Config(**config)
+    run = RunDirectory.create(chosen, env_name=chosen.env, root=root, argv=())
+    writer = MetricWriter(run.path, tensorboard=False)
+    for i, value in enumerate(values):
+        step = (i + 1) * every
+        writer.write(step, (i + 1) * 30.0, {"rollout/ep_rew_mean": value, "time/frames": step * 4})
+    writer.close()
+    return run.path
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None:
+    curves = [curve([0, 10], [0, 1], seed=seed, lr=lr) for seed in (0, 1) for lr in ("1e-3", "1e-4")]
+    groups = group_curves([*curves, curve([0, 10], [0, 1], env="Acrobot-v1")])
+    assert [len(group.curves) for group in groups] == [2, 2, 1]
+    assert groups[0].label == "a2c CartPole-v1 lr=1e-3 (2 seeds)"
+    assert groups[2].label == "a2c Acrobot-v1 (1 seed)"
+
+
+def test_the_band_is_the_sample_deviation_on_the_common_grid() -> None:
+    group, = group_curves([curve([0, 10, 20], [0, 10, 20], seed=0), curve([4, 12], [8, 16], seed=1)])
+    assert (group.x[0], group.x[-1]) == (4, 12)
+    np.testing.assert_allclose(group.mean, group.x + 2)
+    assert group.deviation is not None
+    np.testing.assert_allclose(group.deviation, np.full(len(group.x), np.std([0, 4], ddof=1)))
+
+
+def test_one_seed_twice_is_not_called_two_seeds() -> None:
+    group, = group_curves([curve([0, 1], [0, 1]), curve([0, 1], [1, 2])])
+    assert "2 runs" in group.label
+
+
+def test_a_single_run_is_drawn_as_recorded(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [1.0, 5.0, 2.0])
+    plot([run], tmp_path / "curve.png", csv=tmp_path / "curve.csv")
+    rows = read_csv(tmp_path / "curve.csv")
+    assert [(float(row["steps"]), float(row["mean"])) for row in rows] == [(100, 1), (200, 5), (300, 2)]
+    assert {row["standard_deviation"] for row in rows} == {""}
+
+
+@pytest.mark.parametrize(("x", "at"), [("steps", [100, 200]), ("minutes", [0.5, 1.0]), ("frames", [400, 800])])
+def test_each_axis_has_its_unit(tmp_path: Path, x: Any, at: list[float]) -> None:
+    plot([make_run(tmp_path, [1.0, 2.0])], tmp_path / "curve.svg", x=x, csv=tmp_path / "curve.csv")
+    assert [float(row[x]) for row in read_csv(tmp_path / "curve.csv")] == at
+
+
+@pytest.mark.parametrize(("suffix", "start"), [
+    ("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")])
+def test_the_name_gives_the_format(tmp_path: Path, suffix: str, start: bytes) -> None:
+    output = tmp_path / f"new folder/curve.{suffix}"
+    runs = [make_run(tmp_path, [1.0, 2.0, 3.0], seed=seed) for seed in (0, 1)]
+    assert plot(runs, output) == output
+    assert output.read_bytes().startswith(start)
+
+
+def test_smoothing_is_the_running_mean_without_bias(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [1.0, 3.0])
+    plot([run], tmp_path / "curve.png", smooth=0.5, csv=tmp_path / "curve.csv")
+    means = [float(row["mean"]) for row in read_csv(tmp_path / "curve.csv")]
+    assert means == pytest.approx([1.0, (0.5 * 1 + 3) / 1.5], rel=1e-5)
+
+
+def test_runs_without_a_common_range_are_drawn_without_a_mean(tmp_path: Path) -> None:
+    group, = group_curves([curve([0, 1], [0, 1], seed=0), curve([5], [1], seed=1)])
+    assert len(group.mean) == 0
+    runs = [make_run(tmp_path, [1.0], every=every, seed=every) for every in (100, 500)]
+    assert plot(runs, tmp_path / "curve.png").stat().st_size > 0
+
+
+def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [1.0, 2.0])
+    plot([run, run / "../a2c-1"], tmp_path / "curve.png", csv=tmp_path / "curve.csv")
+    assert {row["group"] for row in read_csv(tmp_path / "curve.csv")} == {"a2c (1 seed)"}
+
+
+def test_values_that_were_not_finite_are_left_out(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [1.0, float("nan"), 2.0])
+    plot([run], tmp_path / "curve.png", csv=tmp_path / "curve.csv")
+    assert [row["steps"] for row in read_csv(tmp_path / "curve.csv")] == ["100", "300"]
+    with pytest.raises(ConfigError, match="no finite value"):
+        plot([make_run(tmp_path, [float("nan")])], tmp_path / "curve.png")
+
+
+def test_what_cannot_be_plotted_is_an_error_with_words(tmp_path: Path) -> None:
+    run, empty, output = make_run(tmp_path, [1.0]), make_run(tmp_path, []), tmp_path / "curve.png"
+    with pytest.raises(ConfigError, match="no metrics yet"):
+        plot([run, empty], output)
+    with pytest.raises(ConfigError, match="did you mean rollout/ep_rew_mean"):
+        plot([run], output, metric="rollout/ep_rew")
+    with pytest.raises(ConfigError, match="no such run directory"):
+        plot([tmp_path / "nothing"], output)
+    with pytest.raises(ConfigError, match="at least one"):
+        plot([], output)
+    with pytest.raises(ConfigError, match="must end in"):
+        plot([run], tmp_path / "curve.jpg")
+    with pytest.raises(ConfigError, match="smooth=1"):
+        plot([run], output, smooth=1.0)
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(ConfigError, match="choose another output"):
+        plot([run], tmp_path / "folder.png")
+    assert not output.exists()
+
+
+def test_plotting_touches_no_pyplot_state() -> None:
+    script = "import sys, vantage.tools.plot; sys.exit('matplotlib.pyplot' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

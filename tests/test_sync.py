@@ -1,0 +1,178 @@
+"""The synchronous runtime: the same seed gives the same bits, and a run that stopped goes on as if it had not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vantage
+from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
+from vantage.runs.checkpoint import load_latest
+from vantage.runs.metrics import read_metrics
+
+QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
+
+CASES: dict[str, dict[str, Any]] = {
+    "cartpole": {"env": "CartPole-v1", "steps": 4_000, "eval_every": 1_500, "eval_episodes": 2},
+    "cartpole async": {"env": "CartPole-v1", "steps": 1_000, "num_envs": 2, "vector": "async", "eval_every": 0},
+    "recurrent with frames": {"env": "CartPole-v1", "steps": 3_000, "memory": "lstm", "memory_size": 8, 
+                              "frame_stack": 3, "eval_every": 0},
+    "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
+                       "eval_every": 0},
+    "lunar lander": {"env": "LunarLander-v3", "steps": 3_000, "num_envs": 3, "eval_every": 0},
+    "pong": {"env": "Pong", "steps": 2_400, "num_envs": 2, "rollout_length": 5},
+    "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
+                             "memory": "gru", "memory_size": 16, "frame_stack": 1},
+}
+
+
+def configure(**options: Any) -> vantage.Config:
+    return vantage.configure("a2c", **(QUIET | options))
+
+
+def finish(config: vantage.Config, run: Path) -> vantage.Report:
+    *_, last = vantage.train(config, run=run)
+    assert last.status == "done"
+    return last
+
+
+def tensors(run: Path) -> dict[str, Tensor]:
+    groups = load_latest(run).tensors
+    return {f"{group}/{name}": tensor for group, part in groups.items() for name, tensor in part.items()}
+
+
+def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
+    assert a.keys() == b.keys()
+    different = [name for name in a if not torch.equal(a[name], b[name])]
+    assert not different
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda name: name.replace(" ", "-"))
+def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
+    config = configure(**CASES[case])
+    finish(config, tmp_path / "whole")
+    updates = config.steps // (config.num_envs * config.rollout_length)
+    for stop_after in (1, updates // 3, updates // 3):
+        asked = 0
+
+        def should_stop() -> bool:
+            nonlocal asked
+            asked += 1
+            return asked > stop_after  # noqa: B023  consumed within the iteration
+
+        run = tmp_path / "parts"
+        reports = (vantage.resume(run, should_stop=should_stop) if run.exists()
+                   else vantage.train(config, run=run, should_stop=should_stop))
+        *_, last = reports
+        assert last.status == "interrupted"
+    *_, last = vantage.resume(run)
+    assert last.status == "done"
+    assert_same(tensors(tmp_path / "whole"), tensors(run))
+
+
+def test_the_same_seed_gives_the_same_weights(tmp_path: Path) -> None:
+    config = configure(env="CartPole-v1", steps=2_000, eval_every=0)
+    for name in ("a", "b"):
+        finish(config, tmp_path / name)
+    assert_same(tensors(tmp_path / "a"), tensors(tmp_path / "b"))
+
+
+def test_evaluations_do_not_change_trainings_bits(tmp_path: Path) -> None:
+    for name, every in (("a", 0), ("b", 500)):
+        finish(configure(env="CartPole-v1", steps=2_000, eval_every=every, eval_episodes=2), tmp_path / name)
+    assert_same(tensors(tmp_path / "a"), tensors(tmp_path / "b"))
+
+
+def test_checkpoints_do_not_change_trainings_bits(tmp_path: Path) -> None:
+    for name, every in (("a", 10**9), ("b", 300)):
+        finish(configure(env="CartPole-v1", steps=2_000, eval_every=0, save_every=every), tmp_path / name)
+    assert_same(tensors(tmp_path / "a"), tensors(tmp_path / "b"))
+
+
+def test_another_seed_gives_other_weights_and_other_episodes(tmp_path: Path) -> None:
+    found = []
+    for seed in (0, 1):
+        finish(configure(env="CartPole-v1", steps=500, seed=seed, eval_every=0), tmp_path / str(seed))
+        found.append(tensors(tmp_path / str(seed)))
+    assert not torch.equal(found[0]["optimizer/exp_avg"], found[1]["optimizer/exp_avg"])
+    obs = [name for name in found[0] if name.startswith("envs/") and "obs" in name]
+    assert obs and not any(torch.equal(found[0][name], found[1][name]) for name in obs)
+
+
+def test_a_closed_generator_has_saved(tmp_path: Path) -> None:
+    reports = vantage.train(configure(env="CartPole-v1", steps=10**6, log_every_seconds=0), run=tmp_path / "run")
+    step = next(reports).step
+    reports.close()
+    assert load_latest(tmp_path / "run").step == step
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_training_stops_at_the_return_asked_for(tmp_path: Path) -> None:
+    config = configure(env="tiny:Bandit", steps=10**6, stop_at_return=0.4, eval_every=0)
+    assert finish(config, tmp_path / "run").step < 10**5
+
+
+def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
+    last = finish(configure(env="CartPole-v1", steps=10**8, max_minutes=0.01, eval_every=0), tmp_path / "run")
+    assert last.seconds < 20
+
+
+def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path) -> None:
+    finish(configure(env="CartPole-v1", steps=512, lr="linear:1e-3:0", eval_every=0), tmp_path / "run")
+    with pytest.raises(ConfigError, match="--steps"):
+        list(vantage.resume(tmp_path / "run"))
+    *_, last = vantage.resume(tmp_path / "run", steps=1_024)
+    assert last.metrics["train/learning_rate"] == 0
+    *_, last = vantage.resume(tmp_path / "run", steps=2_048, extend_schedule=True)
+    assert 0 < last.metrics["train/learning_rate"] < 1e-3
+
+
+def test_metrics_of_a_resumed_run_have_no_step_twice(tmp_path: Path) -> None:
+    config = configure(env="CartPole-v1", steps=5_120, log_every_seconds=0, save_every=1_000, eval_every=0)
+    reports = vantage.train(config, run=tmp_path / "run")
+    for _ in range(6):
+        next(reports)
+    del reports
+    list(vantage.resume(tmp_path / "run"))
+    steps = [line["step"] for line in read_metrics(tmp_path / "run")]
+    assert steps == sorted(set(steps)) and steps[-1] == 5_120
+
+
+def test_a_non_finite_loss_never_reaches_the_weights(tmp_path: Path) -> None:
+    config = configure(env="tiny:ContinuousTarget", steps=5_000, reward_scale=1e30, eval_every=0, save_every=256)
+    with pytest.raises(NonFiniteError, match="weights were not changed"):
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert all(torch.isfinite(tensor).all() for name, tensor in tensors(tmp_path / "run").items()
+               if name.startswith("model/"))
+
+
+@pytest.mark.parametrize(("how", "says"), [("raise", "the simulator broke"), ("nan", "finite"), ("shape", "shape"),
+                                           ("reward", "finite")])
+def test_an_environments_fault_is_named_and_the_run_is_kept(how: str, says: str, tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs=json.dumps({"how": how}), steps=5_000, num_envs=2,
+                       rollout_length=4, eval_every=0)
+    with pytest.raises(EnvError, match=says) as caught:
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert "environment 0" in str(caught.value) and "seed" in str(caught.value) and "step" in str(caught.value)
+    assert load_latest(tmp_path / "run").step > 0
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: Any, **options: Any) -> None:
+        raise CheckpointError("no space left on the device.")
+
+    config = configure(env="CartPole-v1", steps=2_048, save_every=512, eval_every=0)
+    notes: list[str] = []
+    monkeypatch.setattr("vantage.runtimes.sync.save", full)
+    reports = vantage.train(config, run=tmp_path / "run", notify=notes.append)
+    with pytest.raises(CheckpointError, match="no space"):
+        list(reports)
+    assert sum("Training goes on" in note for note in notes) == 4

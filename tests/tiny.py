@@ -1,0 +1,213 @@
+"""Environments that each need exactly one property of the learner, and environments that misbehave in one way each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+Info = dict[str, Any]
+
+
+class Tiny(gym.Env[np.ndarray, Any]):
+    """Shared by all below: a vector observation of `size`, `arms` actions."""
+
+    size, arms = 1, 2
+
+    def __init__(self) -> None:
+        self.observation_space: spaces.Space[Any] = spaces.Box(-10, 10, (self.size,), np.float32)
+        self.action_space: spaces.Space[Any] = spaces.Discrete(self.arms)
+        self.t = 0
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        super().reset(seed=seed)
+        self.t = 0
+        return self.begin(), {}
+
+    def begin(self) -> Any:
+        return self.obs()
+
+    def obs(self) -> Any:
+        return np.zeros(self.size, np.float32)
+
+
+class Bandit(Tiny):
+    """Arm 1 pays 1, arm 0 nothing: needs the advantage."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        return self.obs(), float(action == 1), True, False, {}
+
+
+class DelayedReward(Tiny):
+    """The first action decides what the sixth step pays, longer than a rollout of 4: needs the bootstrap value."""
+
+    size = 7
+
+    def begin(self) -> Any:
+        self.good = False
+        return self.obs()
+
+    def obs(self) -> Any:
+        x = np.zeros(7, np.float32)
+        x[self.t], x[6] = 1, self.t > 0 and self.good
+        return x
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        if self.t == 0:
+            self.good = bool(action == 1)
+        self.t += 1
+        if self.t == 6:
+            self.t = 5
+            return self.obs(), float(self.good), True, False, {}
+        return self.obs(), 0.0, False, False, {}
+
+
+class TimeLimitChain(Tiny):
+    """Action 0 ends with 0.1. Action 1 walks right; 1 is paid at the sixth place, but two steps are the time limit.
+
+    From place 0 nobody ever sees the reward: only the value at the time limit tells that walking is better.
+    """
+
+    size = 6
+
+    def begin(self) -> Any:
+        self.place = int(self.np_random.integers(6))
+        return self.obs()
+
+    def obs(self) -> Any:
+        x = np.zeros(6, np.float32)
+        if self.place < 6:
+            x[self.place] = 1
+        return x
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        if action == 0:
+            return self.obs(), 0.1, True, False, {}
+        self.place += 1
+        if self.place == 6:
+            return self.obs(), 1.0, True, False, {}
+        return self.obs(), 0.0, False, self.t >= 2, {}
+
+
+class Recall(Tiny):
+    """The first observation shows which action the fourth step pays for: needs memory."""
+
+    size = 2
+
+    def begin(self) -> Any:
+        self.cue = int(self.np_random.integers(2))
+        return self.obs()
+
+    def obs(self) -> Any:
+        return np.array([2.0 * self.cue - 1 if self.t == 0 else 0.0, self.t == 3], np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        if self.t == 4:
+            return self.obs(), float(action == self.cue), True, False, {}
+        return self.obs(), 0.0, False, False, {}
+
+
+class ContinuousTarget(Tiny):
+    """Pays minus the squared distance of the action to the observation: needs the Gaussian's mean."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+
+    def begin(self) -> Any:
+        self.target = self.np_random.uniform(-0.8, 0.8)
+        return self.obs()
+
+    def obs(self) -> Any:
+        return np.array([self.target], np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert -1 <= action[0] <= 1, "clipped on the way"
+        return self.obs(), -float((action[0] - self.target) ** 2), True, False, {}
+
+
+class TwoSwitches(Tiny):
+    """MultiDiscrete: pays a half for each of two switches that equals its part of the observation."""
+
+    size = 2
+
+    def __init__(self, binary: bool = False) -> None:
+        super().__init__()
+        self.action_space = spaces.MultiBinary(2) if binary else spaces.MultiDiscrete([2, 3])
+
+    def begin(self) -> Any:
+        self.want = self.np_random.integers(2, size=2)
+        return self.want.astype(np.float32)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        return self.want.astype(np.float32), float((action == self.want).mean()), True, False, {}
+
+
+class MaskedBandit(Tiny):
+    """Arm 2 pays most but is never allowed; of the allowed, arm 1 pays."""
+
+    arms = 3
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        obs, _ = super().reset(seed=seed)
+        return obs, {"action_mask": np.array([1, 1, 0], np.int8)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        assert action != 2, "a forbidden action was taken"
+        return self.obs(), float(action), True, False, {"action_mask": np.array([1, 1, 0], np.int8)}
+
+
+class Picture(Tiny):
+    """Dict observation of a small image and a vector: one switch follows the image, the other the number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict({"image": spaces.Box(0, 255, (12, 12, 3), np.uint8),
+                                              "sign": spaces.Box(-1, 1, (1,), np.float32)})
+        self.action_space = spaces.MultiDiscrete([2, 2])
+
+    def begin(self) -> Any:
+        self.bright, self.sign = self.np_random.integers(2), self.np_random.integers(2)
+        return self.obs()
+
+    def obs(self) -> Any:
+        return {"image": np.full((12, 12, 3), 255 * self.bright, np.uint8),
+                "sign": np.array([2 * self.sign - 1], np.float32)}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        return self.obs(), float((action == [self.bright, self.sign]).mean()), True, False, {}
+
+
+class Misbehaving(Tiny):
+    """Behaves for 40 steps, then does what `how` says."""
+
+    def __init__(self, how: str = "raise") -> None:
+        super().__init__()
+        self.how, self.age = how, 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.age += 1
+        self.t += 1
+        obs, reward = self.obs(), 0.0
+        if self.age > 40:
+            if self.how == "raise":
+                raise RuntimeError("the simulator broke")
+            if self.how == "nan":
+                obs = np.full(1, np.nan, np.float32)
+            if self.how == "shape":
+                obs = np.zeros(2, np.float32)
+            if self.how == "reward":
+                reward = float("inf")
+        return obs, reward, False, self.t >= 25, {}
+
+
+class TextObservation(Tiny):
+    """Has an observation space that no network here takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Text(5)
