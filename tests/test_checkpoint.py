@@ -439,6 +439,14 @@ def test_content_that_is_not_what_it_claims_is_refused(tmp_path: Path, name: str
         load(path)
 
 
+@pytest.mark.parametrize("action", [save, save_best])
+def test_a_step_that_the_files_do_not_agree_on_is_refused(tmp_path: Path, action: Callable[[Path, int], Path]) -> None:
+    path = action(tmp_path, 1)
+    rewrite(path, lambda manifest: manifest.update(step=2))
+    with pytest.raises(CheckpointError, match=r"manifest\.json (is )?of step 2"):
+        load(path)
+
+
 # Names
 
 

@@ -18,7 +18,7 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     ("errors",),
-    ("schedule", "seeding", "specs"),
+    ("machine", "schedule", "seeding", "specs"),
     ("types", "config"),
     ("algorithms",),
     ("models", "envs"),

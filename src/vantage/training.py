@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.machine import available_cores, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.directory import RunDirectory
@@ -66,7 +66,7 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
 
 def prepare(config: Config) -> Config:
-    """`config` with what "auto" means on this machine; sets the number of threads of this process."""
+    """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory."""
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
     try:
         kind = torch.device(device).type
@@ -75,12 +75,8 @@ def prepare(config: Config) -> Config:
     if kind == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device={device!r}: this machine has no CUDA device that torch can use; use --device cpu")
     torch.set_num_threads(config.threads or available_cores())
+    keep_freed_memory()
     return replace(config, device=device)
-
-
-def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)

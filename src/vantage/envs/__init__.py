@@ -10,18 +10,19 @@ from vantage.envs.interface import Environments, First, Step
 __all__ = ["EnvId", "Environments", "First", "Step", "known_names", "make_environments", "resolve_env"]
 
 
-def make_environments(config: Config, *, num_envs: int, stream: int, evaluation: bool = False,
+def make_environments(config: Config, *, num_envs: int, stream: int, first_env: int = 0, evaluation: bool = False,
                       threads: int = 0) -> Environments:
     """`num_envs` environments of `config`, whose randomness is theirs alone: `stream` 0 trains, others evaluate.
 
-    Evaluation environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
+    The environments count from `first_env`, which is part of their seeds and of what is said of them. Evaluation
+    environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
     """
     env = resolve_env(config.env, config.atari_protocol)
     if env.atari is not None:
         from vantage.envs.atari import AtariEnvironments
 
-        return AtariEnvironments(config, env.atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
-                                 threads=threads)
+        return AtariEnvironments(config, env.atari, num_envs=num_envs, stream=stream, first_env=first_env,
+                                 evaluation=evaluation, threads=threads)
     from vantage.envs.vector import GymEnvironments
 
-    return GymEnvironments(config, env, num_envs=num_envs, stream=stream, evaluation=evaluation)
+    return GymEnvironments(config, env, num_envs=num_envs, stream=stream, first_env=first_env, evaluation=evaluation)

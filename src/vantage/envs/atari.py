@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import ale_py
@@ -25,6 +24,7 @@ from vantage.envs.interface import (
     same_obs,
 )
 from vantage.errors import ConfigError
+from vantage.machine import available_cores
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
@@ -45,11 +45,11 @@ class AtariEnvironments:
 
     frames_per_step = FRAME_SKIP
 
-    def __init__(self, config: Config, atari: AtariId, *, num_envs: int, stream: int, evaluation: bool = False,
-                 threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
-        self._config, self._stream, self._evaluation = config, stream, evaluation
+    def __init__(self, config: Config, atari: AtariId, *, num_envs: int, stream: int, first_env: int = 0,
+                 evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
+        self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
-        self._env = _emulators(config, atari, num_envs, threads or len(os.sched_getaffinity(0)))
+        self._env = _emulators(config, atari, num_envs, threads or available_cores())
         actions = self._env.ale.get_action_set()
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)
@@ -65,6 +65,7 @@ class AtariEnvironments:
         self._over = np.zeros(num_envs, bool)
         self._press = np.zeros(num_envs, bool)
         self._obs: Array = np.zeros((num_envs, *shape), np.uint8)
+        self._sent: Array = np.zeros(num_envs, np.int64)
 
     def reset(self, record: Record | None = None) -> First:
         """Begin the next game in every emulator, or go on from `record`."""
@@ -76,17 +77,26 @@ class AtariEnvironments:
         return First(self._obs, everyone, None)
 
     def step(self, actions: Array) -> Step:
-        """Take one action [B] in every game; with `over` = terminated | truncated as the emulators report it:
+        """Take one action [B] in every game."""
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: Array) -> None:
+        """Let the emulators' threads begin a step with one action [B] of every game."""
+        check_actions(actions, self.num_envs, self.spec.action)
+        self._sent = np.where(self._press, FIRE, actions).astype(np.int64)
+        self._env.send(self._sent)
+
+    def receive(self) -> Step:
+        """What the step led to; with `over` = terminated | truncated as the emulators report it:
 
         is_first[t+1] = over[t-1];  life_lost = lives fell & lives > 0 & not a reset step;
         terminated = game over | life_lost, the latter in classic training alone.
         """
-        check_actions(actions, self.num_envs, self.spec.action)
         resetting, pressed = self._over, self._press
-        sent = np.where(pressed, FIRE, actions).astype(np.int64)
-        obs, raw, terminated, truncated, info = self._env.step(sent)
+        obs, raw, terminated, truncated, info = self._env.recv()
         lives = info["lives"].astype(np.int64)
-        self._history.append(sent)
+        self._history.append(self._sent)
         self._length += 1
         if resetting.any():
             self._start(resetting)
@@ -97,7 +107,7 @@ class AtariEnvironments:
         life_lost = (lives < self._lives) & (lives > 0) & ~resetting
         self._obs, self._lives, self._over = obs, lives, terminated | truncated
         self._press = (resetting | life_lost) & ~self._over & self._fires
-        episodes = tuple(Episode(int(i), float(self._score[i]), int(self._length[i]))
+        episodes = tuple(Episode(self._first_env + int(i), float(self._score[i]), int(self._length[i]))
                          for i in np.flatnonzero(self._over))
         if self._protocol.life_signal and not self._evaluation:
             terminated = terminated | life_lost
@@ -127,7 +137,7 @@ class AtariEnvironments:
             self._start(lost)
             self._obs, lives = self._seed(lost)
             self._lives = np.where(lost, lives, self._lives)
-        return First(self._obs, self._length == 0, None, tuple(int(i) for i in np.flatnonzero(lost)))
+        return First(self._obs, self._length == 0, None, tuple(self._first_env + int(i) for i in np.flatnonzero(lost)))
 
     def _replay(self) -> tuple[Array, Array]:
         """Step all emulators through their histories, aligned at the end; who starts later idles until then."""
@@ -160,8 +170,8 @@ class AtariEnvironments:
         return self._emulator_reset(which)
 
     def _emulator_reset(self, which: Array) -> tuple[Array, Array]:
-        seeds = np.array([episode_seed(self._config.seed, self._stream, int(i), int(self._seeded_episode[i]))
-                          for i in np.flatnonzero(which)], np.int64)
+        seeds = np.array([episode_seed(self._config.seed, self._stream, self._first_env + i, self._seeded_episode[i])
+                          for i in np.flatnonzero(which).tolist()], np.int64)
         obs, info = self._env.reset(seed=seeds, options={"reset_mask": which})
         return obs, info["lives"].astype(np.int64)
 

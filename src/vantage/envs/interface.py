@@ -65,7 +65,13 @@ class Environments(Protocol):
         """Begin the next episode of every environment, or go on from `record`."""
 
     def step(self, actions: Array) -> Step:
-        """Take one action [B, *action] in every environment. EnvError where one raises or leaves its spaces."""
+        """Take one action [B, *action] in every environment: `send`, then `receive`."""
+
+    def send(self, actions: Array) -> None:
+        """Begin a step; emulators and worker processes take it while the caller does other things."""
+
+    def receive(self) -> Step:
+        """What the step led to that `send` began. EnvError where an environment raises or leaves its spaces."""
 
     def record(self) -> dict[str, Array]:
         """All that `reset` needs to go on from here, in arrays alone."""

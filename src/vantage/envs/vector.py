@@ -40,21 +40,23 @@ class GymEnvironments:
 
     frames_per_step = 1
 
-    def __init__(self, config: Config, env: EnvId, *, num_envs: int, stream: int, evaluation: bool = False) -> None:
+    def __init__(self, config: Config, env: EnvId, *, num_envs: int, stream: int, first_env: int = 0,
+                 evaluation: bool = False) -> None:
         rebuild = any(name in env.name for name in REBUILT)
         self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild)
         self.spec, notes = probe(self._plan)
-        self._config, self._evaluation, self.num_envs = config, evaluation, num_envs
+        self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
         remote = config.vector == "async"
         self.notes = (*notes, *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
                       f"{num_envs} environments, " + ("each in a process of its own" if remote else "in this process"))
         factories = [EpisodesFactory(self._plan, self.spec, index, os.getpid() if remote else 0)
-                     for index in range(num_envs)]
+                     for index in range(first_env, first_env + num_envs)]
         mode = AutoresetMode.NEXT_STEP
         self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any] = (
             AsyncVectorEnv(factories, context="spawn", autoreset_mode=mode) if remote
             else SyncVectorEnv(factories, autoreset_mode=mode))
         self._interrupted = False
+        self._sent: Array = np.zeros((num_envs, *self.spec.action.shape))
         self._history = History(num_envs, self.spec.action)
         self._episode = np.full(num_envs, -1, np.int64)
         self._length = np.zeros(num_envs, np.int64)
@@ -75,9 +77,23 @@ class GymEnvironments:
 
     def step(self, actions: Array) -> Step:
         """Take one action [B, *action] in every environment. EnvError where one raises or leaves its spaces."""
+        self.send(actions)
+        return self.receive()
+
+    def send(self, actions: Array) -> None:
+        """Let worker processes begin a step; environments in this process take it in `receive`."""
         check_actions(actions, self.num_envs, self.spec.action)
-        resetting = self._over
-        obs, raw, terminated, truncated, info = self._call(self._vector.step, actions)
+        self._sent = actions
+        if isinstance(self._vector, AsyncVectorEnv):
+            self._guard(self._vector.step_async, actions)
+            self._interrupted = True  # until the answer is in, a close must not wait for it
+
+    def receive(self) -> Step:
+        """What the step led to. EnvError where an environment raises or leaves its spaces."""
+        resetting, actions = self._over, self._sent
+        obs, raw, terminated, truncated, info = (
+            self._call(self._vector.step_wait) if isinstance(self._vector, AsyncVectorEnv)
+            else self._call(self._vector.step, actions))
         self._history.append(actions)
         self._length += 1
         if resetting.any():
@@ -86,7 +102,7 @@ class GymEnvironments:
         rewards = learnt_rewards(raw, self._config, evaluation=self._evaluation)
         self._check_finite(obs, rewards, actions)
         self._obs, self._over = obs, terminated | truncated
-        episodes = tuple(Episode(int(i), float(self._score[i]), int(self._length[i]))
+        episodes = tuple(Episode(self._first_env + int(i), float(self._score[i]), int(self._length[i]))
                          for i in np.flatnonzero(self._over))
         return Step(obs, rewards, terminated, resetting, ~resetting, self._mask(info), episodes)
 
@@ -123,7 +139,7 @@ class GymEnvironments:
             if mask is not None:
                 mask = np.where(lost[:, None], info[MASK], mask)
         self._obs = obs
-        return First(obs, self._length == 0, mask, tuple(int(i) for i in np.flatnonzero(lost)))
+        return First(obs, self._length == 0, mask, tuple(self._first_env + int(i) for i in np.flatnonzero(lost)))
 
     def _start(self, which: Array) -> None:
         """A seeded reset has just begun the next episode of these environments."""
@@ -138,8 +154,15 @@ class GymEnvironments:
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """What the vector environment answers. EnvError where an environment failed or its process died."""
+        result = self._guard(function, *args, **kwargs)
+        self._interrupted = False
+        if ERROR in result[-1]:
+            raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
+        return result
+
+    def _guard(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         try:
-            result = function(*args, **kwargs)
+            return function(*args, **kwargs)
         except (EOFError, ConnectionError) as error:
             self._interrupted = True
             raise EnvError(f"{self._dead()} of {self._plan.env.name} ended without a word, as if killed (out of "
@@ -147,9 +170,6 @@ class GymEnvironments:
         except BaseException:
             self._interrupted = True
             raise
-        if ERROR in result[-1]:
-            raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
-        return result
 
     def _dead(self) -> str:
         assert isinstance(self._vector, AsyncVectorEnv)
@@ -157,7 +177,7 @@ class GymEnvironments:
             process.join(1.0)
             if process.exitcode is not None:
                 index = self._vector.processes.index(process)
-                return f"the process of environment {index} (exit code {process.exitcode})"
+                return f"the process of environment {self._first_env + index} (exit code {process.exitcode})"
         return "the process of an environment"
 
     def _check_finite(self, obs: Obs, rewards: Array, actions: Array | None) -> None:
@@ -169,7 +189,7 @@ class GymEnvironments:
             bad = [f"reward {rewards[i]}"] * (not np.isfinite(rewards[i]))
             bad += [f"observation {part[i]}" for part in parts if not np.isfinite(part[i]).all()]
             if bad:
-                place = self._plan.place(i, int(self._episode[i]), int(self._length[i]))
+                place = self._plan.place(self._first_env + i, int(self._episode[i]), int(self._length[i]))
                 after = f" after action {actions[i]}" if actions is not None and self._length[i] else " after reset"
                 raise EnvError(f"{place}: {bad[0]} is not finite{after}")
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.envs import Environments, First
+from vantage.envs import Environments, First, Step
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode, Obs, Rollout, State
 
 Array = np.ndarray | Mapping[str, np.ndarray]
+EVERYWHERE = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,31 +50,54 @@ class Collected:
 
 
 @torch.no_grad()
-def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int,
+def collect(model: ActorCritic, groups: Sequence[Environments], position: Position, *, length: int,
             generator: torch.Generator) -> Collected:
-    """Act `length` steps in each environment with sampled actions, from `position` on."""
+    """Act `length` steps in each environment with sampled actions, from `position` on.
+
+    The groups hold the environments side by side. While one takes its step, in threads or processes of its own, the
+    policy acts for the next.
+    """
     rollout = _allocate(model, position, length)
+    ends = list(accumulate(group.num_envs for group in groups))
+    columns = [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
+    states = [tuple(part[column] for part in position.state) for column in columns]
     episodes: list[Episode] = []
-    env_seconds, state, started = 0.0, position.state, perf_counter()
-    for t in range(length):
-        obs, mask = obs_at(rollout.obs, t), None if rollout.action_mask is None else rollout.action_mask[t]
-        params, _, state = model.step(obs, rollout.is_first[t], state, mask)
+    env_seconds, started = 0.0, perf_counter()
+
+    def act(t: int, g: int) -> None:
+        column = columns[g]
+        mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
+        params, _, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask)
         actions = model.distribution.sample(params, generator)
-        rollout.behaviour[t], rollout.actions[t] = params, actions
-        before = perf_counter()
-        step = envs.step(actions.cpu().numpy())
-        env_seconds += perf_counter() - before
-        _write(rollout.obs, t + 1, step.obs)
-        rollout.rewards[t] = torch.from_numpy(step.rewards)
-        rollout.terminated[t] = torch.from_numpy(step.terminated)
-        rollout.valid[t] = torch.from_numpy(step.valid)
-        rollout.is_first[t + 1] = torch.from_numpy(step.is_first)
-        if rollout.action_mask is not None:
-            rollout.action_mask[t + 1] = torch.from_numpy(step.action_mask)
-        episodes.extend(step.episodes)
+        rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
+        groups[g].send(actions.cpu().numpy())
+
+    for g in range(len(groups)):
+        act(0, g)
+    for t in range(length):
+        for g, (group, column) in enumerate(zip(groups, columns, strict=True)):
+            before = perf_counter()
+            step = group.receive()
+            env_seconds += perf_counter() - before
+            _store(rollout, t, column, step)
+            episodes.extend(step.episodes)
+            if t + 1 < length:
+                act(t + 1, g)
+    state = states[0] if len(groups) == 1 else tuple(torch.cat(parts) for parts in zip(*states, strict=True))
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+
+
+def _store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
+    """What step t of these environments led to."""
+    _write(rollout.obs, t + 1, column, step.obs)
+    rollout.rewards[t, column] = torch.from_numpy(step.rewards)
+    rollout.terminated[t, column] = torch.from_numpy(step.terminated)
+    rollout.valid[t, column] = torch.from_numpy(step.valid)
+    rollout.is_first[t + 1, column] = torch.from_numpy(step.is_first)
+    if rollout.action_mask is not None:
+        rollout.action_mask[t + 1, column] = torch.from_numpy(step.action_mask)
 
 
 def _allocate(model: ActorCritic, position: Position, length: int) -> Rollout:
@@ -91,7 +117,7 @@ def _allocate(model: ActorCritic, position: Position, length: int) -> Rollout:
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
         state=position.state)
-    _write(rollout.obs, 0, position.obs)
+    _write(rollout.obs, 0, EVERYWHERE, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:
         rollout.action_mask[0] = mask
@@ -105,19 +131,29 @@ def tensor_obs(obs: Array, device: torch.device) -> Obs:
     return torch.from_numpy(obs).to(device)
 
 
-def obs_at(obs: Obs, t: int) -> Obs:
-    """Row `t` of each part."""
-    return {key: value[t] for key, value in obs.items()} if isinstance(obs, Mapping) else obs[t]
+def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:
+    """Row `t` of each part, of some of the environments."""
+    return {key: part[t, column] for key, part in obs.items()} if isinstance(obs, Mapping) else obs[t, column]
+
+
+def join_firsts(firsts: Sequence[First]) -> First:
+    """What the environments of several groups show before the first step, side by side."""
+    every: list[Any] = [first.obs for first in firsts]
+    obs = ({key: np.concatenate([part[key] for part in every]) for key in every[0]} if isinstance(every[0], Mapping)
+           else np.concatenate(every))
+    masks = [first.action_mask for first in firsts if first.action_mask is not None]
+    return First(obs, np.concatenate([first.is_first for first in firsts]), np.concatenate(masks) if masks else None,
+                 tuple(env for first in firsts for env in first.lost))
 
 
 def _map(obs: Obs, function: Callable[[Tensor], Tensor]) -> Obs:
     return {key: function(value) for key, value in obs.items()} if isinstance(obs, Mapping) else function(obs)
 
 
-def _write(obs: Obs, t: int, row: Array | Obs) -> None:
+def _write(obs: Obs, t: int, column: slice, row: Array | Obs) -> None:
     if isinstance(obs, Mapping):
         assert isinstance(row, Mapping)
         for key, value in obs.items():
-            value[t] = torch.as_tensor(row[key])
+            value[t, column] = torch.as_tensor(row[key])
     else:
-        obs[t] = torch.as_tensor(row)
+        obs[t, column] = torch.as_tensor(row)

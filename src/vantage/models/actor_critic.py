@@ -48,7 +48,13 @@ class Trunk(nn.Module):
         return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
 
     def unroll(self, inputs: list[Tensor], is_first: Tensor, state: State) -> Tensor:
-        features = torch.unflatten(self.encode(inputs), 0, is_first.shape)
+        # The last row is only bootstrapped from, as a constant: backpropagating its zeros through the torso would cost
+        # 1/(T+1) of the learning time.
+        learnt = (is_first.shape[0] - 1) * is_first.shape[1]
+        with torch.no_grad():
+            last = self.encode([part[learnt:] for part in inputs])
+        features = torch.cat([self.encode([part[:learnt] for part in inputs]), last]) if learnt else last
+        features = torch.unflatten(features, 0, is_first.shape)
         return features if self.memory is None else self.memory.unroll(features, is_first, state)
 
 
@@ -113,7 +119,8 @@ class ActorCritic(nn.Module):
                action_mask: Bool[Tensor, "T B A"] | None = None) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
         """Parameters and values of observations [T, B, ...], from the state before obs[0]: what `step` gives, at once.
 
-        Gradients flow back through the memory over all T steps (with `bptt=False` over one), never into `state`'s past.
+        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`'s past,
+        and not from the last row into its torso: that row is only bootstrapped from.
         """
         raw = self._split(obs)
         if self.num_frame_states:

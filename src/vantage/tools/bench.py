@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+import numpy as np
 import torch
 
 from vantage.config import Config
@@ -71,13 +72,18 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     steps = run.config.num_envs * run.config.rollout_length
     for _ in range(3):
         run.advance()
-    collected = collect(run.model, run.envs, run.position, length=run.config.rollout_length, generator=run.generator)
+    collected = collect(run.model, run.groups, run.position, length=run.config.rollout_length, generator=run.generator)
     run.position, rollout = collected.position, collected.rollout
     actions = rollout.actions.cpu().numpy()
 
+    ends = np.cumsum([group.num_envs for group in run.groups])[:-1]
+
     def env() -> None:
         for row in actions:
-            run.envs.step(row)
+            for group, part in zip(run.groups, np.split(row, ends), strict=True):
+                group.send(part)
+            for group in run.groups:
+                group.receive()
 
     @torch.no_grad()
     def act() -> None:

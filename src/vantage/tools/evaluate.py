@@ -11,8 +11,9 @@ import torch
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
+from vantage.machine import available_cores
 from vantage.seeding import derive_seed
-from vantage.training import available_cores, load
+from vantage.training import load
 
 STREAM = 2
 """Streams 0 and 1 are training's and the evaluations' beside it."""
