@@ -252,7 +252,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
 
     deterministic = True if arguments.deterministic else False if arguments.stochastic else None
     result = evaluate(arguments.run, episodes=episodes, deterministic=deterministic, checkpoint=arguments.checkpoint,
-                      seed=seed)
+                      seed=seed, notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
     print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
     return 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -112,10 +113,15 @@ class Agent:
         return distribution.sample(params, generator or torch.default_generator).numpy(), state
 
 
-def load(run: str | Path, *, checkpoint: str = "auto") -> Agent:
-    """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step."""
+def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Agent:
+    """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
+
+    `notify` gets what is wrong with a checkpoint that had to be passed over.
+    """
     directory = RunDirectory.open(Path(run))
     found = load_named(directory.path, checkpoint)
+    for message in found.skipped:
+        notify(message)
     model = make_model(directory.config, EnvSpec.from_json(found.state["spec"]))
     model.load_state_dict(found.tensors["model"])
     return Agent(model.eval(), directory.config, found.step, str(found.path.relative_to(directory.path)))

@@ -32,6 +32,10 @@ EVALUATION_STREAM = 1
 """Evaluations beside training draw their environments' seeds from this stream; training has 0."""
 
 
+LONG_REPLAY = 20_000
+"""Actions of all environments together whose replay takes seconds, so that a person is told."""
+
+
 def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Iterator[Report]:
     """Train until a stop condition; yields a report from time to time, and one at the end.
 
@@ -208,6 +212,9 @@ class SyncRun:
         self.progress.load(state["progress"])
         carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(state["state_tensors"]))
         records = [tensors.get(f"envs_{g}") for g in range(len(self.groups))]
+        longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
+        if longest * self.config.num_envs > LONG_REPLAY:
+            self.notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
         arrays = [None if record is None else {key: x.numpy() for key, x in record.items()} for record in records]
         first = join_firsts([group.reset(part) for group, part in zip(self.groups, arrays, strict=True)])
         if records[0] is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -48,15 +50,15 @@ class Evaluation:
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int = 16) -> Evaluation:
+             seed: int = 0, num_envs: int = 16, notify: Callable[[str], None] = warnings.warn) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
     `deterministic` None: sampled actions on Atari, the most probable ones elsewhere. `checkpoint`: auto (best if there
-    is one, else latest), latest, best, or a step.
+    is one, else latest), latest, best, or a step. `notify` gets what is wrong with one that had to be passed over.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes} is below 1")
-    agent = load(run, checkpoint=checkpoint)
+    agent = load(run, checkpoint=checkpoint, notify=notify)
     config = agent.config
     if deterministic is None:
         deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
