@@ -12,7 +12,8 @@ import vantage
 from vantage.training import Agent
 
 FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_lambda": "0.95", 
-        "entropy_coef": "0.01", "optimizer": "adam", "separate": False, "obs_norm": False, "advantage_norm": False, 
+        "entropy_coef": "0.01", "optimizer": "adam", "separate": False, "obs_norm": False,
+        "reward_norm": False, "advantage_norm": False, 
         "eval_every": 0, "threads": 1, "hidden": "32", "tensorboard": False, "log_every_seconds": 1000}
 
 

@@ -22,19 +22,18 @@ class Defaults:
 ALGORITHMS = {"a2c": "advantage actor-critic, synchronous (Mnih et al. 2016)"}
 
 _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
-           "max_grad_norm": "0.5", "advantage_norm": True}
+           "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True}
 
 FAMILIES: dict[str, Defaults] = {
     "classic": Defaults(
-        {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:2e-3:0", "steps": 300_000, "gamma": "0.98"},
-        "measured on CartPole-v1, results/a2c-CartPole-v1"),
+        {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "steps": 300_000},
+        "measured on CartPole-v1, results/a2c-CartPole-v1; advantage_norm or raw rewards: 120-190 at the end"),
     "box2d": Defaults(
         {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000,
-         "gamma": "0.99", "obs_norm": True, "reward_norm": True},
+         "gamma": "0.99"},
         "to be measured"),
     "mujoco": Defaults(
-        {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:7e-4:0", "steps": 1_000_000, "obs_norm": True,
-         "reward_norm": True},
+        {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:7e-4:0", "steps": 1_000_000},
         "to be measured"),
     "atari": Defaults(
         {"num_envs": 16, "rollout_length": 20, "frame_stack": 4, "network": "a3c", "reward": "sign",
@@ -42,7 +41,7 @@ FAMILIES: dict[str, Defaults] = {
          "save_every": 200_000, "memory_size": 256},
         "to be measured"),
     "other": Defaults(
-        {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000, "obs_norm": True,
+        {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
          "save_every": 100_000},
         "to be measured"),
 }
@@ -50,8 +49,11 @@ FAMILIES: dict[str, Defaults] = {
 ENVIRONMENTS: dict[str, Defaults] = {
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
-         "obs_norm": True, "reward_norm": True},
+         "advantage_norm": True},
         "measured, results/a2c-Pendulum-v1; gamma 0.9, as elsewhere, stayed at -950 to -1,060 in 400k steps"),
+    "MountainCar-v0": Defaults(
+        {"num_envs": 16, "gae_lambda": "0.98", "entropy_coef": "0.01", "steps": 1_000_000},
+        "measured, results/a2c-MountainCar-v0"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured, results/a2c-Acrobot-v1"),
 }
 """Single environments whose family's values do not do: value by value on top of the family's."""
