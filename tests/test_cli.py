@@ -176,19 +176,32 @@ def test_a_signal_saves_and_names_the_way_back(number: int, status: int, uninter
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
-    assert process.returncode == status and "vantage resume" in out and not err
+    assert process.returncode == status and "vantage resume" in out and err.startswith("stopping")
     assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
     assert_resumes_to(run, uninterrupted)
 
 
-def test_no_process_is_left_behind(tmp_path: Path) -> None:
+def test_a_second_signal_exits_at_once(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    slow = ["--eval-every", "1k", "--eval-episodes", "1000"]  # the first signal waits for an evaluation
+    process = start([*CARTPOLE, "--steps", "10M", *slow, "--log-every-seconds", "0", "--run", str(run)])
+    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+    process.send_signal(signal.SIGTERM)
+    wait_for(lambda: b"stopping" in os.read(process.stderr.fileno(), 100), process)  # type: ignore[union-attr]
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=10)
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_no_process_is_left_behind(number: int, status: int, tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start([*CARTPOLE, "--steps", "10M", "--vector", "async", "--num-envs", "2", "--run", str(run)],
                     start_new_session=True)
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
-    os.killpg(process.pid, signal.SIGINT)  # as Ctrl-C in a terminal: the whole group
+    os.killpg(process.pid, number)  # as Ctrl-C in a terminal or a scheduler's timeout: the whole group
     _, err = process.communicate(timeout=30)
-    assert process.returncode == 130 and "Traceback" not in err
+    assert process.returncode == status and "Traceback" not in err
     deadline = time.monotonic() + 5
     while group_lives(process.pid):
         assert time.monotonic() < deadline
@@ -222,4 +235,31 @@ def test_a_failing_environment_is_status_1_with_its_cause(tmp_path: Path, capsys
 
 def test_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(["list"], capsys)
-    assert status == 0 and all(word in out for word in ("a2c", "nature", "atari", "lstm"))
+    assert status == 0 and all(word in out for word in ("a2c", "nature", "atari", "lstm", "Breakout", "CartPole-v1"))
+
+
+def test_a_report_evaluates_draws_and_says_what_to_type_next(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "run"
+    status, out, _ = call([*CARTPOLE, "--steps", "2k", "--log-every-seconds", "0", "--report", "--run", str(run)],
+                          capsys)
+    assert status == 0 and (run / "curve.png").exists()
+    assert all(word in out for word in ("mean", "curve.png", "resume", "evaluate"))
+
+
+def test_a_report_before_the_first_game_has_ended_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(["train", "a2c", "--env", "Pendulum-v1", "--steps", "128", "--no-tensorboard", "--threads",
+                           "1", "--eval-every", "0", "--report", "--run", str(tmp_path / "run")], capsys)
+    assert status == 0 and "no curve" in out and "Next:" in out
+
+
+def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(["bench", "a2c", *CARTPOLE[2:], "--seconds", "1", "--json"], capsys)
+    result = json.loads(out)
+    assert status == 0 and result["ratio"] == pytest.approx(result["whole"] / result["ceiling"], rel=0.5)
+
+
+def test_pongs_flat_start_is_foretold() -> None:
+    from vantage.presets import configure, expectation
+
+    assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))

@@ -37,7 +37,7 @@ def test_schedules(text: str, at: dict[int, float]) -> None:
 
 
 @pytest.mark.parametrize("text", ["lin:1:0", "linear:1", "linear:1:2:3", "cosine:a:b", "piecewise:5=1",
-                                  "piecewise:1,2", ""])
+                                  "piecewise:1,2", "piecewise:0=1,90=2,40=3", ""])
 def test_what_is_not_a_schedule(text: str) -> None:
     with pytest.raises(ConfigError, match="schedule"):
         Schedule.parse(text)

@@ -84,12 +84,6 @@ def test_vtrace_and_normalised_advantages_learn(tmp_path: Path) -> None:
     assert score > 0.9
 
 
-def test_one_step_gradients_run_but_cannot_carry_a_cue(tmp_path: Path) -> None:
-    _, with_bptt = learn("Recall", tmp_path / "on", 25_000, rollout_length=10, memory="lstm", memory_size=16)
-    _, without = learn("Recall", tmp_path / "off", 25_000, rollout_length=10, memory="lstm", memory_size=16, bptt=False)
-    assert with_bptt > 0.9 and with_bptt >= without
-
-
 def test_the_policy_of_a_run_needs_no_environment(tmp_path: Path) -> None:
     agent, _ = learn("Bandit", tmp_path, 3_000)
     state = agent.initial_state(batch=1)

@@ -36,7 +36,7 @@ def test_the_two_forms_of_rmsprop_differ_in_their_first_step() -> None:
     assert steps[1] == pytest.approx(10.0, abs=1e-2), "the accumulator starts at zero"
 
 
-@pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam", "amsgrad", "AdamW", "SGD", "NAdam"])
+@pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam", "amsgrad", "AdamW", "SGD", "NAdam", "Adafactor"])
 def test_every_optimizer_by_name_descends(name: str) -> None:
     parameter = nn.Parameter(torch.tensor([1.0]))
     optimizer = make_optimizer(name, [parameter], lr=0.01, eps=1e-5, decay=0.99)
@@ -54,7 +54,8 @@ def test_amsgrad_keeps_the_largest_second_moment() -> None:
     assert "max_exp_avg_sq" in optimizer.state[parameter]
 
 
-@pytest.mark.parametrize(("name", "says"), [("adamm", "did you mean"), ("LBFGS", "several times"),
+@pytest.mark.parametrize(("name", "says"), [("adamm", "did you mean"), ("LBFGS", "flat vector"),
+                                              ("SparseAdam", "flat vector"),
                                               ("Optimizer", "not known")])
 def test_an_optimizer_that_cannot_be_used_is_an_error_with_words(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -177,3 +177,42 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
     with pytest.raises(CheckpointError, match="no space"):
         list(reports)
     assert sum("Training goes on" in note for note in notes) == 4
+
+
+def test_an_interrupted_notebook_has_saved(tmp_path: Path) -> None:
+    asked = 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        if asked > 5:
+            raise KeyboardInterrupt
+        return False
+
+    with pytest.raises(KeyboardInterrupt):
+        list(vantage.train(configure(env="CartPole-v1", steps=10**6), run=tmp_path / "run", should_stop=should_stop))
+    assert load_latest(tmp_path / "run").step == 5 * 8 * 16
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+def test_a_resume_that_does_nothing_writes_no_step_twice(tmp_path: Path) -> None:
+    finish(configure(env="CartPole-v1", steps=512, eval_every=0), tmp_path / "run")
+    list(vantage.resume(tmp_path / "run", steps=1_024, should_stop=lambda: True))
+    assert [line["step"] for line in read_metrics(tmp_path / "run")] == [512]
+
+
+def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vantage.runtimes import sync
+
+    calls: list[int] = []
+    real = sync.save_best
+
+    def failing_once(run: Path, step: int, **contents: Any) -> Path:
+        calls.append(step)
+        if len(calls) == 1:
+            raise CheckpointError("no space left on the device")
+        return real(run, step, **contents)
+
+    monkeypatch.setattr(sync, "save_best", failing_once)
+    finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
+    assert len(calls) >= 2 and (tmp_path / "run" / "best").exists()

@@ -7,14 +7,18 @@ import json
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
 
 from vantage.config import Config, convert, nearest, read_json_object
-from vantage.errors import ConfigError, VantageError
+from vantage.errors import ConfigError, EnvError, VantageError
+
+if TYPE_CHECKING:
+    from vantage.tools.display import Display
 
 POSITIONAL = {"algo", "env"}
 
@@ -26,6 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parse(argv)
         return int(arguments.run_command(arguments))
     except VantageError as error:
+        if isinstance(error, EnvError) and error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)  # where in the user's own code
         print(f"vantage: {error}", file=sys.stderr)
         return error.status
     except KeyboardInterrupt:
@@ -114,7 +120,8 @@ def _add_resume(sub: Parser) -> None:
     sub.add_argument("run", metavar="RUN", help="run directory")
     sub.add_argument("--steps", help="new total of agent steps")
     sub.add_argument("--extend-schedule", action="store_true", help="schedules run over the new total")
-    sub.add_argument("--max-minutes", help="stop after this wall time")
+    sub.add_argument("--max-minutes", help="stop after this wall time; for this time alone")
+    sub.add_argument("--device", help="cpu, cuda, cuda:0 or auto, from now on")
     sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
 
 
@@ -161,7 +168,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
             key = name.removeprefix("key_")
             values[key] = convert(key, value, hints[key], source="--" + key.replace("_", "-"))
     values.pop("algo", None)
-    env = arguments.env or values.get("env")
+    env = arguments.env or convert("env", values.get("env", ""), str, source=str(arguments.config))
     if not env:
         raise ConfigError("which environment? Give --env, for example --env CartPole-v1 or --env Pong")
     values.pop("env", None)
@@ -178,7 +185,7 @@ def run_train(arguments: argparse.Namespace) -> int:
     from vantage.training import train
 
     stop = Stop()
-    reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.notify)
+    reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.note)
     return _follow(config, reports, stop, report=arguments.report, notes=[f"defaults: {source}"])
 
 
@@ -194,7 +201,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
     stop = Stop()
     reports = resume(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule, max_minutes=minutes,
-                     should_stop=stop.requested, notify=stop.notify)
+                     device=arguments.device, should_stop=stop.requested, notify=stop.note)
     shown = replace(config, steps=steps or config.steps, max_minutes=minutes or config.max_minutes)
     return _follow(shown, reports, stop, report=arguments.report, notes=[])
 
@@ -204,9 +211,20 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal = 0
-        self.notify: Callable[[str], None] = lambda text: print(f"- {text}", flush=True)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._handle)
+        self.display: Display | None = None
+        self._former = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def note(self, text: str) -> None:
+        """Say `text` where the person looks."""
+        if self.display is None:
+            print(f"- {text}", flush=True)
+        else:
+            self.display.note(text)
+
+    def over(self) -> None:
+        """The run has ended: signals do again what they did before it."""
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
 
     def requested(self) -> bool:
         """A signal has arrived."""
@@ -216,6 +234,7 @@ class Stop:
         if self.signal:
             os._exit(128 + number)
         self.signal = number
+        os.write(2, b"stopping after this update; once more to exit at once\n")
 
 
 def _follow(config: Config, reports: Any, stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
@@ -225,11 +244,12 @@ def _follow(config: Config, reports: Any, stop: Stop, *, report: bool, notes: Se
 
     last = None
     with make_display(config, expectation(config)) as display:
-        stop.notify = display.note
+        stop.display = display
         for note in notes:
             display.note(note)
         for last in reports:
             display.show(last)
+    stop.over()
     if last is None:
         return 1
     if stop.signal:
@@ -271,6 +291,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
     """`vantage bench`."""
     config, _ = resolve(arguments)
     seconds = convert("seconds", arguments.seconds, float, source="--seconds")
+    if seconds <= 0:
+        raise ConfigError(f"--seconds {seconds:g} is not above 0")
     from vantage.tools.bench import bench
 
     result = bench(config, seconds=seconds)

@@ -89,7 +89,7 @@ class Config:
     # The run
     save_every: int = _key(200_000, "agent steps between checkpoints", low=1)
     keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1)
-    eval_every: int = _key(-1, "agent steps between evaluations; 0 never, -1 twenty a run (never on Atari)", low=-1)
+    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari", low=-1)
     eval_episodes: int = _key(20, "whole games an evaluation", low=1)
     log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0)
     tensorboard: bool = _key(True, "write TensorBoard event files")

@@ -14,6 +14,11 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def cores_for(threads: int) -> int:
+    """`threads`, or all available cores for 0."""
+    return threads or available_cores()
+
+
 def keep_freed_memory() -> None:
     """Let malloc keep what is freed instead of returning it to the system, where it is glibc's malloc.
 

@@ -46,7 +46,10 @@ class Schedule:
             if not rest:
                 return cls("constant", (parse_number(kind),))
             if kind in ("linear", "cosine"):
-                first, last = (parse_number(part) for part in rest.split(":"))
+                parts = rest.split(":")
+                if len(parts) != 2:
+                    raise ValueError(f"{kind} goes from one value to another; write {kind}:7e-4:0")
+                first, last = (parse_number(part) for part in parts)
                 return cls("linear" if kind == "linear" else "cosine", (first, last))
             if kind == "piecewise":
                 return cls._parse_piecewise(rest)
@@ -69,6 +72,10 @@ class Schedule:
             values.append(parse_number(value))
         if points[0][0] != 0:
             raise ValueError("the first point must be 0")
+        for shares in (True, False):
+            same = [at for at, share in points if share is shares]
+            if same != sorted(same):
+                raise ValueError("the points must rise")
         return cls("piecewise", tuple(values), tuple(points))
 
     def __call__(self, step: int, steps: int) -> float:

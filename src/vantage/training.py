@@ -14,7 +14,8 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.machine import available_cores, keep_freed_memory
+from vantage.learning.collect import Array, tensor_obs
+from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.directory import RunDirectory
@@ -43,41 +44,43 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
 
 
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-           max_minutes: float | None = None, should_stop: Callable[[], bool] = lambda: False,
+           max_minutes: float | None = None, device: str | None = None, should_stop: Callable[[], bool] = lambda: False,
            notify: Callable[[str], None] = lambda text: None) -> Iterator[Report]:
     """Go on with the run in directory `run` from its newest good checkpoint, as if it had never stopped.
 
-    `steps` is the new total; schedules keep running over the former total unless `extend_schedule`.
+    `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes` is
+    for this time alone.
     """
     directory = RunDirectory.open(Path(run))
-    config = directory.config
-    if steps is not None and steps != config.steps:
-        span = 0 if extend_schedule else config.schedule_steps or config.steps
-        config = replace(config, steps=steps, schedule_steps=span)
-    if max_minutes is not None:
-        config = replace(config, max_minutes=max_minutes)
-    config = prepare(config)
+    kept = directory.config
+    if extend_schedule or steps not in (None, kept.steps):
+        span = 0 if extend_schedule else kept.schedule_steps or kept.steps
+        kept = replace(kept, steps=kept.steps if steps is None else steps, schedule_steps=span)
+    kept = prepare(kept if device is None else replace(kept, device=device))
+    config = kept if max_minutes is None else replace(kept, max_minutes=max_minutes)
     checkpoint = load_latest(directory.path)
     for message in checkpoint.skipped:
         notify(message)
     if checkpoint.step >= config.steps:
         raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
-    directory = directory.change_config(config)
-    yield from follow(SyncRun(config, directory, checkpoint, notify), should_stop)
+    session = SyncRun(config, directory, checkpoint, notify)
+    directory.change_config(kept)
+    yield from follow(session, should_stop)
 
 
 def prepare(config: Config) -> Config:
     """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory."""
     device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ConfigError(f"device={device!r}: this machine has no CUDA device that torch can use; use --device cpu")
-    torch.set_num_threads(config.threads or available_cores())
+    kind, _, index = device.partition(":")
+    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
+    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
+        raise ConfigError(f"device={device!r}: torch can use {torch.cuda.device_count()} CUDA devices on this machine; "
+                          "use --device cpu")
+    threads = cores_for(config.threads)
+    torch.set_num_threads(threads)
     keep_freed_memory()
-    return replace(config, device=device)
+    return replace(config, device=device, threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +98,20 @@ class Agent:
         return self.model.initial_state(batch)
 
     @torch.no_grad()
-    def act(self, obs: Obs | np.ndarray, state: State, *, is_first: Tensor | None = None, deterministic: bool = True,
+    def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | None = None, deterministic: bool = True,
             generator: torch.Generator | None = None, action_mask: Tensor | None = None) -> tuple[np.ndarray, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
+        Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
+        Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
+
         `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does.
         """
-        if isinstance(obs, np.ndarray):
-            obs = torch.from_numpy(obs)
-        first = next(iter(obs.values())) if not isinstance(obs, Tensor) else obs
+        tensors = tensor_obs(obs, torch.device("cpu"))
         if is_first is None:
-            is_first = torch.zeros(first.shape[0], dtype=torch.bool)
-        params, _, state = self.model.step(obs, is_first, state, action_mask)
+            batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
+            is_first = torch.zeros(batch, dtype=torch.bool)
+        params, _, state = self.model.step(tensors, is_first, state, action_mask)
         distribution = self.model.distribution
         if deterministic:
             return distribution.mode(params).numpy(), state

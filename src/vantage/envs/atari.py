@@ -24,7 +24,7 @@ from vantage.envs.interface import (
     same_obs,
 )
 from vantage.errors import ConfigError
-from vantage.machine import available_cores
+from vantage.machine import cores_for
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
@@ -49,7 +49,7 @@ class AtariEnvironments:
                  evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
-        self._env = _emulators(config, atari, num_envs, threads or available_cores())
+        self._env = _emulators(config, atari, num_envs, cores_for(threads))
         actions = self._env.ale.get_action_set()
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)

@@ -6,8 +6,6 @@ Worker processes import this, so neither this nor what it imports may import tor
 from __future__ import annotations
 
 import json
-import os
-import signal
 import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,9 +72,6 @@ class EpisodesFactory:
     """Process that starts a worker for the environment; 0 where it is stepped in the process that makes it."""
 
     def __call__(self) -> Episodes:
-        if self.parent not in (0, os.getpid()):
-            # Ctrl-C reaches the terminal's whole process group; only the main process may act on it.
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return Episodes(self)
 
 

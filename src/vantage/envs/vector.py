@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Mapping
+from multiprocessing import resource_tracker
 from typing import Any
 
 import numpy as np
@@ -53,7 +55,7 @@ class GymEnvironments:
                      for index in range(first_env, first_env + num_envs)]
         mode = AutoresetMode.NEXT_STEP
         self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any] = (
-            AsyncVectorEnv(factories, context="spawn", autoreset_mode=mode) if remote
+            _start_workers(factories) if remote
             else SyncVectorEnv(factories, autoreset_mode=mode))
         self._interrupted = False
         self._sent: Array = np.zeros((num_envs, *self.spec.action.shape))
@@ -100,7 +102,7 @@ class GymEnvironments:
             self._start(resetting)
         self._score += raw
         rewards = learnt_rewards(raw, self._config, evaluation=self._evaluation)
-        self._check_finite(obs, rewards, actions)
+        self._check_finite(obs, raw, actions)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._first_env + int(i), float(self._score[i]), int(self._length[i]))
                          for i in np.flatnonzero(self._over))
@@ -118,6 +120,8 @@ class GymEnvironments:
         if self._interrupted and isinstance(self._vector, AsyncVectorEnv):
             # Else it would wait for the answer to the interrupted call, and raise EOFError where a process is dead.
             self._vector._state = AsyncState.DEFAULT
+            for process in self._vector.processes:
+                process.kill()
             self._vector.close(terminate=True)
         else:
             self._vector.close()
@@ -192,6 +196,23 @@ class GymEnvironments:
                 place = self._plan.place(self._first_env + i, int(self._episode[i]), int(self._length[i]))
                 after = f" after action {actions[i]}" if actions is not None and self._length[i] else " after reset"
                 raise EnvError(f"{place}: {bad[0]} is not finite{after}")
+
+
+def _start_workers(factories: list[EpisodesFactory]) -> AsyncVectorEnv[Any, Any]:
+    """A process for each environment, deaf to the signals by which a terminal or a scheduler stops a whole group.
+
+    Only this process acts on them: blocked here while the workers start, they reach it afterwards; the workers inherit
+    the block for good.
+    """
+    before = None
+    if hasattr(signal, "pthread_sigmask"):
+        resource_tracker.ensure_running()  # its own start unblocks both signals
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        return AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+    finally:
+        if before is not None:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:

@@ -124,11 +124,11 @@ def _allocate(model: ActorCritic, position: Position, length: int) -> Rollout:
     return rollout
 
 
-def tensor_obs(obs: Array, device: torch.device) -> Obs:
-    """Observations of the environments as tensors on `device`."""
+def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
+    """Observations as tensors on `device`."""
     if isinstance(obs, Mapping):
-        return {key: torch.from_numpy(value).to(device) for key, value in obs.items()}
-    return torch.from_numpy(obs).to(device)
+        return {key: torch.as_tensor(value).to(device) for key, value in obs.items()}
+    return torch.as_tensor(obs).to(device)
 
 
 def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:

@@ -103,11 +103,14 @@ def make_optimizer(name: str, params: Iterable[Tensor], *, lr: float, eps: float
         known = ["rmsprop_tf", "rmsprop", "adam", "amsgrad", *(n for n in dir(torch.optim) if n[0].isupper())]
         raise ConfigError(f"optimizer={name!r} is not known{nearest(name, known)}")
     accepted = inspect.signature(kind).parameters
-    options: dict[str, Any] = {key: value for key, value in {"lr": lr, "eps": eps}.items() if key in accepted}
+    options: dict[str, Any] = {"lr": lr} if "lr" in accepted else {}
+    if "eps" in accepted and isinstance(accepted["eps"].default, float):
+        options["eps"] = eps
+    trial = torch.nn.Parameter(torch.zeros(2))
+    trial.grad = torch.ones(2)
     try:
-        optimizer = kind(params, **options)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters: {error}") from None
-    if inspect.signature(optimizer.step).parameters["closure"].default is inspect.Parameter.empty:
-        raise ConfigError(f"optimizer={name!r} evaluates the loss several times a step, which a rollout cannot give")
-    return optimizer
+        kind([trial], **options).step()
+        return kind(params, **options)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its gradient: "
+                          f"{error}") from None

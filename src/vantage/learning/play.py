@@ -9,17 +9,18 @@ from vantage.learning.collect import Position, tensor_obs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
-MAX_GAME_STEPS = 108_000
-"""A game that has not ended by then counts with the score so far: Atari's own limit in frames, and no endless loop."""
+MAX_GAME_STEPS = {"atari": 27_000, "other": 10_000}
+"""A game that has not ended by then counts with the score so far, and its environment plays no other."""
 
 
 @torch.no_grad()
 def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
          generator: torch.Generator) -> list[Episode]:
-    """`episodes` whole games, raw scores, in the order in which they ended.
+    """`episodes` whole games, raw scores, in the order in which they ended; fewer where some do not end.
 
     Each environment plays a fixed share of them, so that short games are not counted more often than long ones.
     """
+    longest = MAX_GAME_STEPS["atari" if envs.frames_per_step > 1 else "other"]
     quota = [episodes // envs.num_envs + (i < episodes % envs.num_envs) for i in range(envs.num_envs)]
     device = next(model.parameters()).device
     position = Position.start(envs.reset(), model.initial_state(envs.num_envs), device)
@@ -38,7 +39,7 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
             scores[env], lengths[env] = scores[env] + float(step.rewards[env]), lengths[env] + 1
             if step.is_first[env]:
                 scores[env], lengths[env] = 0.0, 0
-            elif lengths[env] >= MAX_GAME_STEPS and quota[env]:
+            elif lengths[env] >= longest and quota[env]:
                 ended.append(Episode(env, scores[env], lengths[env]))
                 quota[env] = 1
         for episode in ended:

@@ -40,7 +40,7 @@ def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Iterator[Report]:
     """Train until a stop condition; yields a report from time to time, and one at the end.
 
     Closing the generator, and `should_stop` turning true, end the run after the current update with a checkpoint. An
-    error of Vantage's own ends it with a checkpoint of the last update, whose environments begin new episodes.
+    error, or a KeyboardInterrupt, ends it with a checkpoint of the last update, whose environments begin new episodes.
     """
     status: Status = "failed"
     try:
@@ -56,7 +56,11 @@ def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Iterator[Report]:
         raise
     except CheckpointError:
         raise
-    except VantageError:
+    except KeyboardInterrupt:
+        run.save()
+        status = "interrupted"
+        raise
+    except Exception:
         run.save()
         raise
     finally:
@@ -89,9 +93,12 @@ class SyncRun:
         self.exact = True
         for note in self.groups[0].notes:
             notify(note)
+        if self.config.eval_every == 0:
+            notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
         self.saved_at: float | None = None
         self._pending: dict[str, float] = {}
         self._told_problem = False
+        self._written_step = checkpoint.step if checkpoint else -1
         self.last_report: Report | None = None
         self.position = self._restore(checkpoint) if checkpoint else self._begin()
 
@@ -118,17 +125,10 @@ class SyncRun:
         self.progress.add(collected.rollout.rewards.numel(), collected.episodes, metrics,
                           env=collected.env_seconds, act=collected.act_seconds, learn=perf_counter() - started)
         step = self.progress.step
-        if passed(self.eval_every, before, step):
+        if passed(self.config.eval_every, before, step):
             self.evaluate()
         if passed(self.config.save_every, before, step):
             self.save()
-
-    @property
-    def eval_every(self) -> int:
-        """Agent steps between evaluations; 0 for none."""
-        if self.config.eval_every >= 0:
-            return self.config.eval_every
-        return 0 if self.family == "atari" else max(1, self.config.steps // 20)
 
     def evaluate(self) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
@@ -151,7 +151,9 @@ class SyncRun:
             return replace(self.last_report, status=status)
         metrics = self.progress.metrics() | self._pending
         self._pending = {}
-        self.writer.write(self.progress.step, self.progress.seconds, metrics)
+        if self.progress.step > self._written_step:
+            self.writer.write(self.progress.step, self.progress.seconds, metrics)
+            self._written_step = self.progress.step
         if self.writer.problem and not self._told_problem:
             self.notify(self.writer.problem)
             self._told_problem = True
@@ -165,7 +167,7 @@ class SyncRun:
 
     def save(self, *, final: bool = False) -> None:
         """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries."""
-        if self.eval_every == 0 and len(self.progress.recent) == WINDOW:
+        if self.config.eval_every == 0 and len(self.progress.recent) == WINDOW:
             self._keep_if_best(float(self.progress.return_mean or 0.0))
         try:
             tensors, state = self._contents()
@@ -176,7 +178,8 @@ class SyncRun:
         except CheckpointError as error:
             if final:
                 raise
-            self.notify(f"{error} Training goes on; the next attempt is {self.config.save_every:,} steps away.")
+            later = f" Training goes on; the next attempt is {self.config.save_every:,} steps away."
+            self.notify(f"{error}.{later if self.exact else ''}")
 
     def _write_summary(self, status: Status) -> None:
         try:
@@ -238,12 +241,13 @@ class SyncRun:
     def _keep_if_best(self, mean: float) -> None:
         if self.progress.best_return is not None and mean <= self.progress.best_return:
             return
-        self.progress.best_return = mean
+        former, self.progress.best_return = self.progress.best_return, mean
         tensors, state = self._contents()
         try:
             save_best(self.directory.path, self.progress.step, tensors=tensors, state=state)
         except CheckpointError as error:
-            self.notify(f"{error} Training goes on without this best checkpoint.")
+            self.progress.best_return = former
+            self.notify(f"{error}. The policy of step {self.progress.step:,}, the best so far, was not kept as best.")
 
 
 def make_groups(config: Config, family: str) -> list[Environments]:

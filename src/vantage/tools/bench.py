@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from vantage.config import Config
+from vantage.errors import ConfigError
 from vantage.learning.collect import collect, obs_at
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.sync import SyncRun
@@ -55,14 +56,17 @@ class Bench:
 def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole.
 
-    The parts are measured as the loop uses them: `env` steps the environments with the actions of a fixed rollout,
+    Each part is measured alone with all threads: `env` steps the environments with the actions of a fixed rollout,
     `act` runs the policy and the sampling on its observations, `learn` is one update from it, optimiser included.
+    Training may act while environments step, so that its ratio to the parts one after the other may exceed 1.
     """
     config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
         try:
+            if run.spec.masked:
+                raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env} may forbid")
             return _summarise(list(_rounds(run, seconds / rounds / 4, rounds)))
         finally:
             run.close("done")

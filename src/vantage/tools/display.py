@@ -10,6 +10,7 @@ from typing import Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
@@ -89,7 +90,7 @@ class LiveDisplay:
 
     def note(self, text: str) -> None:
         """Print the note above the panel."""
-        self.console.print(f"[dim]-[/] {text}", highlight=False)
+        self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
 
     def show(self, report: Report) -> None:
         """Redraw the panel."""
@@ -117,7 +118,7 @@ class LiveDisplay:
                                    style="green")]
         if self.expectation:
             parts.append(Text(self.expectation, style="dim"))
-        return Panel(Group(*parts), title=self._title(), subtitle=report.run, border_style="cyan")  # type: ignore[arg-type]
+        return Panel(Group(*parts), title=self._title(), subtitle=escape(report.run), border_style="cyan")  # type: ignore[arg-type]
 
 
 def _score_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -143,7 +144,7 @@ def share_done(config: Config, report: Report) -> float:
 
 
 def seconds_left(config: Config, report: Report) -> float:
-    """Estimate from the share done and the time that this process has taken for it."""
+    """Estimate from the speed since the last report, and from the minutes that are left."""
     left_by_steps = (config.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
     share = report.metrics.get("time/minutes_share", 0.0)
     left_by_minutes = config.max_minutes * 60 * (1 - share) if config.max_minutes else float("inf")

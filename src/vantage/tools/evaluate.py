@@ -13,7 +13,7 @@ import torch
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
-from vantage.machine import available_cores
+from vantage.machine import cores_for
 from vantage.seeding import derive_seed
 from vantage.training import load
 
@@ -62,7 +62,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     config = agent.config
     if deterministic is None:
         deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
-    torch.set_num_threads(config.threads or available_cores())
+    torch.set_num_threads(cores_for(config.threads))
     envs = make_environments(config.override({"seed": derive_seed(seed, "evaluate")}, source="evaluate"),
                              num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True, threads=config.threads)
     try:
@@ -71,5 +71,5 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     finally:
         envs.close()
     scores = [game.score for game in games]
-    return Evaluation(config.env, episodes, deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
+    return Evaluation(config.env, len(games), deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
                       fmean(game.length for game in games), scores, agent.checkpoint, agent.step)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
+from vantage.errors import ConfigError
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 
@@ -12,14 +15,18 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     """Evaluate the run, draw curve.png in its directory, and print where things are."""
     print(f"playing {episodes} games with the trained policy ...", flush=True)
     print(evaluate(run, episodes=episodes).sentence())
-    curve = plot([run], run / "curve.png")
+    places = [(run / "checkpoints", "the newest checkpoints"), (run / "metrics.jsonl", "all metrics, line by line")]
+    if (run / "best").exists():
+        places.insert(0, (run / "best", "the best checkpoint"))
+    try:
+        places.insert(0, (plot([run], run / "curve.png"), "the learning curve"))
+    except ConfigError:
+        print("no game has ended in training yet, so there is no curve")
+    vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
+    width = max(len(str(path)) for path, _ in places)
+    print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
     print(f"""
-  {curve}   the learning curve
-  {run / 'checkpoints'}   the newest checkpoints; {run / 'best'}: the best
-  {run / 'metrics.jsonl'}   every metric, one JSON object a line
-
 Next:
-  vantage resume {run}                    train on from here (after a time limit), or with --steps 20M
-  vantage evaluate {run} --episodes 100   the score over 100 games
-  vantage plot {run} -o curve.png         the curve again
-  tensorboard --logdir {run / 'tensorboard'}""")
+  {vantage} resume {run}                      train on from here
+  {vantage} evaluate {run} --episodes 100     the score over 100 games
+  {vantage} plot {run} -o curve.png           the curve again""")
