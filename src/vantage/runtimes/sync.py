@@ -239,7 +239,8 @@ class SyncRun:
                          "state_tensors": len(state)}
 
     def _keep_if_best(self, mean: float) -> None:
-        if self.progress.best_return is not None and mean <= self.progress.best_return:
+        # Of equals the newer: where a task has a highest score, the first to reach it is seldom the surest.
+        if self.progress.best_return is not None and mean < self.progress.best_return:
             return
         former, self.progress.best_return = self.progress.best_return, mean
         tensors, state = self._contents()

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from vantage.errors import ConfigError
+from vantage.runs.directory import RunDirectory
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 
@@ -23,10 +24,13 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     except ConfigError:
         print("no game has ended in training yet, so there is no curve")
     vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
+    directory = RunDirectory.open(run)
+    done = directory.read_summary().get("steps", 0) >= directory.config.steps
+    more = f" --steps {2 * directory.config.steps}" if done else ""
     width = max(len(str(path)) for path, _ in places)
     print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
     print(f"""
 Next:
-  {vantage} resume {run}                      train on from here
-  {vantage} evaluate {run} --episodes 100     the score over 100 games
-  {vantage} plot {run} -o curve.png           the curve again""")
+  {vantage} resume {run}{more}
+  {vantage} evaluate {run} --episodes 100
+  {vantage} plot {run} -o curve.png""")
