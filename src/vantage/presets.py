@@ -40,7 +40,7 @@ FAMILIES: dict[str, Defaults] = {
         {"num_envs": 8, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:4e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory_size": 256},
-        "the first of five settings whose return on Pong rose within 1M steps; no full run yet"),
+        "the first of six settings whose return on Pong rose, at 0.9M steps; no full run yet, see results/"),
     "other": Defaults(
         {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
          "save_every": 100_000},
