@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,11 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
     ([*CARTPOLE, "--device", "tpu9"], "not a device"),
     ([*CARTPOLE, "--network", "nature", "--steps", "0"], "below 1"),
+    ([*CARTPOLE, "--num-envs", "1e9"], "above 100000"),
+    ([*CARTPOLE, "--lr", "linear:1e-3"], "lr: 'linear:1e-3' is not a schedule"),
+    ([*CARTPOLE, "--entropy-coef", "-1e-3", "--lr", "-1e-3"], "below 0"),
+    (["evaluate", "runs/nothing", "--seed", "-1"], "below 0"),
+    ([*CARTPOLE[:2], "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": 5, "what": 1}'], "what"),
     ([*CARTPOLE, "--config", "missing.json"], "missing.json"),
     ([*CARTPOLE[:2], "--env", "tiny:TextObservation"], "Text"),
     (["resume", "runs/nothing"], "no such run directory"),
@@ -141,14 +148,28 @@ def test_an_evaluation_is_the_same_twice(tmp_path: Path, capsys: pytest.CaptureF
     assert first == second
 
 
+LONG = {
+    "CartPole-v1": ["--steps", "40k", "--save-every", "2k"],
+    "BipedalWalker-v3": ["--steps", "12k", "--save-every", "1k", "--num-envs", "2"],
+    "Pong": ["--steps", "4k", "--save-every", "400", "--num-envs", "4"],
+}
+
+
+def train_long(env: str, run: Path) -> list[str]:
+    return ["train", "a2c", "--env", env, "--threads", "1", "--no-tensorboard", "--eval-every", "0",
+            "--log-every-seconds", "0.1", "--run", str(run), *LONG[env]]
+
+
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = tmp_path_factory.mktemp("whole") / "run"
-    assert main([*CARTPOLE, *LONG, "--run", str(run)]) == 0
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    folder = tmp_path_factory.mktemp("whole")
+
+    @lru_cache
+    def run(env: str) -> Path:
+        assert main(train_long(env, folder / env)) == 0
+        return folder / env
+
     return run
-
-
-LONG = ["--steps", "40k", "--save-every", "2k", "--eval-every", "0", "--log-every-seconds", "0.1"]
 
 
 def assert_resumes_to(run: Path, whole: Path) -> None:
@@ -159,38 +180,66 @@ def assert_resumes_to(run: Path, whole: Path) -> None:
             assert torch.equal(ours[group][name], tensor), name
 
 
-def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(uninterrupted: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("env", "checkpoints"), [("CartPole-v1", 1), ("CartPole-v1", 3), ("BipedalWalker-v3", 3),
+                                                  ("Pong", 3)])
+def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(
+        env: str, checkpoints: int, uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start([*CARTPOLE, *LONG, "--run", str(run)])
-    wait_for(lambda: list(run.glob("checkpoints/step-*/manifest.json")), process)
+    process = start(train_long(env, run))
+    wait_for(lambda: len(list(run.glob("checkpoints/step-*/manifest.json"))) >= checkpoints, process)
     process.kill()
     process.communicate()
-    assert load_latest(run).step < 40_000
-    assert_resumes_to(run, uninterrupted)
+    assert load_latest(run).step < load_latest(uninterrupted(env)).step
+    assert_resumes_to(run, uninterrupted(env))
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_saves_and_names_the_way_back(number: int, status: int, uninterrupted: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_saves_and_names_the_way_back(
+        number: int, status: int, uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start([*CARTPOLE, *LONG, "--run", str(run)])
+    process = start(train_long("CartPole-v1", run))
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status and "vantage resume" in out and err.startswith("stopping")
     assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
-    assert_resumes_to(run, uninterrupted)
+    assert_resumes_to(run, uninterrupted("CartPole-v1"))
 
 
-def test_a_second_signal_exits_at_once(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    slow = ["--eval-every", "1k", "--eval-episodes", "1000"]  # the first signal waits for an evaluation
-    process = start([*CARTPOLE, "--steps", "10M", *slow, "--log-every-seconds", "0", "--run", str(run)])
-    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
+    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "slow start"}'],
+                    cwd=tmp_path)
+    wait_for(lambda: list(tmp_path.glob("runs/*/*/config.json")), process)
+    time.sleep(0.5)  # into the environment's constructor
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 143 and err == "vantage: stopped before training began\n"
+    assert not (tmp_path / "runs").exists()
+
+
+HANGING = ["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--vector", "async",
+           "--num-envs", "2", "--no-tensorboard"]
+
+
+def test_a_second_signal_exits_at_once_and_ends_hanging_workers(tmp_path: Path) -> None:
+    process = start([*HANGING, "--run", str(tmp_path / "run")], start_new_session=True)
+    wait_for(lambda: (tmp_path / "run" / "checkpoints").exists(), process)
+    time.sleep(1)  # the workers hang after 40 steps
     process.send_signal(signal.SIGTERM)
     wait_for(lambda: b"stopping" in os.read(process.stderr.fileno(), 100), process)  # type: ignore[union-attr]
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=10)
     assert process.returncode == 130
+    assert_group_ends(process.pid)
+
+
+def test_hanging_workers_end_with_a_killed_run(tmp_path: Path) -> None:
+    process = start([*HANGING, "--run", str(tmp_path / "run")], start_new_session=True)
+    wait_for(lambda: (tmp_path / "run" / "checkpoints").exists(), process)
+    time.sleep(1)
+    process.kill()
+    process.communicate(timeout=10)
+    assert_group_ends(process.pid)
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -202,8 +251,12 @@ def test_no_process_is_left_behind(number: int, status: int, tmp_path: Path) -> 
     os.killpg(process.pid, number)  # as Ctrl-C in a terminal or a scheduler's timeout: the whole group
     _, err = process.communicate(timeout=30)
     assert process.returncode == status and "Traceback" not in err
+    assert_group_ends(process.pid)
+
+
+def assert_group_ends(group: int) -> None:
     deadline = time.monotonic() + 5
-    while group_lives(process.pid):
+    while group_lives(group):
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -231,6 +284,33 @@ def test_a_failing_environment_is_status_1_with_its_cause(tmp_path: Path, capsys
     status, _, err = call(["train", "a2c", "--env", "tiny:Misbehaving", "--steps", "5k", "--no-tensorboard",
                            "--threads", "1", "--run", str(tmp_path / "run")], capsys)
     assert status == 1 and "the simulator broke" in err and "environment" in err
+
+
+def test_an_environment_that_exits_is_a_failure_with_a_checkpoint(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "exit"}', "--num-envs", "2",
+                     "--threads", "1", "--no-tensorboard", "--run", str(run)])
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "SystemExit" in err and load_latest(run).step > 0
+
+
+def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *CARTPOLE, "--steps", "1k", "--run", "run"],
+                                   stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
+        _, err = process.communicate(timeout=60)
+        assert (process.returncode, err) == (0, b"") and load_latest(tmp_path / "run").step >= 1_000
+        lost = subprocess.run([sys.executable, "-m", "vantage.cli", "evaluate", "run", "--episodes", "1"],
+                              stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60)
+    assert lost.returncode == 1 and b"No space left" in lost.stderr
+
+
+def test_standard_output_may_be_closed_or_ascii(tmp_path: Path) -> None:
+    command = f"{sys.executable} -m vantage.cli {' '.join(CARTPOLE)} --steps 1k"
+    for number, where in enumerate([">&-", "| cat"]):
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} --run run{number} {where}"], cwd=tmp_path,
+                              env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60)
+        assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_list_names_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:

@@ -52,3 +52,18 @@ def test_times_and_numbers_are_short() -> None:
 def test_a_sparkline_rises_with_its_curve() -> None:
     assert sparkline([float(i) for i in range(8)], 8) == "▁▂▃▄▅▆▇█"
     assert len(sparkline([0.0] * 1_000, 64)) <= 64
+
+
+def test_a_signal_is_answered_in_the_panel_or_at_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    config = vantage.configure("a2c", env="CartPole-v1", steps=10_000)
+    live = LiveDisplay(config, "flat at first")
+    live.console = live.live.console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    with live:
+        live.show(report(1_000))
+        live.stopping("stopping after this update")
+        live.live.refresh()
+        live.show(vantage.Report(2_000, 2.0, METRICS, "interrupted"))
+    text = live.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "stopping after this update" in text and "stopping" not in text[text.rindex("2,000 / 10,000"):]
+    LineDisplay(config, "").stopping("stopping after this update")
+    assert capfd.readouterr().err == "stopping after this update\n"

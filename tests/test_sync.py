@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
-from vantage.runs.checkpoint import load_latest
+from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
@@ -176,7 +177,7 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
     reports = vantage.train(config, run=tmp_path / "run", notify=notes.append)
     with pytest.raises(CheckpointError, match="no space"):
         list(reports)
-    assert sum("Training goes on" in note for note in notes) == 4
+    assert sum("Training goes on" in note for note in notes) == 5  # the one of step 0 too
 
 
 def test_an_interrupted_notebook_has_saved(tmp_path: Path) -> None:
@@ -216,3 +217,61 @@ def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeyp
     monkeypatch.setattr(sync, "save_best", failing_once)
     finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
     assert len(calls) >= 2 and (tmp_path / "run" / "best").exists()
+
+
+def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path: Path) -> None:
+    config = configure(env="CartPole-v1", steps=2_048, eval_every=1_024, eval_episodes=20)
+    finish(config, tmp_path / "whole")
+    asked = 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 1_024 // 128 + 3  # in the third step of the first evaluation
+
+    run = tmp_path / "parts"
+    *_, last = vantage.train(config, run=run, should_stop=should_stop)
+    assert last.step == 1_024 and "eval/mean_reward" not in last.metrics
+    *_, last = vantage.resume(run)
+    assert last.status == "done"
+    scores = [[line["eval/mean_reward"] for line in read_metrics(path) if "eval/mean_reward" in line]
+              for path in (run, tmp_path / "whole")]
+    assert scores[0] == scores[1] and len(scores[0]) == 1  # two evaluations, one report: the last one's
+    assert_same(tensors(run), tensors(tmp_path / "whole"))
+    assert load_named(run, "best").step == load_named(tmp_path / "whole", "best").step
+
+
+def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:
+    config = configure(env="CartPole-v1", steps=1_024, eval_every=0, save_every=10**6)
+    finish(config, tmp_path / "whole")
+    *_, last = vantage.train(config, run=tmp_path / "run", should_stop=lambda: True)
+    assert last.step == 0 and load_latest(tmp_path / "run").step == 0
+    list(vantage.resume(tmp_path / "run"))
+    assert_same(tensors(tmp_path / "run"), tensors(tmp_path / "whole"))
+
+
+def test_only_one_process_writes_into_a_run(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    reports = vantage.train(configure(env="CartPole-v1", steps=10**6, log_every_seconds=0), run=run)
+    next(reports)
+    with pytest.raises(ConfigError, match=f"another process .process {os.getpid()}."):
+        next(vantage.resume(run))
+    reports.close()
+    assert next(vantage.resume(run, max_minutes=1e-9)).step > 0
+
+
+def test_an_edited_config_that_does_not_fit_the_checkpoint_is_named(tmp_path: Path) -> None:
+    config = configure(env="CartPole-v1", steps=256, eval_every=0)
+    finish(config, tmp_path / "run")
+    file = tmp_path / "run" / "config.json"
+    for key, value in (("optimizer", "rmsprop"), ("hidden", "32")):
+        file.write_text(json.dumps(json.loads(config.to_json()) | {key: value}))
+        with pytest.raises(ConfigError, match=r"does not fit .*config\.json"):
+            next(vantage.resume(tmp_path / "run", steps=512))
+
+
+def test_an_environment_that_cannot_be_closed_loses_nothing(tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "close"}, steps=256, num_envs=2, eval_every=0)
+    with pytest.warns(RuntimeWarning, match="nothing left to close"):
+        assert finish(config, tmp_path / "run").step == 256
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"

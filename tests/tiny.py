@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from typing import Any
 
 import gymnasium as gym
@@ -183,11 +185,17 @@ class Picture(Tiny):
 
 
 class Misbehaving(Tiny):
-    """Behaves for 40 steps, then does what `how` says."""
+    """Behaves for 40 steps, then does what `how` says; "slow start" and "close" misbehave there."""
 
     def __init__(self, how: str = "raise") -> None:
         super().__init__()
         self.how, self.age = how, 0
+        if how == "slow start":
+            time.sleep(3600)
+
+    def close(self) -> None:
+        if self.how == "close":
+            raise RuntimeError("nothing left to close")
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         self.age += 1
@@ -202,6 +210,10 @@ class Misbehaving(Tiny):
                 obs = np.zeros(2, np.float32)
             if self.how == "reward":
                 reward = float("inf")
+            if self.how == "exit":
+                sys.exit(0)
+            if self.how == "hang":
+                time.sleep(3600)
         return obs, reward, False, self.t >= 25, {}
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
+from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
@@ -19,6 +22,7 @@ from vantage.errors import ConfigError, EnvError, VantageError
 
 if TYPE_CHECKING:
     from vantage.tools.display import Display
+    from vantage.types import Report
 
 POSITIONAL = {"algo", "env"}
 
@@ -26,19 +30,41 @@ POSITIONAL = {"algo", "env"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; returns its exit status: 0 done, 1 failed, 2 bad usage, 130 and 143 stopped by a signal."""
     argv = sys.argv[1:] if argv is None else list(argv)
+    _accept_any_output()
     try:
         arguments = parse(argv)
-        return int(arguments.run_command(arguments))
+        status = int(arguments.run_command(arguments))
+        sys.stdout.flush()
+        return status
     except VantageError as error:
         if isinstance(error, EnvError) and error.__cause__ is not None:
             traceback.print_exception(error.__cause__)  # where in the user's own code
         print(f"vantage: {error}", file=sys.stderr)
         return error.status
+    except Stopped as error:
+        print("vantage: stopped before training began", file=sys.stderr)
+        return 128 + error.number
     except KeyboardInterrupt:
         return 130
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        if error.filename is not None:  # not standard output
+            raise
+        from vantage.tools.display import discard_output
+
+        discard_output()
+        if not isinstance(error, BrokenPipeError):
+            print(f"vantage: cannot write to standard output: {error.strerror}", file=sys.stderr)
         return 1
+
+
+def _accept_any_output() -> None:
+    """Standard output that is closed, or whose encoding lacks a character, ends no command."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  stays open to the end
+        elif isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 class Parser(argparse.ArgumentParser):
@@ -52,13 +78,24 @@ class Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed command line; ConfigError names the nearest flag for an unknown one."""
     parser = _parser()
-    arguments, unknown = parser.parse_known_args(argv)
+    arguments, unknown = parser.parse_known_args(_join_negative(argv))
     if unknown:
         flag = unknown[0].partition("=")[0]
         known = arguments.parser._option_string_actions
         hint = nearest(flag, known) if flag.startswith("-") else ""
         raise ConfigError(f"unknown argument {flag!r}{hint}; see {arguments.parser.prog} --help")
     return arguments
+
+
+def _join_negative(argv: Sequence[str]) -> list[str]:
+    """`--flag -1e-3` as `--flag=-1e-3`: argparse takes a number with an exponent for a flag."""
+    joined: list[str] = []
+    for word in argv:
+        if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-\.?\d", word):
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def _parser() -> Parser:
@@ -206,18 +243,32 @@ def run_resume(arguments: argparse.Namespace) -> int:
     return _follow(shown, reports, stop, report=arguments.report, notes=[])
 
 
+class Stopped(KeyboardInterrupt):
+    """A signal came before training began, when there was nothing to save."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 class Stop:
-    """SIGINT and SIGTERM ask the run to stop after its update; a second one exits at once."""
+    """SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once."""
 
     def __init__(self) -> None:
         self.signal = 0
         self.display: Display | None = None
-        self._former = {number: signal.signal(number, self._handle) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._training = False
+        heard = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+            heard.append(signal.SIGHUP)
+        self._former = {number: signal.signal(number, self._handle) for number in heard}
 
     def note(self, text: str) -> None:
         """Say `text` where the person looks."""
+        from vantage.tools.display import say
+
         if self.display is None:
-            print(f"- {text}", flush=True)
+            say(f"- {text}")
         else:
             self.display.note(text)
 
@@ -227,40 +278,58 @@ class Stop:
             signal.signal(number, handler)
 
     def requested(self) -> bool:
-        """A signal has arrived."""
+        """A signal has arrived. The first to ask is the run, before its first update."""
+        self._training = True
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal:
-            os._exit(128 + number)
+            self._leave(128 + number)
         self.signal = number
-        os.write(2, b"stopping after this update; once more to exit at once\n")
+        if not self._training:
+            raise Stopped(number)
+        if self.display is not None:
+            self.display.stopping("stopping after this update; once more to exit at once")
+
+    def _leave(self, status: int) -> NoReturn:
+        """Exit at once, with nothing left behind but what is in the last checkpoint."""
+        import multiprocessing
+
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        if sys.stdout.isatty():
+            os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
+        os._exit(status)
 
 
-def _follow(config: Config, reports: Any, stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
+def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
     """Show the reports until the last; returns the exit status."""
     from vantage.presets import expectation
-    from vantage.tools.display import make_display
+    from vantage.tools.display import make_display, say
 
     last = None
-    with make_display(config, expectation(config)) as display:
+    with ExitStack() as stack:
+        stack.enter_context(closing(reports))
+        display = stack.enter_context(make_display(config, expectation(config)))
         stop.display = display
-        for note in notes:
-            display.note(note)
-        for last in reports:
-            display.show(last)
-    stop.over()
+        try:
+            for note in notes:
+                display.note(note)
+            for last in reports:
+                display.show(last)
+        finally:
+            stop.over()
     if last is None:
         return 1
     if stop.signal:
-        print(f"stopped by {signal.Signals(stop.signal).name} at step {last.step:,}, saved; go on with: "
-              f"vantage resume {last.run}")
+        say(f"stopped by {signal.Signals(stop.signal).name} at step {last.step:,}, saved; go on with: "
+            f"vantage resume {last.run}")
         return 128 + stop.signal
     if report:
         from vantage.tools.report import final_report
         final_report(Path(last.run))
     else:
-        print(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
+        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
     return 0
 
 

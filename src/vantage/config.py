@@ -10,6 +10,7 @@ import difflib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, get_args, get_type_hints
 
 from vantage.errors import ConfigError
@@ -29,13 +30,13 @@ class Config:
     algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c",)})
     env: str = field(default="CartPole-v1", metadata={"help": "Gymnasium id, short Atari name (Pong) or module:Class"})
     env_kwargs: str = _key("{}", "JSON object of keyword arguments for the environment")
-    steps: int = _key(1_000_000, "agent steps after frame skip, all environments together", low=1)
+    steps: int = _key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
     schedule_steps: int = _key(0, "steps that schedules run over; 0: steps (a resume with more steps keeps the former)",
-                               low=0)
-    seed: int = _key(0, "seed of every random stream of the run", low=0)
+                               low=0, high=10**15)
+    seed: int = _key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
 
     # Environments
-    num_envs: int = _key(8, "environments in one process", low=1)
+    num_envs: int = _key(8, "environments in one process", low=1, high=100_000)
     vector: str = _key("sync", "step the environments in this process, or each in a process of its own (not Atari, "
                        "which has threads)", choices=("sync", "async"))
     atari_protocol: str = _key("auto", "auto goes by the id: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
@@ -43,7 +44,7 @@ class Config:
     reward: str = _key("raw", "rewards as learnt from: raw, or their sign (Atari); scores are always raw",
                        choices=("raw", "sign"))
     reward_scale: float = _key(1.0, "factor on the rewards as learnt from")
-    max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0)
+    max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
 
     # Policy
     network: str = _key("auto", "torso for images (a vector always goes through an mlp); auto: a3c for images, "
@@ -51,7 +52,7 @@ class Config:
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
     activation: str = _key("tanh", "of the mlp", choices=("tanh", "relu", "elu", "silu"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
-    memory_size: int = _key(256, "cells of the lstm or gru", low=1)
+    memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
     frame_stack: int = _key(1, "observations that the policy sees at once, the newest included", low=1, high=64)
     stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
@@ -67,7 +68,7 @@ class Config:
     reward_norm: bool = _key(False, "divide rewards by the running deviation of the discounted return")
 
     # Learning
-    rollout_length: int = _key(5, "steps of each environment an update", low=1)
+    rollout_length: int = _key(5, "steps of each environment an update", low=1, high=1_000_000)
     lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
     gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
@@ -79,21 +80,22 @@ class Config:
     vtrace: bool = _key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018)")
     optimizer: str = _key("rmsprop_tf", "rmsprop_tf (TensorFlow's form), rmsprop, adam, amsgrad, or any class of "
                           "torch.optim, such as AdamW")
-    optimizer_eps: float = _key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0)
+    optimizer_eps: float = _key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = _key(0.99, "decay of rmsprop's mean square", low=0, high=1)
 
     # The machine
     device: str = _key("cpu", "cpu, cuda, cuda:0, or auto")
-    threads: int = _key(0, "CPU threads of the process; 0: all cores", low=0)
+    threads: int = _key(0, "CPU threads of the process; 0: all cores", low=0, high=4096)
 
     # The run
-    save_every: int = _key(200_000, "agent steps between checkpoints", low=1)
-    keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1)
-    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari", low=-1)
-    eval_episodes: int = _key(20, "whole games an evaluation", low=1)
-    log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0)
+    save_every: int = _key(200_000, "agent steps between checkpoints", low=1, high=10**15)
+    keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
+    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari",
+                           low=-1, high=10**15)
+    eval_episodes: int = _key(20, "whole games an evaluation", low=1, high=10**6)
+    log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = _key(True, "write TensorBoard event files")
-    max_minutes: float = _key(0.0, "stop after this wall time; 0: no limit", low=0)
+    max_minutes: float = _key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     stop_at_return: float | None = _key(None, "stop when the mean of the last 100 training episodes reaches this")
 
     def __post_init__(self) -> None:
@@ -109,8 +111,9 @@ class Config:
             sizes = tuple(int(part) for part in self.hidden.split(",") if part.strip())
         except ValueError:
             sizes = (0,)
-        if any(size < 1 for size in sizes):
-            raise ConfigError(f"hidden={self.hidden!r} is not a list of widths; write for example 64,64")
+        if any(not 1 <= size <= 65_536 for size in sizes):
+            raise ConfigError(f"hidden={self.hidden!r} is not a list of widths from 1 to 65,536; write for example "
+                              "64,64")
         return sizes
 
     @property
@@ -118,7 +121,7 @@ class Config:
         """Keyword arguments of the environment."""
         try:
             options = json.loads(self.env_kwargs)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not JSON: {error}") from None
         if not isinstance(options, dict):
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
@@ -151,7 +154,7 @@ def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     """The JSON object in `text`, or a ConfigError that names `source`."""
     try:
         values = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object of config keys")
@@ -167,7 +170,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
-    """`value`, in text or typed, as the field's type; ConfigError says what was expected."""
+    """`value`, in text or typed, as the field's type; ConfigError says what was expected.
+
+    A mapping becomes JSON and a sequence a list with commas where the field is text, as env_kwargs and hidden are.
+    """
     options = get_args(hint) or (hint,)
     try:
         if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in options):
@@ -181,8 +187,12 @@ def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
         elif str in options:
             if isinstance(value, str):
                 return value
-            if isinstance(value, int | float) and not isinstance(value, bool):
-                return repr(value)
+            if isinstance(value, Real) and not isinstance(value, bool):
+                return str(int(value)) if isinstance(value, Integral) else repr(float(value))
+            if isinstance(value, Mapping):
+                return json.dumps(value)
+            if isinstance(value, list | tuple):
+                return ",".join(map(str, value))
         elif not isinstance(value, bool):
             number = parse_number(value) if isinstance(value, str) else float(value)
             if float in options:
@@ -200,7 +210,10 @@ def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     if rules.get("choices") and value not in rules["choices"]:
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(rules['choices'])}"
                           f"{nearest(str(value), rules['choices'])}")
-    numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
+    try:
+        numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
     for number in numbers:
         if number is None or not isinstance(number, int | float):
             continue

@@ -1,12 +1,14 @@
-"""How this process uses the machine: its cores and its memory. No torch here."""
+"""How this process uses the machine: its cores, its memory, its end. No torch here."""
 
 from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+_PR_SET_PDEATHSIG = 1  # Linux's prctl.h
 
 
 def available_cores() -> int:
@@ -31,3 +33,17 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+def die_with(parent: int) -> None:
+    """Let the kernel kill this process when `parent`, which started it, ends in any way, kill -9 included. Linux only.
+
+    Without it a worker that is busy in its environment would live on until it next looks at its pipe.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    prctl = getattr(ctypes.CDLL(None), "prctl", None)
+    if prctl is not None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:  # it has ended already
+            os._exit(1)

@@ -56,6 +56,7 @@ ENVIRONMENTS: dict[str, Defaults] = {
         {"num_envs": 16, "gae_lambda": "0.98", "entropy_coef": "0.01", "steps": 1_000_000},
         "measured, results/a2c-MountainCar-v0"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured, results/a2c-Acrobot-v1"),
+    "CarRacing-v3": Defaults({"save_every": 5_000}, "family box2d, not yet measured; its steps are slow"),
 }
 """Single environments whose family's values do not do: value by value on top of the family's."""
 
@@ -65,6 +66,9 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     if algo not in ALGORITHMS:
         raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, ALGORITHMS)}; known: "
                           f"{', '.join(ALGORITHMS)}")
+    if not isinstance(env, str):
+        raise ConfigError(f"env is a {type(env).__name__}; give its name: a Gymnasium id, an Atari game or "
+                          "module:Class")
     found = resolve_env(env, atari_protocol)
     family = FAMILIES[found.family]
     known = {"algo": algo, "env": found.name, **family.values}
@@ -85,6 +89,8 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
     if config.memory != "none" and "frame_stack" not in overrides:
         config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
+    if "save_every" not in overrides:
+        config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
     if config.eval_every == -1:
         atari = resolve_env(config.env, config.atari_protocol).family == "atari"
         config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,13 +19,14 @@ from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.directory import RunDirectory
+from vantage.runs.lock import locked
 from vantage.runtimes.sync import SyncRun, follow
 from vantage.types import EnvSpec, Obs, Report, State
 
 
 def train(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
           argv: Sequence[str] | None = None, should_stop: Callable[[], bool] = lambda: False,
-          notify: Callable[[str], None] = lambda text: None) -> Iterator[Report]:
+          notify: Callable[[str], None] = lambda text: None) -> Generator[Report]:
     """Train as `config` says, in a new run directory; yields a report every `log_every_seconds` and one at the end.
 
     Closing the generator stops cleanly, with a checkpoint. `should_stop` is asked after every update. `notify` gets
@@ -35,17 +36,18 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
     config = prepare(config)
     directory = RunDirectory.create(config, env_name=config.env, path=None if run is None else Path(run),
                                     root=Path(root), argv=sys.argv if argv is None else argv)
-    try:
-        session = SyncRun(config, directory, None, notify)
-    except BaseException:
-        directory.remove()
-        raise
-    yield from follow(session, should_stop)
+    with locked(directory.path):
+        try:
+            session = SyncRun(config, directory, None, notify)
+        except BaseException:
+            directory.remove()
+            raise
+        yield from follow(session, should_stop)
 
 
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
            max_minutes: float | None = None, device: str | None = None, should_stop: Callable[[], bool] = lambda: False,
-           notify: Callable[[str], None] = lambda text: None) -> Iterator[Report]:
+           notify: Callable[[str], None] = lambda text: None) -> Generator[Report]:
     """Go on with the run in directory `run` from its newest good checkpoint, as if it had never stopped.
 
     `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes` is
@@ -58,14 +60,16 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         kept = replace(kept, steps=kept.steps if steps is None else steps, schedule_steps=span)
     kept = prepare(kept if device is None else replace(kept, device=device))
     config = kept if max_minutes is None else replace(kept, max_minutes=max_minutes)
-    checkpoint = load_latest(directory.path)
-    for message in checkpoint.skipped:
-        notify(message)
-    if checkpoint.step >= config.steps:
-        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
-    session = SyncRun(config, directory, checkpoint, notify)
-    directory.change_config(kept)
-    yield from follow(session, should_stop)
+    with locked(directory.path):
+        checkpoint = load_latest(directory.path)
+        for message in checkpoint.skipped:
+            notify(message)
+        if checkpoint.step >= config.steps:
+            raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
+                              "on")
+        session = SyncRun(config, directory, checkpoint, notify)
+        directory.change_config(kept)
+        yield from follow(session, should_stop)
 
 
 def prepare(config: Config) -> Config:
@@ -104,10 +108,12 @@ class Agent:
 
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
+        ValueError where their shapes are others.
 
         `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does.
         """
         tensors = tensor_obs(obs, torch.device("cpu"))
+        _check_obs(tensors, self.model.spec)
         if is_first is None:
             batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
             is_first = torch.zeros(batch, dtype=torch.bool)
@@ -116,6 +122,15 @@ class Agent:
         if deterministic:
             return distribution.mode(params).numpy(), state
         return distribution.sample(params, generator or torch.default_generator).numpy(), state
+
+
+def _check_obs(obs: Obs, spec: EnvSpec) -> None:
+    expected = {key: part.shape for key, part in spec.obs.items()} if isinstance(spec.obs, Mapping) else spec.obs.shape
+    given = {key: tuple(part.shape[1:]) for key, part in obs.items()} if isinstance(obs, Mapping) \
+        else tuple(obs.shape[1:])
+    if given != expected:
+        raise ValueError(f"observations have shape {given} after the batch's axis, the policy was trained on "
+                         f"{expected}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
 
 
 def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Agent:

@@ -6,7 +6,9 @@ Worker processes import this, so neither this nor what it imports may import tor
 from __future__ import annotations
 
 import json
+import os
 import traceback
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from vantage.envs.ids import EnvId, import_path_here, is_old_gym, load_entry
 from vantage.envs.interface import Array, episode_seed
 from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.machine import die_with
 from vantage.specs import EnvSpec
 
 ERROR, REPLAYED, MASK = "error", "replayed", "action_mask"
@@ -72,6 +75,8 @@ class EpisodesFactory:
     """Process that starts a worker for the environment; 0 where it is stepped in the process that makes it."""
 
     def __call__(self) -> Episodes:
+        if self.parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
+            die_with(self.parent)
         return Episodes(self)
 
 
@@ -102,7 +107,7 @@ class Episodes(gym.Env[Any, Any]):
         self._restored_at_end = False
         try:
             return self._begin(self._episode + 1) if replay is None else self._go_back(replay)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return blank_obs(self._spec), self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
@@ -111,13 +116,13 @@ class Episodes(gym.Env[Any, Any]):
             return obs, 0.0, False, False, info
         try:
             return self._step(action)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             return blank_obs(self._spec), 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
         if self._env is not None:
-            self._env.close()
-            self._env = None
+            env, self._env = self._env, None
+            close(env, self._plan.env.name)
 
     def _begin(self, episode: int) -> tuple[Any, dict[str, Any]]:
         self._episode, self._steps, self._over = episode, 0, False
@@ -166,6 +171,8 @@ class Episodes(gym.Env[Any, Any]):
     def _info(self, info: dict[str, Any]) -> dict[str, Any]:
         """The mask alone: other infos would cost each step, in worker processes most."""
         if not self._spec.masked:
+            if MASK in info:
+                raise ValueError("info has an action_mask, which the first reset lacked: give one from reset on")
             return {}
         if self._over:  # nothing is chosen after an end, so a mask is kept only where it is good
             try:
@@ -176,7 +183,7 @@ class Episodes(gym.Env[Any, Any]):
             raise ValueError("info lacks action_mask, which the first reset had")
         return {MASK: self._mask(info[MASK])}
 
-    def _failure(self, error: Exception) -> dict[str, Any]:
+    def _failure(self, error: Exception | SystemExit) -> dict[str, Any]:
         place = self._plan.place(self._factory.index, self._episode, self._steps)
         message = f"{place}: {type(error).__name__}: {error}"
         if not self._factory.parent:
@@ -197,7 +204,7 @@ def build(env: EnvId, options: dict[str, Any], max_episode_steps: int = 0) -> gy
     except (gym.error.Error, TypeError) as error:
         raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                           f"{type(error).__name__}: {error}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, VantageError):
             raise
         raise EnvError(f"{env.name} cannot be built: {type(error).__name__}: {error}") from error
@@ -210,6 +217,14 @@ def build(env: EnvId, options: dict[str, Any], max_episode_steps: int = 0) -> gy
     if env.entry and max_episode_steps:
         return gym.wrappers.TimeLimit(built, max_episode_steps)
     return built
+
+
+def close(env: gym.Env[Any, Any], name: str) -> None:
+    """Close `env`; what goes wrong then costs nothing that was learnt, so it is a warning."""
+    try:
+        env.close()
+    except Exception as error:
+        warnings.warn(f"{name}: close() raised {type(error).__name__}: {error}; ignored", RuntimeWarning, stacklevel=2)
 
 
 def _autoreset(env: Any) -> Any:

@@ -180,7 +180,7 @@ def _import(module_name: str, name: str) -> Any:
     import_path_here()
     try:
         return importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"env={name!r}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}; "
                           "is it installed, or in the current directory?") from error
 

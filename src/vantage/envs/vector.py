@@ -14,7 +14,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import create_empty_array
 
 from vantage.config import Config
-from vantage.envs.episodes import ERROR, MASK, REPLAYED, EnvPlan, EpisodesFactory, Replay
+from vantage.envs.episodes import ERROR, MASK, REPLAYED, EnvPlan, EpisodesFactory, Replay, close
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import (
     Array,
@@ -170,7 +170,8 @@ class GymEnvironments:
         except (EOFError, ConnectionError) as error:
             self._interrupted = True
             raise EnvError(f"{self._dead()} of {self._plan.env.name} ended without a word, as if killed (out of "
-                           "memory?) or left by os._exit") from error
+                           "memory?) or left by os._exit; a script that trains with vector='async' must do so under "
+                           "if __name__ == '__main__'") from error
         except BaseException:
             self._interrupted = True
             raise
@@ -226,11 +227,11 @@ def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:
         if masked:
             make_masker(actor.spec)(info[MASK])
         limit = plan.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if isinstance(error, VantageError):
             raise
         raise EnvError(f"{plan.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
     finally:
-        env.close()
+        close(env, plan.env.name)
     notes = [observer.note, actor.note, f"time limit {limit} steps" if limit else "no time limit of Gymnasium's"]
     return EnvSpec(observer.spec, actor.spec, masked), (*notes, *(("actions masked by info['action_mask']",) * masked))

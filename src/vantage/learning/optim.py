@@ -100,7 +100,8 @@ def make_optimizer(name: str, params: Iterable[Tensor], *, lr: float, eps: float
             return torch.optim.Adam(params, lr=lr, eps=eps, amsgrad=name == "amsgrad")
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
-        known = ["rmsprop_tf", "rmsprop", "adam", "amsgrad", *(n for n in dir(torch.optim) if n[0].isupper())]
+        classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
+        known = ["rmsprop_tf", "rmsprop", "adam", "amsgrad", *classes]
         raise ConfigError(f"optimizer={name!r} is not known{nearest(name, known)}")
     accepted = inspect.signature(kind).parameters
     options: dict[str, Any] = {"lr": lr} if "lr" in accepted else {}

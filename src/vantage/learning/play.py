@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from vantage.envs import Environments
@@ -15,10 +17,11 @@ MAX_GAME_STEPS = {"atari": 27_000, "other": 10_000}
 
 @torch.no_grad()
 def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
-         generator: torch.Generator) -> list[Episode]:
-    """`episodes` whole games, raw scores, in the order in which they ended; fewer where some do not end.
+         generator: torch.Generator, should_stop: Callable[[], bool] = lambda: False) -> list[Episode]:
+    """`episodes` whole games, raw scores, in the order in which they ended; fewer once `should_stop` turns true.
 
-    Each environment plays a fixed share of them, so that short games are not counted more often than long ones.
+    A game that goes on for `MAX_GAME_STEPS` counts with its score so far, and is the last of its environment. Each
+    environment plays a fixed share of the games, so that short ones are not counted more often than long ones.
     """
     longest = MAX_GAME_STEPS["atari" if envs.frames_per_step > 1 else "other"]
     quota = [episodes // envs.num_envs + (i < episodes % envs.num_envs) for i in range(envs.num_envs)]
@@ -27,7 +30,7 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
     obs, is_first, mask, state = position.obs, position.is_first, position.action_mask, position.state
     finished: list[Episode] = []
     scores, lengths = [0.0] * envs.num_envs, [0] * envs.num_envs
-    while any(quota):
+    while any(quota) and not should_stop():
         params, _, state = model.step(obs, is_first, state, mask)
         distribution = model.distribution
         actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import json
 import math
@@ -79,8 +80,12 @@ class RunDirectory:
                               "that key") from None
 
     def remove(self) -> None:
-        """Take a run away that never began."""
+        """Take a run away that never began, and the folder of its environment where no other run is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
+        for folder in self.path.parents[:2]:
+            if folder.name in (directory_name(self.config.env), "runs"):
+                with contextlib.suppress(OSError):
+                    folder.rmdir()
 
     def change_config(self, config: Config) -> RunDirectory:
         """The same run with another config, in config.json too; for what a resume may change."""

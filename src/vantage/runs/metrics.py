@@ -111,9 +111,11 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
 def _parse(line: bytes) -> dict[str, float | None] | None:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
+    if not (isinstance(record, dict) and type(record.get("step")) is int):
+        return None
+    return {name: value for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
 def _end_of(path: Path, step: int) -> int:

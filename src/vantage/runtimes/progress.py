@@ -20,8 +20,9 @@ class Progress:
     def __init__(self, frames_per_step: int) -> None:
         self.frames_per_step = frames_per_step
         self.step = 0
-        self.updates = 0
         self.episodes = 0
+        self.evaluation_due = False
+        """An evaluation was due at this step and has not been made."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.best_return: float | None = None
         self._seconds_before = 0.0
@@ -46,7 +47,6 @@ class Progress:
             learn: float) -> None:
         """Count one update; `env`, `act` and `learn` are the seconds that it took."""
         self.step += steps
-        self.updates += 1
         for episode in episodes:
             self.episodes += 1
             self.recent.append((episode.score, episode.length))
@@ -79,13 +79,14 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
-        return {"step": self.step, "updates": self.updates, "episodes": self.episodes, "seconds": self.seconds,
-                "recent": [list(game) for game in self.recent], "best_return": self.best_return}
+        return {"step": self.step, "episodes": self.episodes, "seconds": self.seconds,
+                "evaluation_due": self.evaluation_due, "recent": [list(game) for game in self.recent],
+                "best_return": self.best_return}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self.step = self._logged_step = state["step"]
-        self.updates, self.episodes = state["updates"], state["episodes"]
+        self.episodes, self.evaluation_due = state["episodes"], state.get("evaluation_due", False)
         self.recent.extend((score, length) for score, length in state["recent"])
         self.best_return = state["best_return"]
         self._seconds_before = state["seconds"]

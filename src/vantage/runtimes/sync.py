@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from dataclasses import replace
 from statistics import fmean
 from time import perf_counter
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments, resolve_env
-from vantage.errors import CheckpointError, VantageError
+from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.learning.collect import Position, collect, join_firsts
 from vantage.learning.learner import Learner
 from vantage.learning.play import play
@@ -36,7 +36,7 @@ LONG_REPLAY = 20_000
 """Actions of all environments together whose replay takes seconds, so that a person is told."""
 
 
-def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Iterator[Report]:
+def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Generator[Report]:
     """Train until a stop condition; yields a report from time to time, and one at the end.
 
     Closing the generator, and `should_stop` turning true, end the run after the current update with a checkpoint. An
@@ -45,7 +45,7 @@ def follow(run: SyncRun, should_stop: Callable[[], bool]) -> Iterator[Report]:
     status: Status = "failed"
     try:
         while not run.finished and not should_stop():
-            run.advance()
+            run.advance(should_stop)
             if run.progress.due(run.config.log_every_seconds):
                 yield run.report()
         run.save(final=True)
@@ -79,6 +79,15 @@ class SyncRun:
         self.device = torch.device(config.device)
         self.threads = torch.get_num_threads()
         self.groups = make_groups(config, self.family)
+        try:
+            self._set_up(checkpoint)
+        except BaseException:
+            for group in self.groups:
+                group.close()
+            raise
+
+    def _set_up(self, checkpoint: Checkpoint | None) -> None:
+        config, directory, notify = self.config, self.directory, self.notify
         self.spec = self.groups[0].spec
         self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
         with torch.random.fork_rng(devices=[]):
@@ -101,6 +110,8 @@ class SyncRun:
         self._written_step = checkpoint.step if checkpoint else -1
         self.last_report: Report | None = None
         self.position = self._restore(checkpoint) if checkpoint else self._begin()
+        if checkpoint is None:
+            self.save()  # so that even a run that is killed in its first minute can be resumed
 
     @property
     def finished(self) -> bool:
@@ -112,8 +123,16 @@ class SyncRun:
         minutes = (perf_counter() - self.started) / 60
         return self.progress.step >= config.steps or 0 < config.max_minutes <= minutes
 
-    def advance(self) -> None:
-        """One rollout, one update, and the evaluation and checkpoint that fall due at its step."""
+    def advance(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+        """One rollout, one update, and the evaluation and checkpoint that fall due at its step.
+
+        `should_stop` is asked during an evaluation; one that it cuts short is made again by the first `advance` of a
+        resume.
+        """
+        if self.progress.evaluation_due:
+            self.evaluate(should_stop)
+            if self.progress.evaluation_due:
+                return
         self.exact = False
         torch.set_num_threads(self.act_threads)
         collected = collect(self.model, self.groups, self.position, length=self.config.rollout_length,
@@ -126,11 +145,12 @@ class SyncRun:
                           env=collected.env_seconds, act=collected.act_seconds, learn=perf_counter() - started)
         step = self.progress.step
         if passed(self.config.eval_every, before, step):
-            self.evaluate()
+            self.progress.evaluation_due = True
+            self.evaluate(should_stop)
         if passed(self.config.save_every, before, step):
             self.save()
 
-    def evaluate(self) -> None:
+    def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
         config = self.config
         envs = make_environments(config, num_envs=min(config.eval_episodes, 16), stream=EVALUATION_STREAM,
@@ -138,9 +158,12 @@ class SyncRun:
         try:
             generator = torch.Generator(self.device).manual_seed(derive_seed(config.seed, "eval", self.progress.step))
             games = play(self.model, envs, episodes=config.eval_episodes, deterministic=self.family != "atari",
-                         generator=generator)
+                         generator=generator, should_stop=should_stop)
         finally:
             envs.close()
+        if should_stop():
+            return
+        self.progress.evaluation_due = False
         mean = fmean(game.score for game in games)
         self._pending = {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}
         self._keep_if_best(mean)
@@ -200,7 +223,10 @@ class SyncRun:
         """Release the environments; say how it ended in summary.json and in the last report."""
         self.last_report = self.report(status)
         for group in self.groups:
-            group.close()
+            try:
+                group.close()
+            except Exception as error:  # all is saved: nothing is lost by what cannot be closed
+                self.notify(f"closing the environments: {type(error).__name__}: {error}")
         self.writer.close()
         self._write_summary(status)
 
@@ -210,7 +236,14 @@ class SyncRun:
 
     def _restore(self, checkpoint: Checkpoint) -> Position:
         tensors, state = checkpoint.tensors, checkpoint.state
-        self.learner.load(tensors)
+        optimizer = state.get("optimizer", self.config.optimizer)
+        try:
+            if optimizer != self.config.optimizer:
+                raise ValueError(f"it is of the optimizer {optimizer}")
+            self.learner.load(tensors)
+        except (KeyError, RuntimeError, ValueError) as error:
+            raise ConfigError(f"{checkpoint.path} does not fit {self.directory.path / 'config.json'}, as if that had "
+                              f"been edited since: {error}; restore it") from None
         self.generator.set_state(tensors["acting"]["generator"])
         self.progress.load(state["progress"])
         carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(state["state_tensors"]))
@@ -236,7 +269,7 @@ class SyncRun:
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
                                         for name, array in group.record().items()}
         return tensors, {"progress": self.progress.state(), "spec": self.spec.to_json(),
-                         "state_tensors": len(state)}
+                         "state_tensors": len(state), "optimizer": self.config.optimizer}
 
     def _keep_if_best(self, mean: float) -> None:
         # Of equals the newer: where a task has a highest score, the first to reach it is seldom the surest.
@@ -262,8 +295,16 @@ def make_groups(config: Config, family: str) -> list[Environments]:
     if not beside:
         return [make_environments(config, num_envs=config.num_envs, stream=0, threads=torch.get_num_threads())]
     sizes = [config.num_envs - config.num_envs // 2, config.num_envs // 2]
-    return [make_environments(config, num_envs=size, first_env=sum(sizes[:g]), stream=0,
-                              threads=max(1, torch.get_num_threads() // 2)) for g, size in enumerate(sizes)]
+    groups: list[Environments] = []
+    try:
+        for g, size in enumerate(sizes):
+            groups.append(make_environments(config, num_envs=size, first_env=sum(sizes[:g]), stream=0,
+                                            threads=max(1, torch.get_num_threads() // 2)))
+    except BaseException:
+        for group in groups:
+            group.close()
+        raise
+    return groups
 
 
 def passed(every: int, before: int, step: int) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from collections.abc import Mapping
 from time import monotonic
@@ -33,6 +35,8 @@ class Display(Protocol):
         """Take in the newest report."""
     def note(self, text: str) -> None:
         """Say `text` once."""
+    def stopping(self, text: str) -> None:
+        """Say that a signal has been heard. Called by its handler, in the middle of anything."""
 
 
 def make_display(config: Config, expectation: str) -> Display:
@@ -40,11 +44,27 @@ def make_display(config: Config, expectation: str) -> Display:
     return LiveDisplay(config, expectation) if sys.stdout.isatty() else LineDisplay(config, expectation)
 
 
+def say(text: str) -> None:
+    """Print a line. Where standard output fails (a full disk, a terminal that is gone) a run goes on without it."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError:
+        discard_output()
+
+
+def discard_output() -> None:
+    """From now on what is written to standard output, what waits in its buffer included, goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 class LineDisplay:
     """One line every 10 s, for logs."""
 
     def __init__(self, config: Config, expectation: str) -> None:
-        self.config, self.expectation, self.shown = config, expectation, -LINE_EVERY_SECONDS
+        self.config, self.expectation = config, expectation
+        self.shown, self.shown_step = -LINE_EVERY_SECONDS, -1
 
     def __enter__(self) -> Self:
         if self.expectation:
@@ -56,18 +76,24 @@ class LineDisplay:
 
     def show(self, report: Report) -> None:
         """Print the report if 10 s have passed, or if it is the last."""
-        if report.status == "running" and monotonic() - self.shown < LINE_EVERY_SECONDS:
+        too_early = report.status == "running" and monotonic() - self.shown < LINE_EVERY_SECONDS
+        if too_early or report.step == self.shown_step:
             return
-        self.shown = monotonic()
+        self.shown, self.shown_step = monotonic(), report.step
         m = report.metrics
-        print(f"{report.step:>12,} steps {share_done(self.config, report):4.0%}  {clock(report.seconds)} "
-              f"(left {clock(seconds_left(self.config, report))})  {m.get('time/fps', 0):,.0f} steps/s  "
-              f"return {number(m.get('rollout/ep_rew_mean'))}  entropy {number(m.get('train/entropy'))}  "
-              f"value loss {number(m.get('train/value_loss'))}", flush=True)
+        say(f"{report.step:>12,} steps {share_done(self.config, report):4.0%}  {clock(report.seconds)} "
+            f"(left {clock(seconds_left(self.config, report))})  {m.get('time/fps', 0):,.0f} steps/s  "
+            f"return {number(m.get('rollout/ep_rew_mean'))}  entropy {number(m.get('train/entropy'))}  "
+            f"value loss {number(m.get('train/value_loss'))}")
 
     def note(self, text: str) -> None:
         """Print the note."""
-        print(f"- {text}", flush=True)
+        say(f"- {text}")
+
+    def stopping(self, text: str) -> None:
+        """Write it at once, past any buffer that may be in use."""
+        with contextlib.suppress(OSError):
+            os.write(2, f"{text}\n".encode())
 
 
 class LiveDisplay:
@@ -76,33 +102,46 @@ class LiveDisplay:
     def __init__(self, config: Config, expectation: str) -> None:
         self.config, self.expectation = config, expectation
         self.console = Console()
-        self.live = Live(console=self.console, refresh_per_second=2, transient=False)
         self.curve: list[float] = []
+        self.report: Report | None = None
+        self.last_word = ""
+        self.live = Live(console=self.console, refresh_per_second=2, transient=False, get_renderable=self._panel)
 
     def __enter__(self) -> Self:
         self.live.__enter__()
-        self.live.update(Panel(Text(self.expectation or "starting"), title=self._title(), border_style="cyan"))
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None:
-        self.live.__exit__(kind, error, traceback)
+        with contextlib.suppress(OSError):
+            self.live.__exit__(kind, error, traceback)
 
     def note(self, text: str) -> None:
         """Print the note above the panel."""
-        self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
+        with contextlib.suppress(OSError):  # the terminal is gone
+            self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
 
     def show(self, report: Report) -> None:
         """Redraw the panel."""
         mean = report.metrics.get("rollout/ep_rew_mean")
         if mean is not None:
             self.curve.append(mean)
-        self.live.update(self._panel(report))
+        self.report = report
+        with contextlib.suppress(OSError):
+            self.live.refresh()
+
+    def stopping(self, text: str) -> None:
+        """Have the panel's next redrawing say it."""
+        self.last_word = text
 
     def _title(self) -> str:
         return f"vantage {self.config.algo} · {self.config.env} · seed {self.config.seed}"
 
-    def _panel(self, report: Report) -> Panel:
+    def _panel(self) -> Panel:
+        report = self.report
+        if report is None:
+            return Panel(Text(self.last_word or self.expectation or "starting"), title=self._title(),
+                         border_style="cyan")
         done = share_done(self.config, report)
         m = report.metrics
         head = Table.grid(padding=(0, 2))
@@ -116,7 +155,9 @@ class LiveDisplay:
         if len(self.curve) > 1:
             parts += [Text(), Text(f"{sparkline(self.curve, 64)}  {min(self.curve):.1f} to {max(self.curve):.1f}",
                                    style="green")]
-        if self.expectation:
+        if self.last_word and report.status == "running":
+            parts.append(Text(self.last_word, style="bold yellow"))
+        elif self.expectation:
             parts.append(Text(self.expectation, style="dim"))
         return Panel(Group(*parts), title=self._title(), subtitle=escape(report.run), border_style="cyan")  # type: ignore[arg-type]
 
@@ -170,4 +211,6 @@ def clock(seconds: float) -> str:
 
 def number(value: float | None) -> str:
     """Four digits, or a dash for what is not known yet."""
-    return "–" if value is None else f"{value:,.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    if value is None:
+        return "–"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"

@@ -58,6 +58,8 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes} is below 1")
+    if seed < 0:
+        raise ConfigError(f"seed={seed} is below 0")
     agent = load(run, checkpoint=checkpoint, notify=notify)
     config = agent.config
     if deterministic is None:
