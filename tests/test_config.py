@@ -53,7 +53,8 @@ def test_a_config_survives_json() -> None:
 @pytest.mark.parametrize(("key", "value", "says"), [
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "2", "above 1"),
-    ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of widths"),
+    ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"),
+    ("hidden", "64,x", "list of whole numbers"), ("rollout_length", "16,32", "single process"),
     ("env_kwargs", "{", "not JSON"), ("env_kwargs", "[1]", "not a JSON object"), ("lr", True, "text"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
 ])

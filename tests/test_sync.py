@@ -58,7 +58,7 @@ def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
 def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
     config = configure(**CASES[case])
     finish(config, tmp_path / "whole")
-    updates = config.steps // (config.num_envs * config.rollout_length)
+    updates = config.steps // (config.num_envs * config.rollout_lengths[0])
     for stop_after in (1, updates // 3, updates // 3):
         asked = 0
 
@@ -173,7 +173,7 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
 
     config = configure(env="CartPole-v1", steps=2_048, save_every=512, eval_every=0)
     notes: list[str] = []
-    monkeypatch.setattr("vantage.runtimes.sync.save", full)
+    monkeypatch.setattr("vantage.runtimes.recorder.save", full)
     reports = vantage.train(config, run=tmp_path / "run", notify=notes.append)
     with pytest.raises(CheckpointError, match="no space"):
         list(reports)
@@ -203,10 +203,10 @@ def test_a_resume_that_does_nothing_writes_no_step_twice(tmp_path: Path) -> None
 
 
 def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from vantage.runtimes import sync
+    from vantage.runtimes import recorder
 
     calls: list[int] = []
-    real = sync.save_best
+    real = recorder.save_best
 
     def failing_once(run: Path, step: int, **contents: Any) -> Path:
         calls.append(step)
@@ -214,7 +214,7 @@ def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeyp
             raise CheckpointError("no space left on the device")
         return real(run, step, **contents)
 
-    monkeypatch.setattr(sync, "save_best", failing_once)
+    monkeypatch.setattr(recorder, "save_best", failing_once)
     finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
     assert len(calls) >= 2 and (tmp_path / "run" / "best").exists()
 

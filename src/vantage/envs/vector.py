@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
 from collections.abc import Callable, Mapping
-from multiprocessing import resource_tracker
 from typing import Any
 
 import numpy as np
@@ -30,6 +28,7 @@ from vantage.envs.interface import (
 )
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import EnvError, VantageError
+from vantage.machine import deaf_to_signals
 from vantage.specs import EnvSpec, Episode
 
 # Both keep one Box2D world for all episodes. On a used instance 12 of 20 random episodes of BipedalWalker differed
@@ -200,20 +199,9 @@ class GymEnvironments:
 
 
 def _start_workers(factories: list[EpisodesFactory]) -> AsyncVectorEnv[Any, Any]:
-    """A process for each environment, deaf to the signals by which a terminal or a scheduler stops a whole group.
-
-    Only this process acts on them: blocked here while the workers start, they reach it afterwards; the workers inherit
-    the block for good.
-    """
-    before = None
-    if hasattr(signal, "pthread_sigmask"):
-        resource_tracker.ensure_running()  # its own start unblocks both signals
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    try:
+    """A process for each environment."""
+    with deaf_to_signals():
         return AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
-    finally:
-        if before is not None:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:

@@ -1,33 +1,59 @@
-"""Weights, optimiser, and one update from one rollout. No environment, no process, no file."""
+"""Weights, optimiser, and one update from one rollout. No environment, no file; others may share the weights."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vantage.algorithms.a2c import a2c_loss
 from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import FlatParameters, make_optimizer
+from vantage.learning.shared import SharedWeights
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Rollout
 
 
 class Learner:
-    """Improves `model` in place, one rollout an update."""
+    """Improves `model` in place, one rollout an update.
 
-    def __init__(self, model: ActorCritic, config: Config) -> None:
+    With `shared` it is one of many (A3C): `pull` makes the model a copy of the shared weights, and an update moves
+    those, not the copy, by the gradient that it found on the copy. `worker` says whose statistics it moves.
+    """
+
+    def __init__(self, model: ActorCritic, config: Config, shared: SharedWeights | None = None,
+                 worker: int = 0) -> None:
         self.model = model
         self.config = config
         self.flat = FlatParameters(model)
-        self.optimizer = make_optimizer(config.optimizer, [self.flat.vector], lr=config.at("lr", 0),
-                                        eps=config.optimizer_eps, decay=config.optimizer_decay)
+        self.shared = shared
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
+        self._moved = self.flat.vector if shared is None else nn.Parameter(shared.vector)
+        self.optimizer = make_optimizer(config.optimizer, [self._moved], lr=config.at("lr", 0),
+                                        eps=config.optimizer_eps, decay=config.optimizer_decay)
+        self._pulled_updates = 0
+        if shared is not None:
+            self.optimizer.state[self._moved] = shared.statistics(worker)
+            shared.attach(model, self.reward_normalizer, worker)
+
+    def pull(self) -> None:
+        """Make the model a copy of the shared weights and of what all normalisers have seen."""
+        assert self.shared is not None
+        self._pulled_updates = self.shared.updates
+        self.flat.vector.data.copy_(self.shared.vector)
+        self.shared.pull_normalizers(self.model, self.reward_normalizer)
+
+    def push(self) -> None:
+        """Make the shared weights and normalisers a copy of the model's: how a run begins."""
+        assert self.shared is not None
+        self.shared.vector.copy_(self.flat.vector.data)
+        self.shared.push_normalizers(self.model, self.reward_normalizer)
 
     def update(self, rollout: Rollout, step: int) -> dict[str, float]:
         """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
@@ -45,9 +71,19 @@ class Learner:
             raise NonFiniteError(_non_finite_message(loss.item(), metrics, rollout, step))
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        self.optimizer.step()
+        self._step(metrics)
         self._update_normalizers(rollout, step)
         return metrics
+
+    def _step(self, metrics: dict[str, float]) -> None:
+        if self.shared is None:
+            self.optimizer.step()
+            return
+        # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
+        self._moved.grad = self.flat.gradient.to(self._moved.device)
+        metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
+        with self.shared.lock or contextlib.nullcontext():
+            self.optimizer.step()
 
     def loss(self, rollout: Rollout, step: int) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
@@ -74,7 +110,7 @@ class Learner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold, a name a file: model, optimizer, rewards."""
-        state = self.optimizer.state_dict()["state"].get(0, {})
+        state = self.optimizer.state_dict()["state"].get(0, {}) if self.shared is None else self.shared.all_statistics()
         tensors = {"model": dict(self.model.state_dict()),
                    "optimizer": {key: torch.as_tensor(value) for key, value in state.items() if value is not None}}
         if self.reward_normalizer is not None:
@@ -84,11 +120,15 @@ class Learner:
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take up what `tensors` gave, in place: the parameters stay views of the flat vector."""
         self.model.load_state_dict(tensors["model"])
-        if tensors["optimizer"]:
+        if self.shared is not None:
+            self.shared.load_statistics(tensors["optimizer"])
+        elif tensors["optimizer"]:
             groups = self.optimizer.state_dict()["param_groups"]
             self.optimizer.load_state_dict({"state": {0: dict(tensors["optimizer"])}, "param_groups": groups})
         if self.reward_normalizer is not None:
             self.reward_normalizer.load(tensors["rewards"])
+        if self.shared is not None:
+            self.push()
 
 
 def _non_finite_message(loss: float, metrics: Mapping[str, float], rollout: Rollout, step: int) -> str:

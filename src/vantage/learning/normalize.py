@@ -7,7 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from vantage.models.normalize import FRESH_COUNT, merge_moments
+
 _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
+FRESH_MOMENTS = (FRESH_COUNT, 0.0, 1.0)
+"""Count, mean and variance before anything was seen."""
 
 
 class RewardNormalizer:
@@ -19,8 +23,10 @@ class RewardNormalizer:
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        self.moments = torch.tensor([1e-4, 0.0, 1.0], dtype=torch.float64, device=device)
-        """Count, mean and variance of the discounted return."""
+        self.moments = torch.tensor(FRESH_MOMENTS, dtype=torch.float64, device=device)
+        """Count, mean and variance of the discounted return, as rewards are scaled by."""
+        self.seen = self.moments
+        """The same of what `update` took in: where actor-learners share, `moments` are those of all of them."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
@@ -29,15 +35,13 @@ class RewardNormalizer:
 
     def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
         """Take in the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
-        seen = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
+        returns = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
         for t in range(rewards.shape[0]):
             self.returns = torch.where(is_first[t], 0.0, self.returns) * gamma + rewards[t]
-            seen[t] = self.returns
-        count, mean, variance = self.moments
-        new_count, new_mean, new_variance = seen.numel(), seen.mean(), seen.var(correction=0)
-        total, delta = count + new_count, new_mean - mean
-        squares = variance * count + new_variance * new_count + delta.square() * count * new_count / total
-        self.moments = torch.stack([total, mean + delta * new_count / total, squares / total])
+            returns[t] = self.returns
+        batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
+                             returns.mean(), returns.var(correction=0)])
+        self.seen.copy_(torch.stack(merge_moments(*self.seen, *batch.to(self.seen.device))))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""
@@ -45,4 +49,6 @@ class RewardNormalizer:
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Take up what `tensors` gave."""
-        self.returns, self.moments = tensors["returns"].to(self.returns), tensors["moments"].to(self.moments)
+        if len(tensors["returns"]) == len(self.returns):  # else of another runtime, whose episodes are over
+            self.returns.copy_(tensors["returns"])
+        self.moments.copy_(tensors["moments"])

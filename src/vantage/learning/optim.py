@@ -23,8 +23,7 @@ class FlatParameters:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        parameters = list(model.parameters())
-        sizes = [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in parameters]
+        parameters, sizes = list(model.parameters()), _sizes(model)
         first = parameters[0]
         self.vector = nn.Parameter(torch.zeros(sum(sizes), dtype=first.dtype, device=first.device))
         self.gradient = torch.zeros_like(self.vector.data)
@@ -43,6 +42,15 @@ class FlatParameters:
         if max_norm > 0:
             self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
         return norm
+
+
+def flat_size(model: nn.Module) -> int:
+    """Length of the vector that `FlatParameters` makes of the model."""
+    return sum(_sizes(model))
+
+
+def _sizes(model: nn.Module) -> list[int]:
+    return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in model.parameters()]
 
 
 def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:

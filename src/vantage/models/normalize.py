@@ -5,12 +5,15 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+FRESH_COUNT = 1e-4
+"""Before anything was seen, variance 1 has the weight of a ten-thousandth of a sample."""
+
 
 class ObsNormalizer(nn.Module):
     """Observations minus their running mean, over their running deviation, clipped to [-10, 10].
 
     The statistics are buffers and change only in `update`, so acting and learning on a rollout see the same function.
-    They start at mean 0 and variance 1 with the weight of a ten-thousandth of an observation.
+    They start at mean 0 and variance 1.
     """
 
     mean: Tensor
@@ -21,7 +24,10 @@ class ObsNormalizer(nn.Module):
         super().__init__()
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(1e-4, dtype=torch.float64))
+        self.register_buffer("count", torch.tensor(FRESH_COUNT, dtype=torch.float64))
+        self.seen: tuple[Tensor, Tensor, Tensor] | None = None
+        """Count, mean and variance that `update` moves; None: those of the function itself. Where several processes
+        learn, each moves its own, and the function takes what they merge to."""
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., N] normalised."""
@@ -29,15 +35,22 @@ class ObsNormalizer(nn.Module):
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
-        """Merge the observations `x` [..., N] into the statistics, in place.
+        """Merge the observations `x` [..., N] into the statistics, in place."""
+        seen = self.seen or (self.count, self.mean, self.var)
+        batch = x.flatten(0, -2).double().to(seen[0].device)
+        size = torch.tensor(batch.shape[0], dtype=torch.float64, device=batch.device)
+        merged = merge_moments(seen[0], seen[1].double(), seen[2].double(), size, batch.mean(0),
+                               batch.var(0, correction=0))
+        for statistic, value in zip(seen, merged, strict=True):
+            statistic.copy_(value)
 
-        Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1.
-        """
-        batch = x.flatten(0, -2).double()
-        n, mean, var = batch.shape[0], self.mean.double(), self.var.double()
-        total = self.count + n
-        delta = batch.mean(0) - mean
-        squares = var * self.count + batch.var(0, correction=0) * n + delta.square() * (self.count * n / total)
-        self.mean.copy_(mean + delta * (n / total))
-        self.var.copy_(squares / total)
-        self.count.copy_(total)
+
+def merge_moments(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
+                  new_variance: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Count, mean and variance of two samples together, from those of each.
+
+    Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1.
+    """
+    total, delta = count + new_count, new_mean - mean
+    squares = variance * count + new_variance * new_count + delta.square() * (count * new_count / total)
+    return total, mean + delta * (new_count / total), squares / total

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -14,15 +14,42 @@ WINDOW = 100
 """Games that rollout/ep_rew_mean covers."""
 
 
+@dataclass(slots=True)
+class Advance:
+    """What updates came to: one, or the sum of several."""
+
+    steps: int = 0
+    updates: int = 0
+    episodes: tuple[Episode, ...] = ()
+    metrics: dict[str, float] = field(default_factory=dict)
+    """Sums over the updates."""
+    env_seconds: float = 0.0
+    act_seconds: float = 0.0
+    learn_seconds: float = 0.0
+
+    def __iadd__(self, other: Advance) -> Advance:
+        self.steps += other.steps
+        self.updates += other.updates
+        self.episodes += other.episodes
+        for name, value in other.metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0.0) + value
+        self.env_seconds += other.env_seconds
+        self.act_seconds += other.act_seconds
+        self.learn_seconds += other.learn_seconds
+        return self
+
+
 class Progress:
     """Counters of one run, kept in its checkpoints, and the metrics that come of them."""
 
-    def __init__(self, frames_per_step: int) -> None:
-        self.frames_per_step = frames_per_step
+    def __init__(self, frames_per_step: int, num_workers: int = 1) -> None:
+        self.frames_per_step, self.num_workers = frames_per_step, num_workers
         self.step = 0
         self.episodes = 0
         self.evaluation_due = False
         """An evaluation was due at this step and has not been made."""
+        self.solved = False
+        """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.best_return: float | None = None
         self._seconds_before = 0.0
@@ -43,18 +70,18 @@ class Progress:
         """Mean raw score of the last 100 games; None before the first has ended."""
         return fmean(score for score, _ in self.recent) if self.recent else None
 
-    def add(self, steps: int, episodes: Iterable[Episode], metrics: dict[str, float], *, env: float, act: float,
-            learn: float) -> None:
-        """Count one update; `env`, `act` and `learn` are the seconds that it took."""
-        self.step += steps
-        for episode in episodes:
+    def add(self, advance: Advance) -> None:
+        """Count what one or several updates came to."""
+        self.step += advance.steps
+        for episode in advance.episodes:
             self.episodes += 1
             self.recent.append((episode.score, episode.length))
-        for name, value in metrics.items():
+        for name, value in advance.metrics.items():
             self._sums[name] = self._sums.get(name, 0.0) + value
-        self._updates_logged += 1
-        for name, seconds in (("env", env), ("act", act), ("learn", learn)):
-            self._shares[name] += seconds
+        self._updates_logged += advance.updates
+        for name, seconds in (("env", advance.env_seconds), ("act", advance.act_seconds),
+                              ("learn", advance.learn_seconds)):
+            self._shares[name] += seconds / self.num_workers
 
     def due(self, every_seconds: float) -> bool:
         """It is time for the next report."""

@@ -65,7 +65,7 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
         try:
-            if run.spec.masked:
+            if run.actor_learner.spec.masked:
                 raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env} may forbid")
             return _summarise(list(_rounds(run, seconds / rounds / 4, rounds)))
         finally:
@@ -73,20 +73,21 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
 
 
 def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
-    steps = run.config.num_envs * run.config.rollout_length
+    one = run.actor_learner
+    steps = run.config.num_envs * one.rollout_length
     for _ in range(3):
         run.advance()
-    collected = collect(run.model, run.groups, run.position, length=run.config.rollout_length, generator=run.generator)
-    run.position, rollout = collected.position, collected.rollout
+    collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
+    one.position, rollout = collected.position, collected.rollout
     actions = rollout.actions.cpu().numpy()
 
-    ends = np.cumsum([group.num_envs for group in run.groups])[:-1]
+    ends = np.cumsum([group.num_envs for group in one.groups])[:-1]
 
     def env() -> None:
         for row in actions:
-            for group, part in zip(run.groups, np.split(row, ends), strict=True):
+            for group, part in zip(one.groups, np.split(row, ends), strict=True):
                 group.send(part)
-            for group in run.groups:
+            for group in one.groups:
                 group.receive()
 
     @torch.no_grad()
@@ -94,12 +95,12 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
         state = rollout.state
         for t in range(len(actions)):
             mask = None if rollout.action_mask is None else rollout.action_mask[t]
-            params, _, state = run.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
-            run.model.distribution.sample(params, run.generator)
+            params, _, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
+            one.model.distribution.sample(params, one.generator)
 
     for _ in range(rounds):
         yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
-               "learn": steps * _rate(lambda: run.learner.update(rollout, 0), seconds),
+               "learn": steps * _rate(lambda: one.learner.update(rollout, 0), seconds),
                "whole": steps * _rate(run.advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
 

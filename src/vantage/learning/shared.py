@@ -1,0 +1,189 @@
+"""Weights, optimiser statistics, normalisers and counters of many actor-learners, in memory that all of them see.
+
+Nobody waits for anybody: each counter and each normaliser's statistics has one writer, and weights and optimiser
+statistics are what Hogwild (Niu et al. 2011, arXiv:1106.5730) makes of them, where a write is now and then lost.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterator, Mapping
+from multiprocessing.context import SpawnContext
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.learning.normalize import FRESH_MOMENTS, RewardNormalizer
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.normalize import ObsNormalizer, merge_moments
+
+STATISTICS: Mapping[str, Mapping[str, float]] = {
+    "rmsprop_tf": {"square_avg": 1.0},
+    "rmsprop": {"square_avg": 0.0, "step": 0.0},
+    "adam": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "step": 0.0},
+    "amsgrad": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0, "step": 0.0},
+}
+"""What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
+
+_ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
+
+
+class SharedMemory:
+    """Tensors by name in one block that spawned processes inherit. The system frees it with the last of them."""
+
+    def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], torch.dtype]], context: SpawnContext) -> None:
+        self._layout: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
+        size = 0
+        for name, (shape, dtype) in layout.items():
+            self._layout[name] = (size, shape, dtype)
+            size += -(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self._block = context.RawArray(ctypes.c_byte, size + _ALIGNMENT)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor, a view of the block."""
+        start, shape, dtype = self._layout[name]
+        start += -ctypes.addressof(self._block) % _ALIGNMENT
+        flat = torch.frombuffer(self._block, dtype=dtype, count=math.prod(shape), offset=start)
+        return flat.view(shape)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._layout
+
+
+class SharedWeights:
+    """What the actor-learners of one run share. Made in the main process, inherited by the workers.
+
+    `vector` is laid out as `FlatParameters` lays it out. Optimiser statistics have one slot for all, or with private
+    statistics one for each worker; normalisers have one for each worker, and everybody uses what they merge to.
+    """
+
+    def __init__(self, model: ActorCritic, config: Config, size: int, context: SpawnContext) -> None:
+        if config.optimizer not in STATISTICS:
+            raise ConfigError(f"optimizer={config.optimizer!r} cannot be shared among workers; use one of "
+                              f"{', '.join(STATISTICS)}")
+        workers = config.num_workers
+        self._slots = 1 if config.shared_statistics else workers
+        self._optimizer = config.optimizer
+        layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"vector": ((size,), torch.float32)}
+        for name in STATISTICS[config.optimizer]:
+            layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
+        for i, normalizer in _normalizers(model):
+            width = normalizer.mean.shape[0]
+            layout |= {f"obs.{i}.mean": ((workers, width), torch.float32),
+                       f"obs.{i}.var": ((workers, width), torch.float32), f"obs.{i}.count": ((workers,), torch.float64)}
+        layout["rewards"] = ((workers, 3), torch.float64)
+        # Eight numbers a worker, of which one is used: a cache line each.
+        layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
+        layout["heartbeat"] = ((workers, 8), torch.float64)
+        layout["stop"] = ((1,), torch.int64)
+        self._memory = SharedMemory(layout, context)
+        self.lock = context.Lock() if config.lock else None
+        for name, value in STATISTICS[config.optimizer].items():
+            self._memory[name].fill_(value)
+
+    @property
+    def vector(self) -> Tensor:
+        """[P] float32: the weights."""
+        return self._memory["vector"]
+
+    def statistics(self, worker: int) -> dict[str, Tensor]:
+        """The optimiser's state that `worker` moves, as torch's optimisers name it."""
+        slot = worker % self._slots
+        return {name: self._memory[name][slot] for name in STATISTICS[self._optimizer]}
+
+    def all_statistics(self) -> dict[str, Tensor]:
+        """The same of all workers, a row for each or one for all."""
+        return {name: self._memory[name] for name in STATISTICS[self._optimizer]}
+
+    def load_statistics(self, saved: Mapping[str, Tensor]) -> None:
+        """Take up what `all_statistics` gave, whatever the number of workers was."""
+        for name, tensor in self.all_statistics().items():
+            rows = saved[name]
+            for slot in range(self._slots):
+                tensor[slot] = rows[slot % len(rows)]
+
+    def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
+        """From now on the normalisers of this process move `worker`'s statistics."""
+        for i, normalizer in _normalizers(model):
+            slots = self._obs_moments(i)
+            normalizer.seen = (slots[0][worker], slots[1][worker], slots[2][worker])
+        if rewards is not None:
+            rewards.seen = self._memory["rewards"][worker]
+
+    def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
+        """Let the normalisers of this process use what all workers have seen."""
+        for i, normalizer in _normalizers(model):
+            count, mean, var = _merge(*self._obs_moments(i))
+            normalizer.count.copy_(count)
+            normalizer.mean.copy_(mean)
+            normalizer.var.copy_(var)
+        if rewards is not None:
+            rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
+
+    def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
+        """Start from what the normalisers of this process know, as seen by the first worker."""
+        for i, normalizer in _normalizers(model):
+            known = (normalizer.count, normalizer.mean, normalizer.var)
+            for slots, fresh, value in zip(self._obs_moments(i), FRESH_MOMENTS, known, strict=True):
+                slots.fill_(fresh)
+                slots[0] = value
+        self._memory["rewards"][:] = torch.tensor(FRESH_MOMENTS, dtype=torch.float64)
+        if rewards is not None:
+            self._memory["rewards"][0] = rewards.moments
+
+    def _obs_moments(self, i: str) -> tuple[Tensor, Tensor, Tensor]:
+        return self._memory[f"obs.{i}.count"], self._memory[f"obs.{i}.mean"], self._memory[f"obs.{i}.var"]
+
+    # Counters: each worker writes its own, anybody sums them.
+
+    def count(self, worker: int, steps: int) -> None:
+        """`worker` has made an update from `steps` steps."""
+        self._memory["steps"][worker, 0] += steps
+        self._memory["updates"][worker, 0] += 1
+
+    @property
+    def steps(self) -> int:
+        """Agent steps of all workers."""
+        return int(self._memory["steps"][:, 0].sum())
+
+    def start_steps(self, steps: int) -> None:
+        """Count from `steps`, where a resumed run stands."""
+        self._memory["steps"][0, 0] = steps
+
+    @property
+    def updates(self) -> int:
+        """Updates of all workers since the run or its resume began."""
+        return int(self._memory["updates"][:, 0].sum())
+
+    def beat(self, worker: int, now: float) -> None:
+        """`worker` is alive at `now`."""
+        self._memory["heartbeat"][worker, 0] = now
+
+    def last_beat(self, worker: int) -> float:
+        """When `worker` last said that it is alive."""
+        return float(self._memory["heartbeat"][worker, 0])
+
+    @property
+    def stop(self) -> bool:
+        """Workers shall end after their update."""
+        return bool(self._memory["stop"][0])
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        self._memory["stop"][0] = value
+
+
+def _normalizers(model: ActorCritic) -> Iterator[tuple[str, ObsNormalizer]]:
+    return ((i, cast(ObsNormalizer, normalizer)) for i, normalizer in model.normalizers.items())
+
+
+def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit."""
+    merged = counts[0], means[0], variances[0]
+    for row in zip(counts[1:], means[1:], variances[1:], strict=True):
+        merged = merge_moments(*(x.double() for x in merged), *(x.double() for x in row))
+    return merged

@@ -1,0 +1,149 @@
+"""Environments, policy and learner of one process: what every runtime repeats is one `advance`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.envs import Environments, First, make_environments, resolve_env
+from vantage.errors import ConfigError
+from vantage.learning.collect import Position, collect, join_firsts
+from vantage.learning.learner import Learner
+from vantage.learning.shared import SharedWeights
+from vantage.models.actor_critic import make_model
+from vantage.runs.checkpoint import Checkpoint
+from vantage.runtimes.progress import Advance
+from vantage.seeding import derive_seed
+
+LONG_REPLAY = 20_000
+"""Actions of all environments together whose replay takes seconds, so that a person is told."""
+
+
+class ActorLearner:
+    """Acts for one rollout, learns from it, and again. The name is of Mnih et al. 2016, who ran many of them.
+
+    `worker` is its place among those that learn at once. `index` counts all that a run ever has, replaced ones too:
+    the environments and random streams of different ones are independent.
+    """
+
+    def __init__(self, config: Config, *, worker: int = 0, index: int = 0,
+                 shared: SharedWeights | None = None) -> None:
+        self.config = config
+        self.family = resolve_env(config.env, config.atari_protocol).family
+        devices = config.device.split(",")
+        self.device = torch.device(devices[worker % len(devices)])
+        self.threads = torch.get_num_threads()
+        self.rollout_length = config.rollout_lengths[worker % len(config.rollout_lengths)]
+        self.groups = make_groups(config, self.family, first_env=index * config.num_envs)
+        try:
+            self.spec = self.groups[0].spec
+            self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(derive_seed(config.seed, "model"))
+                self.model = make_model(config, self.spec).to(self.device)
+            self.learner = Learner(self.model, config, shared, worker)
+            stream = ("actions",) if index == 0 else ("actions", index)
+            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.seed, *stream))
+            self.exact = True
+            """The position is that of the last update, so that environments can be brought back to it."""
+            self.position: Position
+        except BaseException:
+            self.close()
+            raise
+
+    def begin(self) -> None:
+        """Reset the environments."""
+        first = join_firsts([group.reset() for group in self.groups])
+        self.position = Position.start(first, self.model.initial_state(self.config.num_envs), self.device)
+
+    def advance(self, step: Callable[[], int]) -> Advance:
+        """One rollout and one update, with the coefficients of `step()`, asked between the two."""
+        self.exact = False
+        torch.set_num_threads(self.act_threads)
+        collected = collect(self.model, self.groups, self.position, length=self.rollout_length,
+                            generator=self.generator)
+        torch.set_num_threads(self.threads)
+        started = perf_counter()
+        metrics = self.learner.update(collected.rollout, step())
+        self.position, self.exact = collected.position, True
+        return Advance(collected.rollout.rewards.numel(), 1, collected.episodes, metrics, collected.env_seconds,
+                       collected.act_seconds, perf_counter() - started)
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """What a checkpoint must hold to go on from exactly here: the learner's tensors, and where acting stands."""
+        tensors = self.learner.tensors()
+        tensors["acting"] = {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}
+        tensors["acting"]["generator"] = self.generator.get_state()
+        if self.exact:
+            for g, group in enumerate(self.groups):
+                tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
+                                        for name, array in group.record().items()}
+        return tensors
+
+    def restore(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> None:
+        """Go on from where `tensors` was taken; `notify` hears what could not be brought back."""
+        tensors = checkpoint.tensors
+        load_learner(self.learner, checkpoint)
+        self.generator.set_state(tensors["acting"]["generator"])
+        names = sorted(name for name in tensors["acting"] if name.startswith("state_"))
+        carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(len(names)))
+        records = [tensors.get(f"envs_{g}") for g in range(len(self.groups))]
+        longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
+        if longest * self.config.num_envs > LONG_REPLAY:
+            notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
+        arrays = [None if record is None else {key: x.numpy() for key, x in record.items()} for record in records]
+        first = join_firsts([group.reset(part) for group, part in zip(self.groups, arrays, strict=True)])
+        if records[0] is None:
+            notify("the checkpoint follows an error, so every environment begins a new episode")
+        elif first.lost:
+            notify(_lost_note(first))
+        self.position = Position.start(first, carried, self.device)
+
+    def close(self) -> None:
+        """Release the environments."""
+        for group in self.groups:
+            group.close()
+
+
+def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
+    """Give `learner` the checkpoint's tensors; ConfigError where they are of another policy or optimiser."""
+    optimizer = learner.config.optimizer
+    try:
+        if checkpoint.state.get("optimizer", optimizer) != optimizer:
+            raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']}, not {optimizer}")
+        learner.load(checkpoint.tensors)
+    except (KeyError, RuntimeError, ValueError) as error:
+        raise ConfigError(f"{checkpoint.path} does not fit config.json, as if that had been edited since: {error}; "
+                          "restore it") from None
+
+
+def make_groups(config: Config, family: str, *, first_env: int = 0) -> list[Environments]:
+    """Training's environments: two groups where they step beside this process, so that it acts for one meanwhile.
+
+    Emulators then have half the threads and acting the other half. Sharing all of them costs more than it gives:
+    torch's threads go on spinning after an operation, on the cores that the emulators need (Nature CNN at 16 x 5 on
+    2 cores: 1,060 steps/s in one group, 1,270 in two).
+    """
+    threads = torch.get_num_threads()
+    beside = (family == "atari" or config.vector == "async") and config.num_envs >= 4
+    sizes = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if beside else [config.num_envs]
+    groups: list[Environments] = []
+    try:
+        for size in sizes:
+            groups.append(make_environments(config, num_envs=size, stream=0, threads=max(1, threads // len(sizes)),
+                                            first_env=first_env + sum(group.num_envs for group in groups)))
+    except BaseException:
+        for group in groups:
+            group.close()
+        raise
+    return groups
+
+
+def _lost_note(first: First) -> str:
+    return (f"environments {', '.join(map(str, first.lost))} did not replay to the saved observation and begin a new "
+            "episode: this resume is not exact")

@@ -1,0 +1,52 @@
+"""Evaluations beside training: whole games in environments and with random streams of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import fmean
+
+import torch
+
+from vantage.config import Config
+from vantage.envs import make_environments, resolve_env
+from vantage.learning.play import play
+from vantage.models.actor_critic import ActorCritic
+from vantage.seeding import derive_seed
+from vantage.types import Episode
+
+STREAM = 1
+"""The environments' seeds come from this stream; training has 0."""
+
+PRETEST = 20
+"""Games that tell whether the rest is worth playing, where an evaluation can end the run."""
+
+
+def evaluate_policy(model: ActorCritic, config: Config, step: int,
+                    should_stop: Callable[[], bool] = lambda: False) -> tuple[dict[str, float], bool] | None:
+    """Metrics of `config.eval_episodes` games and whether they solve the task; None if `should_stop` turned true.
+
+    With `stop_at_eval`, the first games must reach it before the others are played.
+    """
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "eval", step))
+    deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
+    envs = make_environments(config, num_envs=min(config.eval_episodes, 16), stream=STREAM, evaluation=True,
+                             threads=config.threads)
+    goal = config.stop_at_eval
+    shares = [config.eval_episodes]
+    if goal is not None and config.eval_episodes > PRETEST:
+        shares = [PRETEST, config.eval_episodes - PRETEST]
+    games: list[Episode] = []
+    try:
+        for share in shares:
+            games += play(model, envs, episodes=share, deterministic=deterministic, generator=generator,
+                          should_stop=should_stop)
+            if should_stop():
+                return None
+            if goal is not None and fmean(game.score for game in games) < goal:
+                break
+    finally:
+        envs.close()
+    mean = fmean(game.score for game in games)
+    solved = goal is not None and mean >= goal and len(games) >= config.eval_episodes
+    return {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}, solved

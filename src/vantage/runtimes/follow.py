@@ -1,0 +1,63 @@
+"""A run from its first update to its last, whatever its runtime: when it stops, what is saved, how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Protocol
+
+from vantage.errors import CheckpointError
+from vantage.runtimes.recorder import Recorder, Status
+from vantage.types import Report
+
+
+class Run(Protocol):
+    """What a runtime is to `follow`."""
+
+    recorder: Recorder
+
+    @property
+    def finished(self) -> bool:
+        """A stop condition of the config holds."""
+
+    def advance(self, should_stop: Callable[[], bool]) -> None:
+        """Go on for a moment; raises what ends the run. `should_stop` cuts short what takes long."""
+
+    def save(self, *, final: bool = False) -> None:
+        """Write a checkpoint. With `final` nothing follows, and it raises CheckpointError where it cannot."""
+
+    def close(self, status: Status) -> None:
+        """Let go of processes and environments, and write down how the run ended."""
+
+
+def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
+    """Train until a stop condition; yields a report from time to time, and one at the end.
+
+    Closing the generator, and `should_stop` turning true, end the run after the current update with a checkpoint. An
+    error, or a KeyboardInterrupt, ends it with a checkpoint of the last update, whose environments begin new episodes.
+    """
+    status: Status = "failed"
+    recorder = run.recorder
+    try:
+        while not run.finished and not should_stop():
+            run.advance(should_stop)
+            if recorder.progress.due(recorder.config.log_every_seconds):
+                yield recorder.report()
+        run.save(final=True)
+        status = "done" if run.finished else "interrupted"
+    except GeneratorExit:
+        run.save(final=True)
+        status = "interrupted"
+        raise
+    except CheckpointError:
+        raise
+    except KeyboardInterrupt:
+        run.save()
+        status = "interrupted"
+        raise
+    except Exception:
+        run.save()
+        raise
+    finally:
+        run.close(status)
+    if recorder.last_report is not None:
+        yield recorder.last_report

@@ -1,0 +1,134 @@
+"""What a run leaves behind while it goes on: reports, metrics, checkpoints, the best policy, the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from time import perf_counter
+from typing import Any, Literal
+
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.errors import CheckpointError, VantageError
+from vantage.runs.checkpoint import Checkpoint, save, save_best
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import MetricWriter
+from vantage.runtimes.progress import WINDOW, Progress
+from vantage.types import Report
+
+Status = Literal["running", "done", "interrupted", "failed"]
+Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, Any]]]
+"""Gives what a checkpoint is to hold: groups of tensors, and the rest as JSON."""
+
+
+class Recorder:
+    """Writes into the run directory for a runtime. Nothing but the last save can end a run that learns."""
+
+    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
+                 notify: Callable[[str], None]) -> None:
+        self.config, self.directory, self.progress, self.notify = config, directory, progress, notify
+        self.started = perf_counter()
+        self.last_report: Report | None = None
+        self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
+                                    tensorboard=config.tensorboard)
+        self._saved_at: float | None = None
+        self._pending: dict[str, float] = {}
+        self._told_problem = False
+        self._written_step = checkpoint.step if checkpoint else 0
+        if checkpoint is not None:
+            progress.load(checkpoint.state["progress"])
+        if config.eval_every <= 0:
+            notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
+
+    @property
+    def finished(self) -> bool:
+        """A stop condition of the config holds."""
+        config, progress = self.config, self.progress
+        mean = progress.return_mean
+        if config.stop_at_return is not None and mean is not None and len(progress.recent) == WINDOW \
+                and mean >= config.stop_at_return:
+            return True
+        if config.stop_at_eval is not None and progress.solved:
+            return True
+        minutes = (perf_counter() - self.started) / 60
+        return progress.step >= config.steps or 0 < config.max_minutes <= minutes
+
+    def report(self, status: Status = "running") -> Report:
+        """Metrics since the last report, also written to the run directory."""
+        if self.last_report is not None and self.last_report.step == self.progress.step:
+            return replace(self.last_report, status=status)
+        metrics = self.progress.metrics() | self._pending
+        self._pending = {}
+        if self.progress.step > self._written_step:
+            self._writer.write(self.progress.step, self.progress.seconds, metrics)
+            self._written_step = self.progress.step
+        if self._writer.problem and not self._told_problem:
+            self.notify(self._writer.problem)
+            self._told_problem = True
+        now = perf_counter()
+        if self._saved_at is not None:
+            metrics["time/save_age"] = now - self._saved_at
+        if self.config.max_minutes:
+            metrics["time/minutes_share"] = (now - self.started) / 60 / self.config.max_minutes
+        self.last_report = Report(self.progress.step, self.progress.seconds, metrics, status, str(self.directory.path))
+        return self.last_report
+
+    def evaluated(self, metrics: Mapping[str, float], contents: Contents, step: int) -> None:
+        """Take in an evaluation of the policy of `step`, which `contents` holds; keeps it if it is the best."""
+        self._pending |= metrics
+        self._keep_if_best(metrics["eval/mean_reward"], contents, step)
+
+    def save(self, contents: Contents, *, final: bool = False, retried: bool = True) -> None:
+        """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
+
+        `retried` False: nothing follows this save, so its failure promises none.
+        """
+        if self.config.eval_every <= 0 and len(self.progress.recent) == WINDOW:
+            self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
+        try:
+            tensors, state = contents()
+            save(self.directory.path, self.progress.step, tensors=tensors, state=state,
+                 keep=self.config.keep_checkpoints)
+            self._saved_at = perf_counter()
+            self._write_summary("running")
+        except CheckpointError as error:
+            if final:
+                raise
+            later = f" Training goes on; the next attempt is {self.config.save_every:,} steps away."
+            self.notify(f"{error}.{later if retried else ''}")
+
+    def close(self, status: Status) -> None:
+        """Say how it ended in summary.json and in the last report."""
+        self.last_report = self.report(status)
+        self._writer.close()
+        self._write_summary(status)
+
+    def _write_summary(self, status: Status) -> None:
+        progress = self.progress
+        summary = {"status": status, "steps": progress.step, "frames": progress.step * progress.frames_per_step,
+                   "seconds": progress.seconds, "fps": progress.step / max(1e-9, progress.seconds),
+                   "episodes": progress.episodes, "return_mean": progress.return_mean,
+                   "best_return": progress.best_return, "env": self.config.env, "algo": self.config.algo,
+                   "seed": self.config.seed}
+        try:
+            self.directory.write_summary(summary)
+        except VantageError as error:
+            self.notify(str(error))
+
+    def _keep_if_best(self, mean: float, contents: Contents, step: int) -> None:
+        # Of equals the newer: where a task has a highest score, the first to reach it is seldom the surest.
+        if self.progress.best_return is not None and mean < self.progress.best_return:
+            return
+        former, self.progress.best_return = self.progress.best_return, mean
+        tensors, state = contents()
+        try:
+            save_best(self.directory.path, step, tensors=tensors, state=state)
+        except CheckpointError as error:
+            self.progress.best_return = former
+            self.notify(f"{error}. The policy of step {step:,}, the best so far, was not kept as best.")
+
+
+def passed(every: int, before: int, step: int) -> bool:
+    """A multiple of `every` lies in (before, step]; it depends on the steps alone, so a resumed run decides alike."""
+    return every > 0 and step // every > before // every

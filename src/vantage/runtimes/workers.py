@@ -1,0 +1,138 @@
+"""The processes of `hogwild`: how they start, what they do, what they say. The main process is in `hogwild`.
+
+Workers are deaf to the signals by which a terminal or a scheduler stops a whole group: the main process alone acts on
+them. The kernel kills a worker whose main process is gone.
+"""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext, SpawnProcess
+from time import monotonic
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from vantage.config import Config
+from vantage.errors import EnvError, NonFiniteError, VantageError
+from vantage.learning.shared import SharedWeights
+from vantage.machine import deaf_to_signals, die_with, keep_freed_memory
+from vantage.models.actor_critic import make_model
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.evaluation import evaluate_policy
+from vantage.runtimes.progress import Advance
+from vantage.specs import EnvSpec
+
+TELL_EVERY_SECONDS = 0.1
+"""Between two messages of a worker, so that the main process needs little of the machine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What ended a worker."""
+
+    kind: Literal["env", "numbers", "other"]
+    message: str
+    """For a person, the traceback within."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Failure:
+        """The failure that `error` is."""
+        if isinstance(error, NonFiniteError):
+            return cls("numbers", str(error))
+        if isinstance(error, VantageError):
+            cause = error.__cause__
+            where = "".join(traceback.format_exception(cause)) if cause is not None else ""
+            return cls("env" if isinstance(error, EnvError) else "other", f"{error}\n{where}".rstrip())
+        return cls("other", "".join(traceback.format_exception(error)).rstrip())
+
+    def error(self) -> VantageError:
+        """What the main process raises."""
+        kinds: Mapping[str, type[VantageError]] = {"env": EnvError, "numbers": NonFiniteError, "other": VantageError}
+        return kinds[self.kind](self.message)
+
+
+@dataclass(slots=True)
+class Process:
+    """A process of this run and this end of its pipe."""
+
+    process: SpawnProcess
+    connection: Connection
+
+    def end(self) -> None:
+        """Kill it if it still runs, and let go of it."""
+        self.process.kill()
+        self.process.join()
+        self.process.close()
+        self.connection.close()
+
+
+def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
+    """A process that runs `target(*args, connection)`."""
+    here, there = context.Pipe()
+    process = context.Process(target=_run, args=(target, os.getpid(), there, *args), name=name, daemon=True)
+    with deaf_to_signals():
+        process.start()
+    there.close()
+    return Process(process, here)
+
+
+def _run(target: Callable[..., None], parent: int, connection: Connection, *args: Any) -> None:
+    die_with(parent)
+    try:
+        target(connection, *args)
+    except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process is gone or has let go
+        os._exit(1)
+    except BaseException as error:
+        connection.send(Failure.of(error))
+        connection.close()
+        os._exit(1)  # nothing that an environment's own clean-up may hang in
+    connection.close()
+
+
+def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights) -> None:
+    """An actor-learner on shared weights: pull, collect, learn, push, until the steps are done or `shared.stop`.
+
+    Sends an `Advance` from time to time.
+    """
+    torch.set_num_threads(config.threads)
+    keep_freed_memory()
+    shared.beat(worker, monotonic())
+    actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared)
+    actor_learner.learner.pull()
+    actor_learner.begin()
+    untold, told = Advance(), 0.0
+    while not shared.stop and shared.steps < config.steps:
+        actor_learner.learner.pull()
+        advance = actor_learner.advance(lambda: shared.steps)
+        shared.count(worker, advance.steps)
+        untold += advance
+        now = monotonic()
+        shared.beat(worker, now)
+        if now - told >= TELL_EVERY_SECONDS:
+            connection.send(untold)
+            untold, told = Advance(), now
+    connection.send(untold)
+    actor_learner.close()
+
+
+def judge(connection: Connection, config: Config, spec: EnvSpec) -> None:
+    """Evaluate each policy that comes, (step, tensors by name); sends (step, metrics, solved)."""
+    torch.set_num_threads(config.threads)
+    model = make_model(config, spec)
+    while True:
+        step, tensors = connection.recv()
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
+        played = evaluate_policy(model, config, step)
+        assert played is not None
+        connection.send((step, *played))
+
+
+def sendable(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """A frozen copy of a model's tensors, as a pipe takes them."""
+    return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in tensors.items()}
