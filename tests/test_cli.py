@@ -197,7 +197,8 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(
 def test_a_signal_saves_and_names_the_way_back(
         number: int, status: int, uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(train_long("CartPole-v1", run))
+    # Tests may run under nohup, which makes programs ignore SIGHUP; this one is to hear it.
+    process = start(train_long("CartPole-v1", run), preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
