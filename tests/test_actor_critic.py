@@ -57,7 +57,7 @@ def step_all(net: ActorCritic, obs: Obs, is_first: Tensor, state: State,
              mask: Tensor | None = None) -> tuple[Tensor, Tensor, list[State]]:
     params, values, states = [], [], [state]
     for t in range(len(is_first)):
-        p, v, state = net.step(take(obs, t), is_first[t], state, None if mask is None else mask[t])
+        p, v, state = net.step_with_values(take(obs, t), is_first[t], state, None if mask is None else mask[t])
         params.append(p)
         values.append(v)
         states.append(state)
@@ -93,8 +93,8 @@ def test_an_opening_observation_meets_the_initial_state_whatever_came_before(mem
     net = model("dict", memory=memory, frame_stack=frame_stack, separate=True)
     data, first = random_obs(OBS["dict"]), torch.ones(B, dtype=torch.bool)
     with torch.no_grad():
-        fresh = net.step(take(data, 0), first, net.initial_state(B))
-        later = net.step(take(data, 0), first, used_state(net, random_obs(OBS["dict"], seed=5)))
+        fresh = net.step_with_values(take(data, 0), first, net.initial_state(B))
+        later = net.step_with_values(take(data, 0), first, used_state(net, random_obs(OBS["dict"], seed=5)))
     for a, b in zip((*fresh[:2], *fresh[2]), (*later[:2], *later[2]), strict=True):
         assert torch.equal(a, b)
 
@@ -131,7 +131,7 @@ def test_without_bptt_gradients_are_those_of_single_steps_from_the_stored_states
         states = step_all(net, data, MIDDLE, start)[2]
     losses = []
     for t, state in enumerate(states[:-2]):  # the last row is a constant
-        params, values, _ = net.step(data[t], MIDDLE[t], state)
+        params, values, _ = net.step_with_values(data[t], MIDDLE[t], state)
         losses.append(params.sin().sum() + values.square().sum())
     params, values = net.unroll(data, MIDDLE, start)
     loss = params[:-1].sin().sum() + values[:-1].square().sum()
@@ -216,7 +216,7 @@ def test_every_tensor_that_the_model_makes_is_on_its_own_device() -> None:
                 squash_mean=True).to("meta")
     state = net.initial_state(B)
     obs = {key: part.to("meta") for key, part in random_obs(OBS["dict"]).items()}
-    params, values, state = net.step(take(obs, 0), MIDDLE[0].to("meta"), state)
+    params, values, state = net.step_with_values(take(obs, 0), MIDDLE[0].to("meta"), state)
     assert {tensor.device.type for tensor in (params, values, *state)} == {"meta"}
 
 

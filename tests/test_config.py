@@ -9,6 +9,7 @@ import pytest
 
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.presets import configure
 from vantage.schedule import Schedule, parse_number
 
 
@@ -73,3 +74,29 @@ def test_coefficients_follow_the_schedules_own_span() -> None:
     config = Config().override({"lr": "linear:1:0", "steps": 200, "schedule_steps": 100}, source="x")
     assert config.at("lr", 50) == 0.5
     assert config.at("lr", 150) == 0.0
+
+
+def test_whole_numbers_keep_all_their_digits() -> None:
+    for seed in (2**53 + 1, 2**62 + 1):
+        config = Config(seed=seed)
+        assert Config.from_json(config.to_json(), source="it").seed == seed
+        assert Config().override({"seed": str(seed)}, source="it").seed == seed
+
+
+@pytest.mark.parametrize(("algo", "options", "says"), [
+    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect on a2c under runtime=sync: it is for acer"),
+    ("acer", {"gae_lambda": 0.9}, "gae_lambda has no effect on acer under runtime=sync: it is for a2c, a3c and a3g"),
+    ("a2c", {"lock": True}, "lock has no effect on a2c under runtime=sync: it is for runtime=hogwild"),
+    ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
+])
+def test_options_without_effect_are_refused(algo: str, options: dict[str, object], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        configure(algo, **({"env": "CartPole-v1"} | options))
+
+
+def test_a_whole_config_can_be_given_again() -> None:
+    for algo in ("a2c", "a3c", "acer"):
+        config = configure(algo, env="CartPole-v1", **({"rollout_length": [8, 16]} if algo == "a3c" else {}))
+        values = json.loads(config.to_json())
+        del values["algo"], values["env"]
+        assert configure(algo, env="CartPole-v1", **values) == config

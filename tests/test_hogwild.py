@@ -141,6 +141,52 @@ def test_a_hanging_worker_is_replaced(tmp_path: Path) -> None:
     assert not children()
 
 
+def test_a_run_that_lost_a_worker_still_ends_at_its_steps(tmp_path: Path) -> None:
+    """What a killed worker had not told of counts all the same; else the others end and nobody notices."""
+    config = configure(steps=30_000, num_workers=2, log_every_seconds=0.05)
+    killed: list[int] = []
+    for report in vantage.train(config, run=tmp_path / "run"):
+        workers = children()
+        if report.step > 2_000 and not killed and workers:
+            killed.append(workers[0])
+            os.kill(workers[0], signal.SIGKILL)
+    assert killed and report.status == "done" and 30_000 <= report.step < 32_000
+
+
+def test_the_last_policy_is_evaluated_though_an_evaluation_runs_when_it_falls_due(tmp_path: Path) -> None:
+    config = configure(steps=8_192, eval_every=1_024, eval_episodes=20, num_workers=2)
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    evaluated = [line["step"] for line in read_metrics(tmp_path / "run") if "eval/mean_reward" in line]
+    assert evaluated[-1] == last.step
+
+
+def test_an_evaluator_that_dies_between_evaluations_is_replaced(tmp_path: Path) -> None:
+    config = configure(steps=200_000, eval_every=20_000, eval_episodes=1, num_workers=1)
+    notes: list[str] = []
+    killed = False
+    for report in vantage.train(config, run=tmp_path / "run", notify=notes.append):
+        if not killed and "eval/mean_reward" in report.metrics:
+            os.kill(max(children()), signal.SIGKILL)  # started last
+            killed = True
+    assert killed and report.status == "done"
+    assert any("the evaluator failed and is replaced (1 of 10)" in note for note in notes)
+
+
+def test_a_caller_that_pauses_costs_no_workers(tmp_path: Path) -> None:
+    notes: list[str] = []
+    reports = vantage.train(configure(steps=10**9, env_timeout=2.5, log_every_seconds=0), run=tmp_path / "run",
+                            notify=notes.append)
+    for _ in range(3):
+        assert next(reports).step >= 0
+    os.kill(stopped := children()[0], signal.SIGSTOP)  # as a worker that waits to be heard
+    time.sleep(4)
+    os.kill(stopped, signal.SIGCONT)
+    for _ in range(3):
+        next(reports)
+    reports.close()
+    assert not any("replaced" in note for note in notes)
+
+
 def test_what_no_restart_can_mend_ends_the_run_at_once(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="reset failed at 100% of"):
         list(vantage.train(configure(env="faulty_envs:Counter", env_kwargs={"fault": "reset"}), run=tmp_path / "run"))
@@ -228,3 +274,5 @@ def test_a3g_without_a_gpu_says_what_to_use(tmp_path: Path) -> None:
         pytest.skip("there is a GPU")
     with pytest.raises(ConfigError, match="a3c"):
         list(vantage.train(configure("a3g", device="cuda:0"), run=tmp_path / "run"))
+    with pytest.raises(ConfigError, match="no CUDA device here; use a3c"):
+        list(vantage.train(configure("a3g"), run=tmp_path / "run"))

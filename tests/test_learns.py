@@ -19,7 +19,11 @@ FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_
 
 def learn(env: str, folder: Path, steps: int, **options: object) -> tuple[Agent, float]:
     """Train, and return the policy and the mean return of the last 100 episodes."""
-    config = vantage.configure("a2c", env=f"tiny:{env}", steps=steps, **(FAST | options))
+    chosen = {"algo": "a2c"} | FAST | options
+    algo = str(chosen.pop("algo"))
+    if algo == "acer":
+        del chosen["gae_lambda"], chosen["advantage_norm"]
+    config = vantage.configure(algo, env=f"tiny:{env}", steps=steps, **chosen)
     *_, last = vantage.train(config, run=folder / "run")
     return vantage.load(folder / "run", checkpoint="latest"), last.metrics["rollout/ep_rew_mean"]
 
@@ -89,3 +93,33 @@ def test_the_policy_of_a_run_needs_no_environment(tmp_path: Path) -> None:
     state = agent.initial_state(batch=1)
     action, state = agent.act(torch.zeros(1, 1), state)
     assert action.tolist() == [1]
+
+
+ACER = {"algo": "acer", "replay_start": 200, "replay_size": 5_000}
+
+
+def test_acer_learns_a_delayed_reward_from_fewer_steps(tmp_path: Path) -> None:
+    _, score = learn("DelayedReward", tmp_path, 3_000, **ACER)
+    assert score > 0.9
+
+
+def test_acer_knows_that_a_time_limit_is_not_an_end(tmp_path: Path) -> None:
+    agent, _ = learn("TimeLimitChain", tmp_path, 6_000, **ACER)
+    assert greedy(agent, np.eye(6)).tolist() == [1] * 6
+
+
+def test_acer_recalls_with_an_lstm(tmp_path: Path) -> None:
+    _, score = learn("Recall", tmp_path, 10_000, rollout_length=10, memory="lstm", memory_size=16, **ACER)
+    assert score > 0.9
+
+
+@pytest.mark.parametrize("std", ["fixed", "state"])
+def test_acer_learns_a_continuous_target(tmp_path: Path, std: str) -> None:
+    agent, _ = learn("ContinuousTarget", tmp_path, 6_000, std=std, log_std_init=-1, entropy_coef=0, **ACER)
+    targets = np.linspace(-0.7, 0.7, 5)[:, None]
+    assert np.abs(greedy(agent, targets) - targets).max() < 0.2
+
+
+def test_acer_minds_a_mask(tmp_path: Path) -> None:
+    _, score = learn("MaskedBandit", tmp_path, 1_500, **ACER)
+    assert score > 0.9

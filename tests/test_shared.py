@@ -60,7 +60,7 @@ def test_each_update_moves_the_shared_weights_as_it_would_move_a_lone_learners(o
     for k, rollout in enumerate(rollouts(20)):
         one_of_many.pull()
         metrics = one_of_many.update(rollout, k)
-        shared.count(0, T * B)
+        shared.count(0, T * B, 1)
         lone.update(rollout, k)
         assert torch.equal(shared.vector, lone.flat.vector.data), k
         assert metrics["train/policy_lag"] == 0
@@ -113,7 +113,7 @@ def test_the_lag_counts_the_updates_of_others_since_the_pull() -> None:
     learner = Learner(model(config), config, shared, worker=0)
     learner.pull()
     for _ in range(3):
-        shared.count(1, 10)
+        shared.count(1, 10, 1)
     assert learner.update(rollouts(1)[0], 0)["train/policy_lag"] == 3
     assert shared.steps == 30
 

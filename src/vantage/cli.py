@@ -198,8 +198,11 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
         values = read_json_object(text, source=arguments.config)
-        Config().override(values, source=arguments.config)
     hints = get_type_hints(Config)
+    for key, value in values.items():
+        if key not in hints:
+            raise ConfigError(f"{arguments.config}: unknown key {key!r}{nearest(key, hints)}")
+        values[key] = convert(key, value, hints[key], source=arguments.config)
     for name, value in vars(arguments).items():
         if name.startswith("key_"):
             key = name.removeprefix("key_")

@@ -27,7 +27,7 @@ def _key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bo
 class Config:
     """One run. Coefficients that may change during it are schedules in text (`vantage.schedule`)."""
 
-    algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c", "a3c", "a3g")})
+    algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c", "a3c", "a3g", "acer")})
     env: str = field(default="CartPole-v1", metadata={"help": "Gymnasium id, short Atari name (Pong) or module:Class"})
     env_kwargs: str = _key("{}", "JSON object of keyword arguments for the environment")
     steps: int = _key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
@@ -69,8 +69,9 @@ class Config:
     separate: bool = _key(False, "the critic has a trunk of its own")
     init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
                      choices=("orthogonal", "torch"))
-    std: str = _key("free", "standard deviation of a Gaussian policy: free parameters or computed from the state",
-                    choices=("free", "state"))
+    std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state, or "
+                    "fixed",
+                    choices=("free", "state", "fixed"))
     log_std_init: float = _key(0.0, "log of a Gaussian's standard deviation at the start")
     min_std: float = _key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = _key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
@@ -93,6 +94,25 @@ class Config:
                           "torch.optim, such as AdamW")
     optimizer_eps: float = _key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = _key(0.99, "decay of rmsprop's mean square", low=0, high=1)
+
+    # Replay (acer)
+    replay_size: int = _key(100_000, "acer: agent steps that the replay holds, of all workers together", low=1,
+                            high=10**10)
+    replay_start: int = _key(10_000, "acer: agent steps in the replay before it is learnt from", low=0, high=10**10)
+    replay_ratio: float = _key(4.0, "acer: updates from the replay for each from fresh steps, on average", low=0,
+                               high=1000)
+    replay_save_every: int = _key(0, "acer: agent steps between checkpoints with the replay; 0: only when training "
+                                  "stops", low=0, high=10**15)
+    truncation: float | None = _key(10.0, "acer: c, at which importance weights are truncated; none: they are not",
+                                    low=0)
+    bias_correction: bool = _key(True, "acer: make up for what the truncation takes off")
+    trust_region: float | None = _key(1.0, "acer: δ, by how much an update may add to the divergence from the average "
+                                      "policy; none: no trust region", low=0)
+    average_decay: float = _key(0.99, "acer: α of the average policy, moved after each update", low=0, high=1)
+    critic_samples: int = _key(5, "acer, continuous actions: draws from the policy in the dueling critic's mean",
+                               low=1, high=10_000)
+    burn_in: int = _key(0, "acer with memory: first steps of a replayed rollout that only warm the memory up", low=0,
+                        high=10**6)
 
     # The machine
     device: str = _key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 is dealt out to workers")
@@ -220,6 +240,10 @@ def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
                 return json.dumps(value)
             if isinstance(value, list | tuple):
                 return ",".join(map(str, value))
+        elif isinstance(value, int) and not isinstance(value, bool) and int in options:
+            return value  # as a float it would lose its last digits above 2^53
+        elif isinstance(value, str) and int in options and value.isdecimal():
+            return int(value)
         elif not isinstance(value, bool):
             number = parse_number(value) if isinstance(value, str) else float(value)
             if float in options:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
@@ -22,6 +24,25 @@ def available_cores() -> int:
 def cores_for(threads: int) -> int:
     """`threads`, or all available cores for 0."""
     return threads or available_cores()
+
+
+def free_memory() -> int:
+    """Bytes of memory that are free for this process: the machine's, and within the limit of its control group."""
+    free = _read_number("/proc/meminfo", r"MemAvailable:\s+(\d+) kB")
+    if free is None:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # no Linux: half of what is built in
+    free *= 1024
+    limit = _read_number("/sys/fs/cgroup/memory.max", r"(\d+)")
+    used = _read_number("/sys/fs/cgroup/memory.current", r"(\d+)")
+    return free if limit is None or used is None else max(0, min(free, limit - used))
+
+
+def _read_number(path: str, pattern: str) -> int | None:
+    try:
+        found = re.search(pattern, Path(path).read_text())
+    except OSError:
+        return None
+    return int(found[1]) if found else None
 
 
 def keep_freed_memory() -> None:
@@ -58,7 +79,8 @@ def deaf_to_signals() -> Iterator[None]:
 def die_with(parent: int) -> None:
     """Let the kernel kill this process when `parent`, which started it, ends in any way, kill -9 included. Linux only.
 
-    Without it a worker that is busy in its environment would live on until it next looks at its pipe.
+    To the kernel the parent is the thread that started it: a thread that ends takes its processes along. Without it a
+    worker that is busy in its environment would live on until it next looks at its pipe.
     """
     if not sys.platform.startswith("linux"):
         return

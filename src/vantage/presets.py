@@ -22,10 +22,14 @@ class Defaults:
 
 ALGORITHMS = {"a2c": "advantage actor-critic, one process that collects and learns in turn",
               "a3c": "the same asynchronously: worker processes on shared weights (Mnih et al. 2016)",
-              "a3g": "a3c whose workers' networks are on GPUs"}
+              "a3g": "a3c whose workers' networks are on GPUs",
+              "acer": "off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)"}
 
 _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
            "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True}
+
+_REPLAY = ("replay_size", "replay_start", "replay_ratio", "replay_save_every", "truncation", "bias_correction",
+           "trust_region", "average_decay", "critic_samples", "burn_in")
 
 FAMILIES: dict[str, Defaults] = {
     "classic": Defaults(
@@ -78,16 +82,27 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     found = resolve_env(env, atari_protocol)
     family = FAMILIES[found.family]
     known = {"algo": algo, "env": found.name, **family.values}
-    if algo != "a2c":
+    if algo in ("a3c", "a3g"):
         known["runtime"] = "hogwild"
     if algo == "a3g":
         known["device"] = "auto"
     if found.atari:
         known["atari_protocol"] = found.atari.protocol.name
     special = ENVIRONMENTS.get(found.name)
-    if special is None:
-        return Defaults(known, f"family {found.family}: {family.source}")
-    return Defaults({**known, **special.values}, f"{found.name}: {special.source}")
+    source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
+    known |= special.values if special else {}
+    return Defaults({key: value for key, value in known.items() if key not in _without_effect(algo)}, source)
+
+
+def _without_effect(algo: str, runtime: str = "hogwild") -> dict[str, str]:
+    """Keys that nothing would come of, and what they are for."""
+    keys = {} if algo == "acer" else dict.fromkeys(_REPLAY, "acer")
+    if algo == "acer":
+        keys |= dict.fromkeys(("gae_lambda", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
+    if runtime == "sync":
+        keys |= dict.fromkeys(("num_workers", "shared_statistics", "lock", "env_timeout", "max_restarts"),
+                              "runtime=hogwild")
+    return keys
 
 
 def configure(algo: str, *, env: str, **overrides: Any) -> Config:
@@ -97,10 +112,11 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     """
     chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
     config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
-    if (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
+    if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
         raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
-    if config.stop_at_eval is not None and config.eval_every == 0:
-        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
+    for key, meant_for in _without_effect(algo, config.runtime).items():
+        if key in overrides and getattr(config, key) != getattr(Config(), key):
+            raise ConfigError(f"{key} has no effect on {algo} under runtime={config.runtime}: it is for {meant_for}")
     if config.memory != "none" and "frame_stack" not in overrides:
         config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
     if "save_every" not in overrides:
@@ -108,6 +124,8 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if config.eval_every == -1:
         atari = resolve_env(config.env, config.atari_protocol).family == "atari"
         config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")
+    if config.stop_at_eval is not None and config.eval_every == 0:
+        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
     return config
 
 

@@ -99,6 +99,9 @@ def _devices(config: Config) -> str:
     """The devices that `config` means; ConfigError for those that torch cannot use."""
     count = torch.cuda.device_count()
     device = config.device
+    if config.algo == "a3g" and device == "auto" and count == 0:
+        raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; use a3c, which is the "
+                          "same on CPUs")
     if device == "auto":
         device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if config.runtime == "hogwild" \
             else "cuda"
@@ -144,7 +147,7 @@ class Agent:
         if is_first is None:
             batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
             is_first = torch.zeros(batch, dtype=torch.bool)
-        params, _, state = self.model.step(tensors, is_first, state, action_mask)
+        params, state = self.model.step(tensors, is_first, state, action_mask)
         distribution = self.model.distribution
         if deterministic:
             return distribution.mode(params).numpy(), state

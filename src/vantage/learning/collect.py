@@ -57,7 +57,7 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     The groups hold the environments side by side. While one takes its step, in threads or processes of its own, the
     policy acts for the next.
     """
-    rollout = _allocate(model, position, length)
+    rollout = empty_rollout(model, position, length)
     ends = list(accumulate(group.num_envs for group in groups))
     columns = [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
     states = [tuple(part[column] for part in position.state) for column in columns]
@@ -67,7 +67,7 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     def act(t: int, g: int) -> None:
         column = columns[g]
         mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-        params, _, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask)
+        params, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask)
         actions = model.distribution.sample(params, generator)
         rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
         groups[g].send(actions.cpu().numpy())
@@ -100,8 +100,8 @@ def _store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
         rollout.action_mask[t + 1, column] = torch.from_numpy(step.action_mask)
 
 
-def _allocate(model: ActorCritic, position: Position, length: int) -> Rollout:
-    """An empty rollout whose first row is `position`."""
+def empty_rollout(model: ActorCritic, position: Position, length: int) -> Rollout:
+    """A rollout whose first row is `position` and whose others are yet to be written."""
     is_first, mask = position.is_first, position.action_mask
     num_envs, device = is_first.shape[0], is_first.device
     action = model.spec.action

@@ -9,13 +9,15 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from vantage.algorithms.a2c import a2c_loss
 from vantage.config import Config
 from vantage.errors import NonFiniteError
+from vantage.learning.average import AveragePolicy, follow
+from vantage.learning.losses import actor_critic_loss, replay_loss
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import FlatParameters, make_optimizer
 from vantage.learning.shared import SharedWeights
 from vantage.models.actor_critic import ActorCritic
+from vantage.seeding import derive_seed
 from vantage.types import Rollout
 
 
@@ -23,7 +25,8 @@ class Learner:
     """Improves `model` in place, one rollout an update.
 
     With `shared` it is one of many (A3C): `pull` makes the model a copy of the shared weights, and an update moves
-    those, not the copy, by the gradient that it found on the copy. `worker` says whose statistics it moves.
+    those, not the copy, by the gradient that it found on the copy. `worker` says whose statistics it moves. ACER's has
+    an average policy, and draws of its own.
     """
 
     def __init__(self, model: ActorCritic, config: Config, shared: SharedWeights | None = None,
@@ -34,6 +37,8 @@ class Learner:
         self.shared = shared
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
+        self.average = AveragePolicy(model) if config.algo == "acer" else None
+        self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", worker))
         self._moved = self.flat.vector if shared is None else nn.Parameter(shared.vector)
         self.optimizer = make_optimizer(config.optimizer, [self._moved], lr=config.at("lr", 0),
                                         eps=config.optimizer_eps, decay=config.optimizer_decay)
@@ -47,21 +52,26 @@ class Learner:
         assert self.shared is not None
         self._pulled_updates = self.shared.updates
         self.flat.vector.data.copy_(self.shared.vector)
+        if self.average is not None:
+            self.average.vector.copy_(self.shared.average)
         self.shared.pull_normalizers(self.model, self.reward_normalizer)
 
     def push(self) -> None:
         """Make the shared weights and normalisers a copy of the model's: how a run begins."""
         assert self.shared is not None
         self.shared.vector.copy_(self.flat.vector.data)
+        if self.average is not None:
+            self.shared.average.copy_(self.average.vector)
         self.shared.push_normalizers(self.model, self.reward_normalizer)
 
-    def update(self, rollout: Rollout, step: int) -> dict[str, float]:
+    def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
 
-        Raises NonFiniteError before anything is changed if the loss or the gradient is not finite.
+        The normalisers learn from a rollout unless it is `replayed`. Raises NonFiniteError before anything is changed
+        if the loss or the gradient is not finite.
         """
         self.flat.gradient.zero_()
-        loss, terms = self.loss(rollout, step)
+        loss, terms = self.loss(rollout, step, replayed=replayed)
         loss.backward()  # type: ignore[no-untyped-call]
         norm = self.flat.clip_gradient(self.config.at("max_grad_norm", step))
         metrics = {name: value.item() for name, value in terms.items()}
@@ -72,35 +82,34 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self._step(metrics)
-        self._update_normalizers(rollout, step)
+        if not replayed:
+            self._update_normalizers(rollout, step)
         return metrics
 
     def _step(self, metrics: dict[str, float]) -> None:
+        decay = self.config.average_decay
         if self.shared is None:
             self.optimizer.step()
+            if self.average is not None:
+                follow(self.average.vector, self.flat.vector.data, decay)
             return
         # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
         self._moved.grad = self.flat.gradient.to(self._moved.device)
         metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
         with self.shared.lock or contextlib.nullcontext():
             self.optimizer.step()
+            if self.average is not None:
+                follow(self.shared.average, self.shared.vector, decay)
 
-    def loss(self, rollout: Rollout, step: int) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
-        config, model = self.config, self.model
-        params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
-        params = params[:-1]
         rewards = rollout.rewards
         if self.reward_normalizer is not None:
             rewards = self.reward_normalizer.scale(rewards)
-        distribution = model.distribution
-        behaviour = distribution.log_prob(rollout.behaviour, rollout.actions) if config.vtrace else None
-        return a2c_loss(
-            distribution.log_prob(params, rollout.actions), distribution.entropy(params), values, rewards,
-            rollout.terminated, rollout.keep, rollout.valid, gamma=config.at("gamma", step),
-            gae_lambda=config.at("gae_lambda", step), value_coef=config.at("value_coef", step),
-            entropy_coef=config.at("entropy_coef", step), advantage_norm=config.advantage_norm,
-            behaviour_log_probs=behaviour)
+        if self.average is None:
+            return actor_critic_loss(self.model, rollout, rewards, self.config, step)
+        return replay_loss(self.model, self.average.model, rollout, rewards, self.config, step,
+                           generator=self.generator, burn_in=self.config.burn_in if replayed else 0)
 
     def _update_normalizers(self, rollout: Rollout, step: int) -> None:
         if self.reward_normalizer is not None:
@@ -115,6 +124,9 @@ class Learner:
                    "optimizer": {key: torch.as_tensor(value) for key, value in state.items() if value is not None}}
         if self.reward_normalizer is not None:
             tensors["rewards"] = self.reward_normalizer.tensors()
+        if self.average is not None:
+            tensors["average"] = {"vector": self.average.vector}
+            tensors["draws"] = {"generator": self.generator.get_state()}
         return tensors
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -127,6 +139,9 @@ class Learner:
             self.optimizer.load_state_dict({"state": {0: dict(tensors["optimizer"])}, "param_groups": groups})
         if self.reward_normalizer is not None:
             self.reward_normalizer.load(tensors["rewards"])
+        if self.average is not None:
+            self.average.vector.copy_(tensors["average"]["vector"])
+            self.generator.set_state(tensors["draws"]["generator"])
         if self.shared is not None:
             self.push()
 

@@ -31,7 +31,7 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
     finished: list[Episode] = []
     scores, lengths = [0.0] * envs.num_envs, [0] * envs.num_envs
     while any(quota) and not should_stop():
-        params, _, state = model.step(obs, is_first, state, mask)
+        params, state = model.step(obs, is_first, state, mask)
         distribution = model.distribution
         actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
         step = envs.step(actions.cpu().numpy())

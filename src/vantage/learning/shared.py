@@ -69,6 +69,8 @@ class SharedWeights:
         self._slots = 1 if config.shared_statistics else workers
         self._optimizer = config.optimizer
         layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"vector": ((size,), torch.float32)}
+        if config.algo == "acer":
+            layout["average"] = ((size,), torch.float32)
         for name in STATISTICS[config.optimizer]:
             layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
         for i, normalizer in _normalizers(model):
@@ -78,7 +80,7 @@ class SharedWeights:
         layout["rewards"] = ((workers, 3), torch.float64)
         # Eight numbers a worker, of which one is used: a cache line each.
         layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
-        layout["heartbeat"] = ((workers, 8), torch.float64)
+        layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
         layout["stop"] = ((1,), torch.int64)
         self._memory = SharedMemory(layout, context)
         self.lock = context.Lock() if config.lock else None
@@ -89,6 +91,11 @@ class SharedWeights:
     def vector(self) -> Tensor:
         """[P] float32: the weights."""
         return self._memory["vector"]
+
+    @property
+    def average(self) -> Tensor:
+        """[P] float32: the weights of ACER's average policy."""
+        return self._memory["average"]
 
     def statistics(self, worker: int) -> dict[str, Tensor]:
         """The optimiser's state that `worker` moves, as torch's optimisers name it."""
@@ -140,15 +147,19 @@ class SharedWeights:
 
     # Counters: each worker writes its own, anybody sums them.
 
-    def count(self, worker: int, steps: int) -> None:
-        """`worker` has made an update from `steps` steps."""
+    def count(self, worker: int, steps: int, updates: int) -> None:
+        """`worker` has taken `steps` steps and made `updates` updates."""
         self._memory["steps"][worker, 0] += steps
-        self._memory["updates"][worker, 0] += 1
+        self._memory["updates"][worker, 0] += updates
 
     @property
     def steps(self) -> int:
         """Agent steps of all workers."""
         return int(self._memory["steps"][:, 0].sum())
+
+    def steps_of(self, worker: int) -> int:
+        """Agent steps of one worker's place, and where a resumed run stood for the first."""
+        return int(self._memory["steps"][worker, 0])
 
     def start_steps(self, steps: int) -> None:
         """Count from `steps`, where a resumed run stands."""

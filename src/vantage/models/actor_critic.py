@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.models.heads import make_policy_head, make_value_head
+from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
 from vantage.models.memory import Recurrent, push_frame, stack_frames
 from vantage.models.normalize import ObsNormalizer
 from vantage.models.torsos import make_torso, to_floats
@@ -82,7 +82,11 @@ class ActorCritic(nn.Module):
         self.policy_head = make_policy_head(
             self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
             min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)
-        self.value_head = make_value_head((self.critic or self.actor).out_features, init=config.init)
+        critic_features = (self.critic or self.actor).out_features
+        self.has_q = config.algo == "acer" and spec.action.kind == "discrete"
+        self.value_head = make_value_head(critic_features, spec.action.sizes[0] if self.has_q else 1, init=config.init)
+        self.advantage_head = (AdvantageHead(critic_features, spec.action.sizes[0], init=config.init)
+                               if config.algo == "acer" and spec.action.kind == "box" else None)
 
     def initial_state(self, batch: int) -> State:
         """The state before an episode of each of `batch` environments: zeros on the model's device."""
@@ -97,8 +101,24 @@ class ActorCritic(nn.Module):
         return tuple(state)
 
     def step(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State, action_mask: Bool[Tensor, "B A"] | None = None,
-             ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
-        """Parameters and values of one observation [B, ...] of each environment, and the state after it."""
+             ) -> tuple[Float[Tensor, "B P"], State]:
+        """Parameters of one observation [B, ...] of each environment, and the state after it.
+
+        A critic of its own is asked only if it has a memory to keep up: a third of acting for an mlp.
+        """
+        params, _, state = self._step(obs, is_first, state, action_mask, values=False)
+        return params, state
+
+    def step_with_values(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State,
+                         action_mask: Bool[Tensor, "B A"] | None = None,
+                         ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
+        """`step`, and the values."""
+        params, features, state = self._step(obs, is_first, state, action_mask, values=True)
+        return params, self.state_values(features, params), state
+
+    def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None, *,
+              values: bool) -> tuple[Tensor, Tensor, State]:
+        """Parameters, the critic's features (the actor's, if nobody wants the values), and the state after."""
         raw = self._split(obs)
         after: list[Tensor] = []
         if self.num_frame_states:
@@ -110,10 +130,9 @@ class ActorCritic(nn.Module):
         actor_state, critic_state = self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state)
         params = self.policy_head(features, action_mask)
-        if self.critic is not None:
+        if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
-        values = self.value_head(features).squeeze(-1)
-        return params, values, (*after, *actor_state, *critic_state)
+        return params, features, (*after, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                action_mask: Bool[Tensor, "T B A"] | None = None) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
@@ -122,23 +141,59 @@ class ActorCritic(nn.Module):
         Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`'s past,
         and not from the last row into its torso: that row is only bootstrapped from.
         """
-        raw = self._split(obs)
-        if self.num_frame_states:
-            raw = [stack_frames(part, is_first, frames, pad=self.stack_pad)[0]
-                   for part, frames in zip(raw, state[:len(raw)], strict=True)]
-        inputs = self._prepare([part.flatten(0, 1) for part in raw])
+        params, features = self.unroll_features(obs, is_first, state, action_mask)
+        return params, self.state_values(features, params)
+
+    def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
+                        action_mask: Bool[Tensor, "T B A"] | None = None,
+                        ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
+        """`unroll`, with the features that the critic's heads take in place of the values."""
+        inputs = self._unrolled_inputs(obs, is_first, state)
         actor_state, critic_state = self._memory_states(state)
         features = self.actor.unroll(inputs, is_first, actor_state)
         params = self.policy_head(features, action_mask)
         if self.critic is not None:
             features = self.critic.unroll(inputs, is_first, critic_state)
-        return params, self.value_head(features).squeeze(-1)
+        return params, features
+
+    def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
+                      action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
+        """The parameters that `unroll` gives, without the critic."""
+        inputs = self._unrolled_inputs(obs, is_first, state)
+        features = self.actor.unroll(inputs, is_first, self._memory_states(state)[0])
+        params: Tensor = self.policy_head(features, action_mask)
+        return params
+
+    def state_values(self, features: Float[Tensor, "*batch F"],
+                     params: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch"]:
+        """V of the critic's features. A critic of discrete action values has V = Σ_a π(a) Q(a)."""
+        values: Tensor = self.value_head(features)
+        return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
+
+    def action_values(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch A"]:
+        """Q of every discrete action; of a critic that has them (`has_q`)."""
+        q_values: Tensor = self.value_head(features)
+        return q_values
+
+    def action_advantages(self, features: Float[Tensor, "*batch F"],
+                          actions: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
+        """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is taken off."""
+        assert self.advantage_head is not None
+        advantages: Tensor = self.advantage_head(features, actions)
+        return advantages
 
     def observe(self, obs: Obs) -> None:
         """Let the running normaliser learn from the raw observations [T, B, ...]; nothing without `obs_norm`."""
         parts = self._split(obs)
         for i, normalizer in self.normalizers.items():
             cast(ObsNormalizer, normalizer).update(parts[int(i)])
+
+    def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State) -> list[Tensor]:
+        raw = self._split(obs)
+        if self.num_frame_states:
+            raw = [stack_frames(part, is_first, frames, pad=self.stack_pad)[0]
+                   for part, frames in zip(raw, state[:len(raw)], strict=True)]
+        return self._prepare([part.flatten(0, 1) for part in raw])
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
@@ -164,8 +219,12 @@ class ActorCritic(nn.Module):
 def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     """The model that `config` asks for in an environment as `spec` says; weights from torch's default generator.
 
-    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any.
+    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any, and
+    actions that ACER has no critic for.
     """
+    if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
+        raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
+                          "action a value, and a product space has too many; use a2c or a3c")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
                           "drop action_mask from the environment's info")

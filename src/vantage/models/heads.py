@@ -15,6 +15,8 @@ from vantage.types import ActionSpec
 POLICY_GAIN = 0.01
 """So small that the first policy is nearly uniform."""
 
+ADVANTAGE_WIDTH = 64
+
 
 class LogitsHead(nn.Module):
     """Logits of discrete actions; those of actions not allowed are MASKED."""
@@ -31,9 +33,9 @@ class LogitsHead(nn.Module):
 class GaussianHead(nn.Module):
     """Means and logs of standard deviations, side by side.
 
-    The deviations are free parameters (`std="free"`) or a linear function of the features ("state"), floored at
-    `min_std` (0: no floor). Below the floor their gradient is zero; a free one that falls there stays at the floor.
-    `squash_mean` puts the mean through tanh and scales it to the bounds, which must then be finite.
+    The deviations are free parameters (`std="free"`), a linear function of the features ("state") or constant
+    ("fixed"), floored at `min_std` (0: no floor). Below the floor their gradient is zero; a free one that falls there
+    stays at the floor. `squash_mean` puts the mean through tanh and scales it to the bounds, which must then be finite.
     """
 
     low: Tensor
@@ -49,10 +51,13 @@ class GaussianHead(nn.Module):
                 "use squash_mean=false")
         self.squash_mean = squash_mean
         self.min_log_std = math.log(min_std) if min_std > 0 else -math.inf
-        self.linear = nn.Linear(in_features, size if std == "free" else 2 * size)
+        self.linear = nn.Linear(in_features, 2 * size if std == "state" else size)
         initialise(self.linear, gain=POLICY_GAIN, init=init)
+        log_std = torch.full((size,), float(log_std_init))
         if std == "free":
-            self.log_std = nn.Parameter(torch.full((size,), float(log_std_init)))
+            self.log_std: Tensor | None = nn.Parameter(log_std)
+        elif std == "fixed":
+            self.register_buffer("log_std", log_std, persistent=False)
         else:
             self.register_parameter("log_std", None)
             with torch.no_grad():
@@ -83,8 +88,23 @@ def make_policy_head(in_features: int, action: ActionSpec, *, std: str, log_std_
     return LogitsHead(in_features, make_distribution(action).num_params, init=init)
 
 
-def make_value_head(in_features: int, *, init: str) -> nn.Linear:
-    """The head whose single output is the value."""
-    head = nn.Linear(in_features, 1)
+class AdvantageHead(nn.Module):
+    """A(x, a) of features and a continuous action: the advantage net of ACER's stochastic dueling network."""
+
+    def __init__(self, in_features: int, action_size: int, *, init: str) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(in_features + action_size, ADVANTAGE_WIDTH)
+        self.out = nn.Linear(ADVANTAGE_WIDTH, 1)
+        initialise(self.hidden, gain=math.sqrt(2), init=init)
+        initialise(self.out, gain=1.0, init=init)
+
+    def forward(self, features: Tensor, actions: Tensor) -> Tensor:
+        out: Tensor = self.out(torch.tanh(self.hidden(torch.cat([features, actions], -1))))
+        return out.squeeze(-1)
+
+
+def make_value_head(in_features: int, outputs: int = 1, *, init: str) -> nn.Linear:
+    """The head whose output is the value, or with several `outputs` the value of each action."""
+    head = nn.Linear(in_features, outputs)
     initialise(head, gain=1.0, init=init)
     return head

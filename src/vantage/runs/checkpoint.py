@@ -3,6 +3,7 @@
     <run>/checkpoints/step-000001000000/   <name>.safetensors for each group of tensors, state.json for the rest,
                                            manifest.json with the size and sha256 of each file
     <run>/best/                            the same
+    <run>/replay/                          the same, of ACER's replay; it goes with the checkpoint of its step
 
 Nothing here reads or writes a pickle. One process at a time writes into a run.
 """
@@ -69,13 +70,33 @@ def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], s
 
 def save_best(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
     """Replace <run>/best by this one. Raises CheckpointError if it cannot be written; the former one is then intact."""
-    path = run / "best"
+    return _save_single(run / "best", step, tensors, state)
+
+
+def save_replay(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]]) -> Path:
+    """Replace <run>/replay by this one. Raises CheckpointError if it cannot be written; the former one is then intact.
+
+    Both are on the disk for a moment.
+    """
+    return _save_single(run / "replay", step, tensors, {})
+
+
+def load_replay(run: Path, step: int) -> Mapping[str, Mapping[str, Tensor]] | None:
+    """The replay that was saved at `step`; None if there is none. CheckpointError if it is bad."""
+    path = _find_single(run / "replay")
+    if path is None or _read_manifest(path)[0] != step:
+        return None
+    return load(path).tensors
+
+
+def _save_single(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
+    run = path.parent
     with _explaining(path):
-        found = _find_best(run)
+        found = _find_single(path)
         if found is not None and found != path:  # a kill came between the two renames of `_put_in_place`
             os.rename(found, path)
             _sync_directory(run)
-        _sweep(run)
+        _sweep(run, path.name)
         new = _write(path, step, tensors, state)
         _put_in_place(new, path)
     return path
@@ -117,7 +138,7 @@ def load_named(run: Path, name: str = "auto") -> Checkpoint:
     if name == "latest":
         return load_latest(run)
     if name in ("auto", "best"):
-        best = _find_best(run)
+        best = _find_single(run / "best")
         try:
             if best is not None:
                 return load(best)
@@ -140,7 +161,7 @@ def load_named(run: Path, name: str = "auto") -> Checkpoint:
 
 
 def _available(run: Path) -> str:
-    names = ["best"] * (_find_best(run) is not None)
+    names = ["best"] * (_find_single(run / "best") is not None)
     names += [str(_step_of(path)) for path in _newest_first(run / "checkpoints")]
     return f"; it has {', '.join(names)}" if names else "; it has none"
 
@@ -167,8 +188,8 @@ def _old_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.old")
 
 
-def _sweep(folder: Path) -> None:
-    for pattern in (".*.new", ".*.old"):
+def _sweep(folder: Path, name: str = "*") -> None:
+    for pattern in (f".{name}.new", f".{name}.old"):
         for path in folder.glob(pattern):
             if path.is_dir():
                 shutil.rmtree(path, ignore_errors=True)
@@ -234,7 +255,7 @@ def _put_in_place(new: Path, path: Path) -> None:
     """Rename `new` to `path`. What was there steps aside first and is removed last.
 
     A kill between the two renames leaves no `path`, but the new one and the old one complete beside it, where
-    `_find_best` looks.
+    `_find_single` looks.
     """
     old = _old_name(path)
     try:
@@ -250,14 +271,13 @@ def _put_in_place(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
-def _find_best(run: Path) -> Path | None:
-    """Where the best checkpoint is: under its own name, or where a kill between two renames left it."""
-    best = run / "best"
-    if best.exists():
-        return best
-    if _new_name(best).exists() and _is_valid(_new_name(best)):
-        return _new_name(best)
-    return _old_name(best) if _old_name(best).exists() else None
+def _find_single(path: Path) -> Path | None:
+    """Where a checkpoint of which there is one is: under its own name, or where a kill between two renames left it."""
+    if path.exists():
+        return path
+    if _new_name(path).exists() and _is_valid(_new_name(path)):
+        return _new_name(path)
+    return _old_name(path) if _old_name(path).exists() else None
 
 
 def _prune(folder: Path, keep: int, *, just_saved: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import perf_counter
 
 import numpy as np
@@ -11,14 +11,17 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments, resolve_env
-from vantage.errors import ConfigError
-from vantage.learning.collect import Position, collect, join_firsts
+from vantage.errors import CheckpointError, ConfigError
+from vantage.learning.collect import Position, collect, empty_rollout, join_firsts
 from vantage.learning.learner import Learner
+from vantage.learning.replay import Replay
 from vantage.learning.shared import SharedWeights
+from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes.progress import Advance
 from vantage.seeding import derive_seed
+from vantage.types import Rollout
 
 LONG_REPLAY = 20_000
 """Actions of all environments together whose replay takes seconds, so that a person is told."""
@@ -26,6 +29,8 @@ LONG_REPLAY = 20_000
 
 class ActorLearner:
     """Acts for one rollout, learns from it, and again. The name is of Mnih et al. 2016, who ran many of them.
+
+    ACER's has a replay, and learns from that too.
 
     `worker` is its place among those that learn at once. `index` counts all that a run ever has, replaced ones too:
     the environments and random streams of different ones are independent.
@@ -49,9 +54,11 @@ class ActorLearner:
             self.learner = Learner(self.model, config, shared, worker)
             stream = ("actions",) if index == 0 else ("actions", index)
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.seed, *stream))
+            self.replay_generator = torch.Generator().manual_seed(derive_seed(config.seed, "replay", index))
             self.exact = True
             """The position is that of the last update, so that environments can be brought back to it."""
             self.position: Position
+            self.replay: Replay | None = None
         except BaseException:
             self.close()
             raise
@@ -59,26 +66,57 @@ class ActorLearner:
     def begin(self) -> None:
         """Reset the environments."""
         first = join_firsts([group.reset() for group in self.groups])
-        self.position = Position.start(first, self.model.initial_state(self.config.num_envs), self.device)
+        self._stand(Position.start(first, self.model.initial_state(self.config.num_envs), self.device))
+
+    def _stand(self, position: Position) -> None:
+        self.position = position
+        if self.config.algo == "acer":
+            workers = max(1, self.config.num_workers)
+            capacity = max(self.config.num_envs, self.config.replay_size // (workers * self.rollout_length))
+            like = empty_rollout(self.model, position, self.rollout_length)
+            self.replay = Replay(capacity, like, free_memory() // workers)
 
     def advance(self, step: Callable[[], int]) -> Advance:
-        """One rollout and one update, with the coefficients of `step()`, asked between the two."""
+        """One rollout, one update from it and as many from the replay as are due, with the coefficients of `step()`.
+
+        `step` is asked when the rollout is there.
+        """
         self.exact = False
         torch.set_num_threads(self.act_threads)
         collected = collect(self.model, self.groups, self.position, length=self.rollout_length,
                             generator=self.generator)
         torch.set_num_threads(self.threads)
         started = perf_counter()
-        metrics = self.learner.update(collected.rollout, step())
+        now, rollout = step(), collected.rollout
+        updates = [self.learner.update(rollout, now)]
+        if self.replay is not None:
+            updates += self._replay(self.replay, rollout, now)
         self.position, self.exact = collected.position, True
-        return Advance(collected.rollout.rewards.numel(), 1, collected.episodes, metrics, collected.env_seconds,
+        metrics: dict[str, float] = {}
+        for update in updates:
+            for name, value in update.items():
+                metrics[name] = metrics.get(name, 0.0) + value
+        return Advance(rollout.rewards.numel(), len(updates), collected.episodes, metrics, collected.env_seconds,
                        collected.act_seconds, perf_counter() - started)
+
+    def _replay(self, replay: Replay, rollout: Rollout, step: int) -> list[dict[str, float]]:
+        """Store the rollout, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
+        replay.add(rollout)
+        if replay.steps < self.config.replay_start / max(1, self.config.num_workers):
+            return []
+        generator, updates = self.replay_generator, []
+        for _ in range(int(torch.poisson(torch.tensor(self.config.replay_ratio), generator))):
+            if self.learner.shared is not None:
+                self.learner.pull()
+            updates.append(self.learner.update(replay.sample(rollout, generator), step, replayed=True))
+        return updates
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold to go on from exactly here: the learner's tensors, and where acting stands."""
         tensors = self.learner.tensors()
         tensors["acting"] = {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}
         tensors["acting"]["generator"] = self.generator.get_state()
+        tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         if self.exact:
             for g, group in enumerate(self.groups):
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
@@ -90,6 +128,8 @@ class ActorLearner:
         tensors = checkpoint.tensors
         load_learner(self.learner, checkpoint)
         self.generator.set_state(tensors["acting"]["generator"])
+        if "replay_generator" in tensors["acting"]:
+            self.replay_generator.set_state(tensors["acting"]["replay_generator"])
         names = sorted(name for name in tensors["acting"] if name.startswith("state_"))
         carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(len(names)))
         records = [tensors.get(f"envs_{g}") for g in range(len(self.groups))]
@@ -102,7 +142,24 @@ class ActorLearner:
             notify("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
             notify(_lost_note(first))
-        self.position = Position.start(first, carried, self.device)
+        self._stand(Position.start(first, carried, self.device))
+
+    def restore_replay(self, saved: Callable[[], Mapping[str, Mapping[str, Tensor]] | None],
+                       notify: Callable[[str], None]) -> None:
+        """Take up what `saved` gives; where that is nothing or does not fit, say so and begin with an empty replay."""
+        if self.replay is None:
+            return
+        why = "no replay was saved with this checkpoint"
+        try:
+            tensors = saved()
+            if tensors is not None:
+                self.replay.load(tensors)
+                return
+        except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
+            why = f"the saved replay cannot be used: {error}"
+            self.replay.rollouts = 0
+        notify(f"{why}; it is filled with {self.config.replay_start:,} steps before it is learnt from, so this resume "
+               "is not exact")
 
     def close(self) -> None:
         """Release the environments."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from multiprocessing.connection import wait
@@ -25,7 +26,7 @@ from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.actor_learner import load_learner
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.workers import Failure, Process, judge, sendable, start, work
 from vantage.seeding import derive_seed
@@ -44,9 +45,13 @@ class HogwildRun:
         self._should_stop: Callable[[], bool] = lambda: False
         self._workers: dict[int, Process] = {}
         self._judge: Process | None = None
+        self._judge_ready = False
         self._judged: dict[str, Tensor] | None = None
         """The policy that is being evaluated."""
         self._learned: set[int] = set()
+        self._told: Counter[int] = Counter()
+        """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
+        self._listened = self._listening_since = monotonic()
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
         self._probe()
@@ -54,6 +59,7 @@ class HogwildRun:
         self.progress = Progress(self._frames_per_step, config.num_workers)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
         self.shared.start_steps(self.progress.step)
+        self._told[0] = self.progress.step
         if checkpoint is None:
             self.save()
         else:
@@ -62,6 +68,8 @@ class HogwildRun:
         try:
             for worker in range(config.num_workers):
                 self._start(worker)
+            if config.eval_every > 0:
+                self._start_judge()
         except BaseException:
             self._kill()
             raise
@@ -77,9 +85,7 @@ class HogwildRun:
         before = self.progress.step
         self._listen(0.1)
         self._replace_hung()
-        if passed(self.config.eval_every, before, self.progress.step):
-            self.progress.evaluation_due = True
-        if self.progress.evaluation_due and self._judged is None:
+        if self.progress.evaluation_due:
             self._evaluate()
         if passed(self.config.save_every, before, self.progress.step):
             self.save()
@@ -99,10 +105,10 @@ class HogwildRun:
         """Build and close environments as a worker will: what cannot be built fails here, at once."""
         envs = make_environments(self.config, num_envs=self.config.num_envs, stream=0, threads=1)
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
-        for note in envs.notes:
+        for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)
         envs.close()
-        self.notify(f"{self.config.num_workers} workers, each with as many")
+        self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
 
     def _share(self, checkpoint: Checkpoint | None) -> None:
         """The shared memory, filled with fresh weights or the checkpoint's."""
@@ -135,6 +141,9 @@ class HogwildRun:
 
     def _listen(self, seconds: float) -> None:
         """Take in what processes have to say, and notice those that have ended."""
+        now = monotonic()
+        if now - self._listened > 1.0:  # nobody asked for reports meanwhile: workers may have waited to be heard
+            self._listening_since = now
         whose: dict[Any, int] = {process.connection: worker for worker, process in self._workers.items()}
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
         judge = [] if self._judge is None else [self._judge.connection]
@@ -143,6 +152,7 @@ class HogwildRun:
             self._hear(worker)
         if self._judge is not None and self._judge.connection in ready:
             self._hear_judge()
+        self._listened = monotonic()
 
     def _hear(self, worker: int) -> None:
         """All that a worker has said; its end, if it has ended."""
@@ -155,20 +165,34 @@ class HogwildRun:
                     return
                 if message.updates:
                     self._learned.add(worker)
-                    self.progress.add(message)
+                    self._told[worker] += message.steps
+                    self._count(message)
         except (EOFError, ConnectionResetError):
             process.process.join(1.0)
         if process.process.is_alive():
             return
         code = process.process.exitcode
         if code == 0:
-            self._workers.pop(worker).end()
+            self._end(worker)
         else:
             self._lose(worker, Failure("other", f"it ended without a word, {_how(code)}"))
 
+    def _count(self, advance: Advance) -> None:
+        before = self.progress.step
+        self.progress.add(advance)
+        if passed(self.config.eval_every, before, self.progress.step):
+            self.progress.evaluation_due = True
+
+    def _end(self, worker: int) -> None:
+        """Let go of a worker; count the steps that it has taken and not told of, so that none is waited for."""
+        self._workers.pop(worker).end()
+        untold = self.shared.steps_of(worker) - self._told[worker]
+        self._told[worker] += untold
+        self._count(Advance(steps=untold))
+
     def _lose(self, worker: int, failure: Failure) -> None:
         """A worker has failed: replace it, or raise where that is of no use or too often."""
-        self._workers.pop(worker).end()
+        self._end(worker)
         if self.shared.lock is not None and not self.shared.lock.acquire(timeout=1.0):
             self.notify(f"worker {worker} held the lock")
         if self.shared.lock is not None:
@@ -186,11 +210,20 @@ class HogwildRun:
         self._start(worker)
 
     def _replace_hung(self) -> None:
+        """Replace what has been silent for `env_timeout` although this process listened."""
         limit = self.config.env_timeout
+        if limit == 0:
+            return
+        failure = Failure("env", f"no update for {limit:g} s; if its environment is that slow, raise --env-timeout")
         for worker in list(self._workers):
-            if 0 < limit < monotonic() - self.shared.last_beat(worker):
+            if self._silence(worker) > limit:
                 self._learned.add(worker)  # a slow start is no reason to give up at once
-                self._lose(worker, Failure("env", f"no update for {limit:g} s (env_timeout)"))
+                self._lose(worker, failure)
+        if self._judged is not None and self._silence(self.config.num_workers) > limit:
+            self._lose_judge(Failure("env", f"no step for {limit:g} s (--env-timeout)"))
+
+    def _silence(self, place: int) -> float:
+        return monotonic() - max(self.shared.last_beat(place), self._listening_since)
 
     def _stop(self) -> None:
         """Let the workers end their update; kill those that take too long. Then the last evaluation."""
@@ -199,11 +232,11 @@ class HogwildRun:
         while self._workers and monotonic() < deadline:
             self._listen(0.1)
         for worker in list(self._workers):
-            self._workers.pop(worker).end()
+            self._end(worker)
         while self.finished and self.progress.evaluation_due and not self._should_stop():
-            if self._judged is None:
-                self._evaluate()
+            self._evaluate()
             self._listen(0.1)
+            self._replace_hung()
 
     def _kill(self) -> None:
         for process in [*self._workers.values(), *([self._judge] if self._judge else [])]:
@@ -212,37 +245,64 @@ class HogwildRun:
 
     # Evaluation, in a process of its own
 
+    def _start_judge(self) -> None:
+        config = replace(self.config, device="cpu")
+        self.shared.beat(config.num_workers, monotonic())
+        self._judge = start(self._context, "vantage-evaluator", judge, config, self.spec, self.shared)
+        self._judge_ready = False
+
     def _evaluate(self) -> None:
+        """Send the policy to the evaluator, unless that is busy or not there yet."""
         if self._judge is None:
-            config = replace(self.config, device="cpu")
-            self._judge = start(self._context, "vantage-evaluator", judge, config, self.spec)
+            self._start_judge()
+        if self._judged is not None or not self._judge_ready:
+            return
+        assert self._judge is not None
         self._learner.pull()
         self._judged = {name: tensor.clone() for name, tensor in self._learner.model.state_dict().items()}
-        self._judge.connection.send((self.progress.step, sendable(self._judged)))
+        self.shared.beat(self.config.num_workers, monotonic())
+        try:
+            self._judge.connection.send((self.progress.step, sendable(self._judged)))
+        except OSError:
+            self._lose_judge(self._end_of_judge())
 
     def _hear_judge(self) -> None:
-        assert self._judge is not None and self._judged is not None
+        assert self._judge is not None
         try:
             message = self._judge.connection.recv()
         except (EOFError, ConnectionResetError):
-            self._judge.process.join(1.0)
-            message = Failure("other", f"it ended without a word, {_how(self._judge.process.exitcode)}")
-        judged, self._judged = self._judged, None
+            message = self._end_of_judge()
         if isinstance(message, Failure):
-            self._judge.end()
-            self._judge = None
-            if self._restarts >= self.config.max_restarts:
-                raise message.error()
-            self._restarts += 1
-            self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.max_restarts}): "
-                        f"{message.message}")
-            return
-        step, metrics, self.progress.solved = message
-        self.progress.evaluation_due = False
-        self.recorder.evaluated(metrics, lambda: ({"model": judged}, self._state()), step)
+            self._lose_judge(message)
+        elif message is None:
+            self._judge_ready = True
+        else:
+            step, metrics, self.progress.solved = message
+            judged, self._judged = self._judged, None
+            assert judged is not None
+            self.progress.evaluation_due = passed(self.config.eval_every, step, self.progress.step)
+            self.recorder.evaluated(metrics, lambda: ({"model": judged}, self._state()), step)
+
+    def _end_of_judge(self) -> Failure:
+        assert self._judge is not None
+        self._judge.process.join(1.0)
+        return Failure("other", f"it ended without a word, {_how(self._judge.process.exitcode)}")
+
+    def _lose_judge(self, failure: Failure) -> None:
+        """The evaluator has failed: the next evaluation starts another, or raise where that is too often."""
+        assert self._judge is not None
+        self._judge.end()
+        self._judge, self._judged = None, None
+        if self._restarts >= self.config.max_restarts:
+            raise failure.error()
+        self._restarts += 1
+        self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.max_restarts}): "
+                    f"{failure.message}")
 
 
 def _how(code: int | None) -> str:
     if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name} (out of memory?)"
-    return f"with exit status {code}"
+        return (f"killed by {signal.Signals(-code).name} (out of memory? or the thread that started the run has "
+                "ended: its processes end with it)")
+    return (f"with exit status {code}; a script that trains with worker processes must do so under "
+            "if __name__ == '__main__'")

@@ -54,7 +54,7 @@ class Progress:
         self.best_return: float | None = None
         self._seconds_before = 0.0
         self._started = perf_counter()
-        self._logged = self._started
+        self._logged = self._asked = self._started
         self._logged_step = 0
         self._shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
         self._sums: dict[str, float] = {}
@@ -84,8 +84,12 @@ class Progress:
             self._shares[name] += seconds / self.num_workers
 
     def due(self, every_seconds: float) -> bool:
-        """It is time for the next report."""
-        return perf_counter() - self._logged >= every_seconds
+        """It is time for the next report; then the time until the one after begins."""
+        now = perf_counter()
+        if now - self._asked < every_seconds:
+            return False
+        self._asked = now
+        return True
 
     def metrics(self) -> dict[str, float]:
         """Metrics since the last call: means of the losses, rates, and the window of games."""

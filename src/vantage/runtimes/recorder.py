@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, VantageError
-from vantage.runs.checkpoint import Checkpoint, save, save_best
+from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
 from vantage.runtimes.progress import WINDOW, Progress
@@ -56,13 +56,13 @@ class Recorder:
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
-        if self.last_report is not None and self.last_report.step == self.progress.step:
+        if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
             return replace(self.last_report, status=status)
         metrics = self.progress.metrics() | self._pending
-        self._pending = {}
-        if self.progress.step > self._written_step:
+        if self.progress.step > self._written_step or self._pending:
             self._writer.write(self.progress.step, self.progress.seconds, metrics)
             self._written_step = self.progress.step
+        self._pending = {}
         if self._writer.problem and not self._told_problem:
             self.notify(self._writer.problem)
             self._told_problem = True
@@ -97,6 +97,13 @@ class Recorder:
                 raise
             later = f" Training goes on; the next attempt is {self.config.save_every:,} steps away."
             self.notify(f"{error}.{later if retried else ''}")
+
+    def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Write the replay that goes with the checkpoint of this step. A run can go on without it."""
+        try:
+            save_replay(self.directory.path, self.progress.step, tensors=tensors)
+        except CheckpointError as error:
+            self.notify(f"{error}. A resume from here would have to fill its replay again.")
 
     def close(self, status: Status) -> None:
         """Say how it ended in summary.json and in the last report."""

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
@@ -33,6 +33,7 @@ class SyncRun:
                 self.save()  # so that even a run that is killed in its first minute can be resumed
             else:
                 self.actor_learner.restore(checkpoint, notify)
+                self.actor_learner.restore_replay(lambda: load_replay(directory.path, checkpoint.step), notify)
         except BaseException:
             self.actor_learner.close()
             raise
@@ -58,8 +59,11 @@ class SyncRun:
         if passed(self.config.eval_every, before, self.progress.step):
             self.progress.evaluation_due = True
             self.evaluate(should_stop)
-        if passed(self.config.save_every, before, self.progress.step):
+        with_replay = passed(self.config.replay_save_every, before, self.progress.step)
+        if with_replay or passed(self.config.save_every, before, self.progress.step):
             self.save()
+        if with_replay:
+            self._save_replay()
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
@@ -70,8 +74,15 @@ class SyncRun:
             self.recorder.evaluated(metrics, self._contents, self.progress.step)
 
     def save(self, *, final: bool = False) -> None:
-        """Write a checkpoint and the summary."""
+        """Write a checkpoint and the summary; with `final` the replay too."""
         self.recorder.save(self._contents, final=final, retried=self.actor_learner.exact)
+        if final:
+            self._save_replay()
+
+    def _save_replay(self) -> None:
+        replay = self.actor_learner.replay
+        if replay is not None and len(replay):
+            self.recorder.save_replay(replay.tensors())
 
     def close(self, status: Status) -> None:
         """Release the environments; say how it ended."""

@@ -96,7 +96,7 @@ def _run(target: Callable[..., None], parent: int, connection: Connection, *args
 
 
 def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights) -> None:
-    """An actor-learner on shared weights: pull, collect, learn, push, until the steps are done or `shared.stop`.
+    """An actor-learner on shared weights: pull, collect, learn, until the steps are done or `shared.stop`.
 
     Sends an `Advance` from time to time.
     """
@@ -110,7 +110,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     while not shared.stop and shared.steps < config.steps:
         actor_learner.learner.pull()
         advance = actor_learner.advance(lambda: shared.steps)
-        shared.count(worker, advance.steps)
+        shared.count(worker, advance.steps, advance.updates)
         untold += advance
         now = monotonic()
         shared.beat(worker, now)
@@ -121,14 +121,20 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     actor_learner.close()
 
 
-def judge(connection: Connection, config: Config, spec: EnvSpec) -> None:
-    """Evaluate each policy that comes, (step, tensors by name); sends (step, metrics, solved)."""
+def judge(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
+    """Evaluate each policy that comes, (step, tensors by name); sends None when ready, then (step, metrics, solved)."""
     torch.set_num_threads(config.threads)
     model = make_model(config, spec)
+
+    def alive() -> bool:
+        shared.beat(config.num_workers, monotonic())
+        return False
+
+    connection.send(None)
     while True:
         step, tensors = connection.recv()
         model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
-        played = evaluate_policy(model, config, step)
+        played = evaluate_policy(model, config, step, should_stop=alive)
         assert played is not None
         connection.send((step, *played))
 

@@ -60,6 +60,9 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     `act` runs the policy and the sampling on its observations, `learn` is one update from it, optimiser included.
     Training may act while environments step, so that its ratio to the parts one after the other may exceed 1.
     """
+    if config.runtime == "hogwild":
+        raise ConfigError(f"bench measures the parts of one process, and {config.algo} has workers; measure a2c, or "
+                          "run benchmarks/throughput.py for the workers together")
     config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
@@ -95,7 +98,7 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
         state = rollout.state
         for t in range(len(actions)):
             mask = None if rollout.action_mask is None else rollout.action_mask[t]
-            params, _, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
+            params, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
             one.model.distribution.sample(params, one.generator)
 
     for _ in range(rounds):

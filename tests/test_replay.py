@@ -1,0 +1,238 @@
+"""The replay gives back what was stored, whole rollouts, uniformly; the average policy and resumes are exact."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.learning.average import AveragePolicy, follow
+from vantage.learning.learner import Learner
+from vantage.learning.replay import Replay
+from vantage.models.actor_critic import make_model
+from vantage.runs.checkpoint import load_latest
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
+from vantage.types import Rollout
+
+T, B, PLENTY = 5, 3, 10**12
+QUIET: dict[str, Any] = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
+
+
+def numbered(number: int, *, num_envs: int = B, keys: bool = False) -> Rollout:
+    """A rollout in which every entry of environment b says 10 * number + b."""
+    who = (10 * number + torch.arange(num_envs)).float()
+
+    def rows(length: int, *shape: int) -> Tensor:
+        return who.view(1, -1, *(1,) * len(shape)).expand(length, -1, *shape).clone()
+
+    images = rows(T + 1, 1, 4, 4).to(torch.uint8)
+    return Rollout(
+        obs={"image": images, "vector": rows(T + 1, 2)} if keys else images, is_first=rows(T + 1) % 2 == 0,
+        actions=rows(T).long(), rewards=rows(T), terminated=rows(T) % 3 == 0, valid=rows(T) >= 0,
+        action_mask=rows(T + 1, 2) >= 0 if keys else None, behaviour=rows(T, 2), state=(who.view(-1, 1).clone(),))
+
+
+def flat(rollout: Rollout) -> list[Tensor]:
+    """All tensors of a rollout."""
+    found: list[Tensor] = []
+    for field in fields(rollout):
+        value = getattr(rollout, field.name)
+        found += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else \
+            [value] * (value is not None)
+    return found
+
+
+def filled(capacity: int, count: int, **options: Any) -> Replay:
+    replay = Replay(capacity, numbered(0, **options), PLENTY)
+    for number in range(count):
+        replay.add(numbered(number, **options))
+    return replay
+
+
+@pytest.mark.parametrize("keys", [False, True], ids=["image", "dict with masks"])
+def test_a_drawn_row_is_a_whole_rollout_as_it_was_stored(keys: bool) -> None:
+    replay = filled(12, 3, keys=keys)
+    drawn = replay.sample(numbered(0, keys=keys), torch.Generator().manual_seed(0))
+    for b in range(B):
+        number, env = divmod(int(drawn.rewards[0, b]), 10)
+        for got, stored in zip(flat(drawn), flat(numbered(number, keys=keys)), strict=True):
+            timed = got.dim() > 1 and got.shape[0] in (T, T + 1)
+            assert torch.equal(got[:, b] if timed else got[b], stored[:, env] if timed else stored[env])
+
+
+def test_the_oldest_rows_go_first() -> None:
+    replay = filled(7, 4)  # twelve rows through seven places
+    drawn = {int(replay.sample(numbered(0), g).rewards[0, b]) for g in [torch.Generator().manual_seed(1)]
+             for _ in range(200) for b in range(B)}
+    assert drawn == {12, 20, 21, 22, 30, 31, 32}
+    assert len(replay) == 7 and replay.steps == 7 * T
+
+
+def test_draws_are_uniform() -> None:
+    replay, generator = filled(6, 2), torch.Generator().manual_seed(2)
+    counts = torch.zeros(20)
+    for _ in range(1_500):
+        for value in replay.sample(numbered(0), generator).rewards[0]:
+            counts[int(value)] += 1
+    assert counts[[0, 1, 2, 10, 11, 12]].sub(750).abs().max() < 120
+
+
+def test_more_environments_than_rows_leave_the_last() -> None:
+    replay = filled(2, 1)
+    assert set(replay.sample(numbered(0), torch.Generator()).rewards[0].tolist()) <= {1.0, 2.0}
+
+
+def test_a_replay_that_memory_cannot_hold_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"more than half .* smaller --replay-size"):
+        Replay(10_000, numbered(0), 10_000)
+
+
+def test_pong_in_the_replay_takes_single_frames() -> None:
+    """600,000 frames of 84x84 in rollouts of 20 with stacks of 4 take at most 5.5 GB."""
+    obs = torch.zeros(21, 1, 1, 84, 84, dtype=torch.uint8)
+    rows = torch.zeros(20, 1)
+    like = Rollout(obs, torch.zeros(21, 1, dtype=torch.bool), rows.long(), rows, rows.bool(), rows.bool(), None,
+                   torch.zeros(20, 1, 6), (torch.zeros(1, 3, 1, 84, 84, dtype=torch.uint8),))
+    assert 4.2e9 < Replay(30_000, like, PLENTY).nbytes < 5.5e9
+
+
+def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.learning.replay._SAVED_BYTES", 600)  # several groups
+    replay = filled(7, 4)
+    saved = replay.tensors()
+    assert len(saved) > 2
+    again = Replay(7, numbered(0), PLENTY)
+    again.load(saved)
+    for seed in range(5):
+        first, second = (r.sample(numbered(0), torch.Generator().manual_seed(seed)) for r in (replay, again))
+        assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
+    with pytest.raises((KeyError, RuntimeError, ValueError)):
+        Replay(20, numbered(0), PLENTY).load({**saved, "count": {"rollouts": torch.tensor(15)}})
+
+
+def spec(kind: str) -> EnvSpec:
+    action = ActionSpec("discrete", (3,)) if kind == "discrete" else ActionSpec("box", (2,), (-1.0,) * 2, (1.0,) * 2)
+    return EnvSpec(ArraySpec("vector", (4,)), action)
+
+
+def acer(**options: Any) -> vantage.Config:
+    return vantage.configure("acer", **(QUIET | {"env": "CartPole-v1", "num_envs": B} | options))
+
+
+def test_the_average_policy_moves_as_alpha_says() -> None:
+    """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
+    learner = Learner(make_model(acer(average_decay=0.9), spec("discrete")), acer(average_decay=0.9))
+    assert learner.average is not None
+    expected = learner.flat.vector.data.clone()
+    like = rollout_of(learner)
+    for step in range(5):
+        learner.update(like, step)
+        expected = 0.9 * expected + 0.1 * learner.flat.vector.data
+    torch.testing.assert_close(learner.average.vector, expected)
+    assert (learner.average.vector - learner.flat.vector.data).abs().max() > 1e-5
+    parameter, moved = next(learner.average.model.parameters()), torch.ones(3)
+    assert parameter.untyped_storage().data_ptr() == learner.average.vector.untyped_storage().data_ptr()
+    follow(moved, torch.zeros(3), 0.75)
+    assert moved.tolist() == [0.75] * 3
+
+
+def rollout_of(learner: Learner) -> Rollout:
+    g = torch.Generator().manual_seed(0)
+    action = learner.model.spec.action
+    actions = torch.randint(3, (T, B), generator=g) if action.kind == "discrete" else torch.rand(T, B, 2, generator=g)
+    return Rollout(torch.randn(T + 1, B, 4, generator=g), torch.zeros(T + 1, B, dtype=torch.bool), actions,
+                   torch.randn(T, B, generator=g), torch.zeros(T, B, dtype=torch.bool),
+                   torch.ones(T, B, dtype=torch.bool), None,
+                   torch.zeros(T, B, learner.model.distribution.num_params), ())
+
+
+def test_the_average_policy_normalises_as_the_other_does() -> None:
+    model = make_model(acer(obs_norm=True), spec("discrete"))
+    average = AveragePolicy(model)
+    model.observe(torch.randn(50, 2, 4) * 7 + 3)
+    x = torch.randn(3, 2, 4), torch.zeros(3, 2, dtype=torch.bool), ()
+    torch.testing.assert_close(average.model.unroll_policy(*x), model.unroll_policy(*x))
+
+
+def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
+    """E_{a~π}[Q̃(x, a)] → V(x) as the number of samples grows; few samples leave noise, not bias. Section 5."""
+    torch.manual_seed(0)
+    model, generator = make_model(acer(), spec("box")), torch.Generator().manual_seed(0)
+    x = (torch.randn(1, 2, 4), torch.zeros(1, 2, dtype=torch.bool), ())
+    with torch.no_grad():
+        params, features = model.unroll_features(*x)
+        values = model.state_values(features, params)
+        draws = model.distribution.sample(params.expand(20_000, *params.shape), generator)
+        advantages = model.action_advantages(features.expand(20_000, *features.shape), draws)
+        q = values + advantages[:10_000] - advantages[10_000:].mean(0)
+    assert advantages.std() > 0.1
+    torch.testing.assert_close(q.mean(0), values, rtol=0, atol=0.05 * float(advantages.std()))
+
+
+def test_continuous_actions_keep_their_fractions() -> None:
+    """An ACER that stores actions as whole numbers learns from others than it took."""
+    learner = Learner(make_model(acer(), spec("box")), acer())
+    like = rollout_of(learner)
+    replay = Replay(B, like, PLENTY)
+    replay.add(like)
+    drawn = replay.sample(like, torch.Generator().manual_seed(0))
+    assert drawn.actions.dtype == torch.float32 and (drawn.actions % 1 != 0).all()
+
+
+def test_burn_in_steps_are_not_learnt_from() -> None:
+    config = acer(memory="lstm", memory_size=8, burn_in=T - 1)
+    learner = Learner(make_model(config, spec("discrete")), config)
+    like = rollout_of(learner)
+    like = Rollout(**{f.name: getattr(like, f.name) for f in fields(like)} | {"state": learner.model.initial_state(B)})
+    fresh, warm = learner.loss(like, 0)[0], learner.loss(like, 0, replayed=True)[0]
+    assert fresh != warm
+    like.rewards[:T - 1] = 100.0
+    assert learner.loss(like, 0, replayed=True)[0] == warm
+
+
+CASES: dict[str, dict[str, Any]] = {
+    "discrete": {"env": "CartPole-v1"},
+    "continuous": {"env": "Pendulum-v1"},
+    "recurrent": {"env": "CartPole-v1", "memory": "lstm", "memory_size": 8, "burn_in": 2},
+    "pong": {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200},
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_path: Path) -> None:
+    options = {"steps": 1_500, "replay_start": 100, "replay_size": 1_000, "eval_every": 0, "save_every": 10**6}
+    config = vantage.configure("acer", **(QUIET | options | CASES[case]))
+    list(vantage.train(config, run=tmp_path / "whole"))
+    asked = iter(range(1, 10**6))
+    half = 5 if case == "pong" else 6
+    *_, first = vantage.train(config, run=tmp_path / "parts", should_stop=lambda: next(asked) > half)
+    assert first.status == "interrupted" and 0 < first.step < config.steps
+    notes: list[str] = []
+    list(vantage.resume(tmp_path / "parts", notify=notes.append))
+    assert not any("replay" in note and "filled" in note for note in notes)
+    whole, parts = (load_latest(tmp_path / name).tensors for name in ("whole", "parts"))
+    different = [f"{group}/{name}" for group, part in whole.items() for name, tensor in part.items()
+                 if not torch.equal(tensor, parts[group][name])]
+    assert not different
+    assert (whole["average"]["vector"] != 0).any()
+
+
+def test_a_resume_without_the_replay_says_so_and_fills_it_again(tmp_path: Path) -> None:
+    config = acer(steps=2_000, replay_start=500, eval_every=0, save_every=500)
+    asked = iter(range(1, 10**6))
+    list(vantage.train(config, run=tmp_path / "run", should_stop=lambda: next(asked) > 8))
+    (tmp_path / "run" / "replay" / "rows_0.safetensors").write_bytes(b"cut")
+    notes: list[str] = []
+    list(vantage.resume(tmp_path / "run", notify=notes.append))
+    assert any("rows_0.safetensors" in note and "filled with 500 steps" in note for note in notes)
+
+
+def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="acer is for Discrete and Box actions, not for multi_discrete"):
+        list(vantage.train(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))
