@@ -89,7 +89,8 @@ class Config:
     value_coef: str = _key("0.5", "weight of half the squared value error", schedule=True, low=0)
     max_grad_norm: str = _key("0.5", "clip gradients to this global norm; 0: do not clip", schedule=True, low=0)
     advantage_norm: bool = _key(False, "advantages to mean 0 and deviation 1 over each rollout")
-    vtrace: bool = _key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018)")
+    vtrace: bool = _key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018); where the policy that "
+                        "acted learns, all are 1 and this is GAE")
     optimizer: str = _key("rmsprop_tf", "rmsprop_tf (TensorFlow's form), rmsprop, adam, amsgrad, or any class of "
                           "torch.optim, such as AdamW")
     optimizer_eps: float = _key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)

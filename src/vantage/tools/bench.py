@@ -28,13 +28,15 @@ class Bench:
     act: float
     learn: float
     ceiling: float
-    """1 / (1/env + 1/act + 1/learn): what the parts allow one after the other."""
+    """1 / (1/env + 1/act + 1/learn + 1/sample): what the parts allow one after the other."""
     whole: float
     ratio: float
     """Median over the rounds of whole / ceiling of the same round."""
     env_share: float
     act_share: float
     learn_share: float
+    sample_share: float
+    """ACER: share of the training time that drawing from a full replay would take; else 0."""
     rounds: int
 
     def as_dict(self) -> dict[str, float]:
@@ -50,7 +52,8 @@ class Bench:
             f"  learning alone       {self.learn:>10,.0f}",
             f"  what they allow      {self.ceiling:>10,.0f}",
             f"  training             {self.whole:>10,.0f}   {self.ratio:.3f} of what the parts allow",
-            f"time in training: env {self.env_share:.0%}, act {self.act_share:.0%}, learn {self.learn_share:.0%}"])
+            f"time in training: env {self.env_share:.0%}, act {self.act_share:.0%}, learn {self.learn_share:.0%}"
+            + (f", of which {self.sample_share:.1%} drawing from the replay" if self.sample_share else "")])
 
 
 def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
@@ -58,12 +61,14 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
 
     Each part is measured alone with all threads: `env` steps the environments with the actions of a fixed rollout,
     `act` runs the policy and the sampling on its observations, `learn` is one update from it, optimiser included.
-    Training may act while environments step, so that its ratio to the parts one after the other may exceed 1.
+    Training may act while environments step, so that its ratio to the parts one after the other may exceed 1. ACER's
+    `learn` has as many updates more as its replay ratio says, and its replay is full.
     """
     if config.runtime == "hogwild":
         raise ConfigError(f"bench measures the parts of one process, and {config.algo} has workers; measure a2c, or "
                           "run benchmarks/throughput.py for the workers together")
-    config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12)
+    config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12,
+                     replay_start=0)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
@@ -84,6 +89,10 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     one.position, rollout = collected.position, collected.rollout
     actions = rollout.actions.cpu().numpy()
 
+    replayed = round(run.config.replay_ratio) if one.replay is not None else 0
+    while one.replay is not None and len(one.replay) < one.replay.capacity:
+        one.replay.add(rollout)
+
     ends = np.cumsum([group.num_envs for group in one.groups])[:-1]
 
     def env() -> None:
@@ -101,9 +110,20 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
             params, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
             one.model.distribution.sample(params, one.generator)
 
+    def learn() -> None:
+        one.learner.update(rollout, 0)
+        for _ in range(replayed):
+            one.learner.update(rollout, 0, replayed=True)
+
+    def sample() -> None:
+        assert one.replay is not None
+        for _ in range(replayed):
+            one.replay.sample(rollout, one.replay_generator)
+
     for _ in range(rounds):
         yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
-               "learn": steps * _rate(lambda: one.learner.update(rollout, 0), seconds),
+               "learn": steps * _rate(learn, seconds),
+               "sample": steps * _rate(sample, seconds / 4) if replayed else float("inf"),
                "whole": steps * _rate(run.advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
 
@@ -117,10 +137,11 @@ def _rate(function: Callable[[], object], seconds: float) -> float:
 
 
 def _summarise(rounds: list[dict[str, float]]) -> Bench:
-    ceilings = [1 / (1 / r["env"] + 1 / r["act"] + 1 / r["learn"]) for r in rounds]
+    ceilings = [1 / sum(1 / r[part] for part in ("env", "act", "learn", "sample")) for r in rounds]
     ratios = [r["whole"] / ceiling for r, ceiling in zip(rounds, ceilings, strict=True)]
     busy = {name: median(r[f"time/{name}_share"] for r in rounds) for name in ("env", "act", "learn")}
     total = sum(busy.values())
     middle = {name: median(r[name] for r in rounds) for name in ("env", "act", "learn", "whole")}
     return Bench(middle["env"], middle["act"], middle["learn"], median(ceilings), middle["whole"], median(ratios),
-                 busy["env"] / total, busy["act"] / total, busy["learn"] / total, len(rounds))
+                 busy["env"] / total, busy["act"] / total, busy["learn"] / total,
+                 median(r["whole"] / r["sample"] for r in rounds), len(rounds))
