@@ -1,6 +1,6 @@
-"""Training speed of A2C on Pong, Vantage against Stable-Baselines3, alternating in one run. Measures no scores.
+"""Training speed of A2C and A3C on Pong, Vantage against Stable-Baselines3, alternating in one run. Measures no scores.
 
-    make bench                                                          all of it, about seven minutes
+    make bench                                                          all of it, about fifteen minutes
     make bench ARGS="--rounds 2 --seconds 5"                            a quick look
 
 or in an environment of its own:
@@ -9,19 +9,21 @@ or in an environment of its own:
     .venv-bench/bin/pip install -c constraints.txt -e '.[bench]'
     .venv-bench/bin/python benchmarks/throughput.py
 
-Each contestant trains in a process of its own and is paused while another one runs. A round gives each the same
-seconds, one after the other, so that a machine whose speed drifts slows all alike; what counts is the ratio within a
-round.
+Each contestant trains in a process group of its own, which is stopped while another one runs. A round gives each the
+same seconds, one after the other, so that a machine whose speed drifts slows all alike; what counts is the ratio within
+a round.
 benchmarks/README.md says what each contestant does.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import multiprocessing
 import os
 import platform
 import re
+import signal
 import statistics
 import tempfile
 from collections.abc import Callable, Iterator
@@ -48,12 +50,19 @@ SB3 = {
     "sb3-dummy": "Stable-Baselines3, environments in its process",
     "sb3-subproc": "Stable-Baselines3, each environment in a process of its own",
 }
-VANTAGE: dict[str, tuple[str, dict[str, Any]]] = {
-    "vantage": ("Vantage, the same work", {**SAME_WORK, **SB3_BATCH}),
-    "vantage-batch": ("Vantage, the same work but its own batch", SAME_WORK),
-    "vantage-default": ("Vantage, all its own defaults", {}),
+LARGE_BATCH = {"num_envs": 32, "rollout_length": 20}
+VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "vantage": ("a2c", "Vantage, the same work", {**SAME_WORK, **SB3_BATCH}),
+    "vantage-batch": ("a2c", "Vantage, the same work but its own batch", SAME_WORK),
+    "vantage-large": ("a2c", "Vantage, the same work in batches of 32 x 20", {**SAME_WORK, **LARGE_BATCH}),
+    "vantage-default": ("a2c", "Vantage, all its own defaults", {}),
+    "a3c": ("a3c", "Vantage's A3C, a worker a core, the same work", {**SAME_WORK, **SB3_BATCH}),
+    "a3c-large": ("a3c", "Vantage's A3C, batches of 32 x 20", {**SAME_WORK, **LARGE_BATCH}),
+    "a3c-classic": ("a3c", "Vantage's A3C, one environment a worker, rollouts of 20",
+                    {**SAME_WORK, "num_envs": 1, "rollout_length": 20}),
+    "a3c-default": ("a3c", "Vantage's A3C, all its own defaults", {}),
 }
-CONTESTANTS = {**SB3, **{name: title for name, (title, _) in VANTAGE.items()}}
+CONTESTANTS = {**SB3, **{name: title for name, (_, title, _) in VANTAGE.items()}}
 
 
 def train_sb3(name: str, cores: int) -> Segment:
@@ -97,11 +106,12 @@ def train_sb3(name: str, cores: int) -> Segment:
     return segment
 
 
-def train_vantage(overrides: dict[str, Any], cores: int, run: Path) -> Segment:
-    """Vantage's A2C through its public API, with its metrics and checkpoints as always."""
+def train_vantage(algo: str, overrides: dict[str, Any], cores: int, run: Path) -> Segment:
+    """Vantage through its public API, with its metrics and checkpoints as always."""
     import vantage
 
-    config = vantage.configure("a2c", env="Pong", steps=10**9, seed=0, device="cpu", threads=cores, eval_every=0,
+    threads = cores if algo == "a2c" else 1
+    config = vantage.configure(algo, env="Pong", steps=10**9, seed=0, device="cpu", threads=threads, eval_every=0,
                                log_every_seconds=0.5, **overrides)
     reports = iter(vantage.train(config, run=run, argv=()))
     reached = 0
@@ -118,7 +128,12 @@ def train_vantage(overrides: dict[str, Any], cores: int, run: Path) -> Segment:
 
 def contest(name: str, cores: int, run: Path, pipe: Connection) -> None:
     """A contestant's process: a segment for each number of seconds received, until it receives None."""
-    train = train_sb3(name, cores) if name in SB3 else train_vantage(VANTAGE[name][1], cores, run)
+    os.setpgrp()
+    if name in SB3:
+        train = train_sb3(name, cores)
+    else:
+        algo, _, overrides = VANTAGE[name]
+        train = train_vantage(algo, overrides, cores, run)
     pipe.send((0, 0.0))
     while (seconds := pipe.recv()) is not None:
         start = perf_counter()
@@ -139,14 +154,20 @@ class Contestant:
         self._receive()
 
     def rate(self, seconds: float) -> float:
-        """Train for about `seconds`: agent steps per second."""
+        """Train for about `seconds`: agent steps per second. Its processes stand still before and after."""
+        self._signal(signal.SIGCONT)
         self._pipe.send(seconds)
         steps, elapsed = self._receive()
+        self._signal(signal.SIGSTOP)
         return steps / elapsed
 
     def close(self) -> None:
-        self._process.kill()
+        self._signal(signal.SIGKILL)
         self._process.join()
+
+    def _signal(self, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid or 0, number)
 
     def _receive(self) -> tuple[int, float]:
         try:
