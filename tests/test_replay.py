@@ -200,7 +200,8 @@ CASES: dict[str, dict[str, Any]] = {
     "discrete": {"env": "CartPole-v1"},
     "continuous": {"env": "Pendulum-v1"},
     "recurrent": {"env": "CartPole-v1", "memory": "lstm", "memory_size": 8, "burn_in": 2},
-    "pong": {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200},
+    "pong": {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200,
+             "memory": "none"},
 }
 
 
