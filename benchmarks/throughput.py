@@ -115,6 +115,8 @@ def train_vantage(algo: str, overrides: dict[str, Any], cores: int, run: Path) -
                                log_every_seconds=0.5, **overrides)
     reports = iter(vantage.train(config, run=run, argv=()))
     reached = 0
+    while reached == 0:  # workers need some seconds to start
+        reached = next(reports).step
 
     def segment(seconds: float) -> int:
         nonlocal reached
