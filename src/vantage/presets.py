@@ -71,6 +71,20 @@ ENVIRONMENTS: dict[str, Defaults] = {
 """Single environments whose family's values do not do: value by value on top of the family's."""
 
 
+_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
+
+ACER: dict[str, Defaults] = {
+    "classic": Defaults({**_ACER_VECTOR, "steps": 50_000, "replay_start": 2_000},
+                        "measured on CartPole-v1, results/acer-CartPole-v1"),
+    "box2d": Defaults({**_ACER_VECTOR, "steps": 1_000_000}, "as classic, not yet measured"),
+    "mujoco": Defaults({**_ACER_VECTOR, "steps": 1_000_000}, "as classic, not yet measured"),
+    "atari": Defaults({"memory": "none", "frame_stack": 4, "rollout_length": 20, "lr": "linear:2e-4:0"},
+                      "not yet measured; stacked frames, since an old state of a memory is stale"),
+    "other": Defaults({**_ACER_VECTOR, "steps": 1_000_000, "save_every": 100_000}, "as classic, not yet measured"),
+}
+"""ACER's own values by family, on top of those above."""
+
+
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of `algo` on `env`; ConfigError for an unknown algorithm or environment."""
     if algo not in ALGORITHMS:
@@ -91,6 +105,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     special = ENVIRONMENTS.get(found.name)
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
+    if algo == "acer":
+        own = ACER[found.family]
+        known |= own.values
+        source = f"acer on family {found.family}: {own.source}"
     return Defaults({key: value for key, value in known.items() if key not in _without_effect(algo)}, source)
 
 
@@ -152,7 +170,8 @@ def catalogue() -> str:
              "  universe   4 convolutions of 32, 3x3, stride 2",
              "  impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)",
              "  with --memory none, lstm or gru, and --frame-stack N", ""]
-    for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items()]:
+    for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items(),
+                        *((f"{family}, acer", own) for family, own in ACER.items())]:
         lines += [f"defaults for {name}: {entry.source}",
                   *(f"  --{key.replace('_', '-'):<16} {value}" for key, value in entry.values.items()), ""]
     lines += ["environments", "  any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
