@@ -309,6 +309,22 @@ def test_a_learnt_deviation_is_one_of_the_statistics() -> None:
     assert c.gradients(fixed_deviation=False)[0][..., D:].abs().max() > 0.001
 
 
+def test_traces_of_many_dimensions_are_the_roots_of_their_weights() -> None:
+    """log ρ far below zero, in many dimensions, is still a trace of ρ^(1/D): nothing is clamped before the root."""
+    size = 17
+    gaussian, log_std = Gaussian(size), torch.zeros(2, 1, size, dtype=torch.float64)
+    params, behaviour = (torch.cat([torch.full_like(log_std, mean), log_std], -1) for mean in (2.5, 0.0))
+    zero, yes = torch.zeros(2, 1, dtype=torch.float64), torch.ones(2, 1, dtype=torch.bool)
+    q = torch.zeros(2, 1, dtype=torch.float64, requires_grad=True)
+    rewards = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
+    loss, _ = continuous_acer_loss(
+        gaussian, params, params, behaviour, torch.zeros(3, 1, dtype=torch.float64), q, zero, log_std, log_std, rewards,
+        ~yes, yes, yes, gamma=1.0, truncation=1.0, bias_correction=False, trust_region=None, value_coef=1.0,
+        entropy_coef=0.0, fixed_deviation=True)
+    trace = math.exp(-0.5 * 2.5**2)  # ρ^(1/D) of the action 0: each dimension has the same density ratio
+    torch.testing.assert_close(torch.autograd.grad(loss, q)[0][0, 0], torch.tensor(-trace / 2, dtype=torch.float64))
+
+
 def test_weights_of_actions_that_were_all_but_impossible_stay_finite() -> None:
     c = ContinuousCase(2)
     c.behaviour[..., :D] += 100.0

@@ -47,14 +47,19 @@ def children() -> list[int]:
     {"hidden": "16", "steps": 200 * 40, "memory": "lstm", "memory_size": 8},
     {"hidden": "16", "steps": 200 * 40, "env": "Pendulum-v1", "obs_norm": True, "reward_norm": True,
      "optimizer": "rmsprop_tf"},
-], ids=["feed-forward", "lstm", "gaussian"])
+    {"algo": "acer", "hidden": "16", "steps": 50 * 40, "replay_start": 200},
+    {"algo": "acer", "hidden": "16", "steps": 50 * 40, "replay_start": 200, "env": "Pendulum-v1"},
+], ids=["feed-forward", "lstm", "gaussian", "acer", "acer-gaussian"])
 def test_one_worker_is_sync_bit_for_bit(options: dict[str, Any], tmp_path: Path) -> None:
     options = {"num_envs": 4, "rollout_length": 10, **options}
-    for algo in ("a2c", "a3c"):
-        *_, last = vantage.train(configure(algo, **options, **({} if algo == "a3c" else {"num_workers": 0})),
-                                 run=tmp_path / algo)
+    acer = options.pop("algo", None)
+    runs = {"sync": (acer or "a2c", {"num_workers": 0}), "hogwild": (acer or "a3c", {"runtime": "hogwild"})}
+    for name, (algo, own) in runs.items():
+        *_, last = vantage.train(configure(algo, **options, **own), run=tmp_path / name)
         assert last.status == "done" and last.step == options["steps"]
-    ours, theirs = (load_latest(tmp_path / algo).tensors for algo in ("a3c", "a2c"))
+    ours, theirs = (load_latest(tmp_path / name).tensors for name in ("hogwild", "sync"))
+    for name, tensor in theirs.get("average", {}).items():
+        assert torch.equal(ours["average"][name], tensor)
     for name, tensor in theirs["model"].items():
         assert torch.equal(ours["model"][name], tensor), name
     for name, tensor in theirs["optimizer"].items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -89,7 +90,7 @@ def test_more_environments_than_rows_leave_the_last() -> None:
 
 
 def test_a_replay_that_memory_cannot_hold_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"more than half .* smaller --replay-size"):
+    with pytest.raises(ConfigError, match=r"half the free memory.* smaller --replay-size"):
         Replay(10_000, numbered(0), 10_000)
 
 
@@ -108,12 +109,12 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
     saved = replay.tensors()
     assert len(saved) > 2
     again = Replay(7, numbered(0), PLENTY)
-    again.load(saved)
+    again.load(saved.items())
     for seed in range(5):
         first, second = (r.sample(numbered(0), torch.Generator().manual_seed(seed)) for r in (replay, again))
         assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
     with pytest.raises((KeyError, RuntimeError, ValueError)):
-        Replay(20, numbered(0), PLENTY).load({**saved, "count": {"rollouts": torch.tensor(15)}})
+        Replay(20, numbered(0), PLENTY).load([*saved.items(), ("count", {"rollouts": torch.tensor(15)})])
 
 
 def spec(kind: str) -> EnvSpec:
@@ -232,6 +233,40 @@ def test_a_resume_without_the_replay_says_so_and_fills_it_again(tmp_path: Path) 
     notes: list[str] = []
     list(vantage.resume(tmp_path / "run", notify=notes.append))
     assert any("rows_0.safetensors" in note and "filled with 500 steps" in note for note in notes)
+
+
+def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path) -> None:
+    config = acer(steps=2_000, replay_start=100, eval_every=0, save_every=100, replay_save_every=480)
+    asked = iter(range(1, 10**6))
+    list(vantage.train(config, run=tmp_path / "other", should_stop=lambda: next(asked) > 14))
+    replay = tmp_path / "other" / "replay" / "manifest.json"
+    assert "rows_0" in replay.read_text()
+    for kept in (tmp_path / "other" / "checkpoints").glob("step-*"):
+        if kept.name == f"step-{load_latest(tmp_path / 'other').step:012d}":
+            shutil.rmtree(kept)  # as if the newest had been lost: the replay is now of another step
+    notes: list[str] = []
+    list(vantage.resume(tmp_path / "other", notify=notes.append))
+    assert any("good to learn from, but this resume is not exact" in note for note in notes)
+
+
+def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
+    reports = vantage.train(acer(steps=10**6, eval_every=0, log_every_seconds=0), run=tmp_path / "run")
+    for _ in range(5):
+        next(reports)
+    with pytest.raises(KeyboardInterrupt):
+        reports.throw(KeyboardInterrupt())
+    assert (tmp_path / "run" / "replay" / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"replay_size": 1_500}, "replay_start=2000 steps never fit in replay_size=1500"),
+    ({"burn_in": 4}, "burn_in=4 warms up a memory"),
+    ({"burn_in": 16, "memory": "gru"}, "leaves nothing of a rollout of 16 steps"),
+    ({"runtime": "hogwild", "replay_save_every": 100}, "replay_save_every has no effect on acer"),
+])
+def test_values_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        acer(**options)
 
 
 def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ def free_memory() -> int:
     free *= 1024
     limit = _read_number("/sys/fs/cgroup/memory.max", r"(\d+)")
     used = _read_number("/sys/fs/cgroup/memory.current", r"(\d+)")
-    return free if limit is None or used is None else max(0, min(free, limit - used))
+    cached = _read_number("/sys/fs/cgroup/memory.stat", r"inactive_file (\d+)") or 0  # given up when it is wanted
+    return free if limit is None or used is None else max(0, min(free, limit - used + cached))
 
 
 def _read_number(path: str, pattern: str) -> int | None:

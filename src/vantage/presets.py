@@ -72,17 +72,18 @@ ENVIRONMENTS: dict[str, Defaults] = {
 
 
 _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
+_ACER_UNMEASURED = "as on CartPole-v1; not yet measured"
 
 ACER: dict[str, Defaults] = {
-    "classic": Defaults({**_ACER_VECTOR, "steps": 50_000, "replay_start": 2_000},
-                        "measured on CartPole-v1, results/acer-CartPole-v1"),
-    "box2d": Defaults({**_ACER_VECTOR, "steps": 1_000_000}, "as classic, not yet measured"),
-    "mujoco": Defaults({**_ACER_VECTOR, "steps": 1_000_000}, "as classic, not yet measured"),
+    "classic": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
+    "box2d": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
+    "mujoco": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
     "atari": Defaults({"memory": "none", "frame_stack": 4, "rollout_length": 20, "lr": "linear:2e-4:0"},
-                      "not yet measured; stacked frames, since an old state of a memory is stale"),
-    "other": Defaults({**_ACER_VECTOR, "steps": 1_000_000, "save_every": 100_000}, "as classic, not yet measured"),
+                      "not yet measured; stacked frames, since the state that a memory had grows stale"),
+    "other": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
+    "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
 }
-"""ACER's own values by family, on top of those above."""
+"""ACER's own values by family and by environment, on top of those above."""
 
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
@@ -106,18 +107,22 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
     if algo == "acer":
-        own = ACER[found.family]
-        known |= own.values
-        source = f"acer on family {found.family}: {own.source}"
-    return Defaults({key: value for key, value in known.items() if key not in _without_effect(algo)}, source)
+        for name in (found.family, found.name):
+            if name in ACER:
+                known |= ACER[name].values
+                source = f"acer on {name}: {ACER[name].source}"
+    idle = _without_effect(algo, str(known.get("runtime", "sync")))
+    return Defaults({key: value for key, value in known.items() if key not in idle}, source)
 
 
-def _without_effect(algo: str, runtime: str = "hogwild") -> dict[str, str]:
+def _without_effect(algo: str, runtime: str) -> dict[str, str]:
     """Keys that nothing would come of, and what they are for."""
     keys = {} if algo == "acer" else dict.fromkeys(_REPLAY, "acer")
     if algo == "acer":
         keys |= dict.fromkeys(("gae_lambda", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
-    if runtime == "sync":
+    if runtime == "hogwild":
+        keys["replay_save_every"] = "acer under runtime=sync"
+    else:
         keys |= dict.fromkeys(("num_workers", "shared_statistics", "lock", "env_timeout", "max_restarts"),
                               "runtime=hogwild")
     return keys
@@ -142,9 +147,24 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if config.eval_every == -1:
         atari = resolve_env(config.env, config.atari_protocol).family == "atari"
         config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")
+    _check_replay(config)
     if config.stop_at_eval is not None and config.eval_every == 0:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
     return config
+
+
+def _check_replay(config: Config) -> None:
+    """Whether ACER's values go together."""
+    if config.algo != "acer":
+        return
+    if config.replay_ratio > 0 and config.replay_size < config.replay_start:
+        raise ConfigError(f"replay_start={config.replay_start} steps never fit in replay_size={config.replay_size}; "
+                          "give a smaller --replay-start or a larger --replay-size")
+    if config.burn_in and config.memory == "none":
+        raise ConfigError(f"burn_in={config.burn_in} warms up a memory, and memory=none; give --memory lstm or gru")
+    if config.burn_in >= min(config.rollout_lengths):
+        raise ConfigError(f"burn_in={config.burn_in} leaves nothing of a rollout of {min(config.rollout_lengths)} "
+                          "steps; give a smaller one")
 
 
 FIRST_RISE = {"pong": (700_000, 2_000_000)}
@@ -154,7 +174,7 @@ FIRST_RISE = {"pong": (700_000, 2_000_000)}
 def expectation(config: Config) -> str:
     """What to expect early of a run whose curve is flat at first; nothing where the curve moves at once."""
     found = resolve_env(config.env, config.atari_protocol)
-    span = FIRST_RISE.get(found.atari.game) if found.atari else None
+    span = FIRST_RISE.get(found.atari.game) if found.atari and config.algo != "acer" else None
     if span is None:
         return ""
     return (f"{config.env} is a flat line at first, and that is normal: expect the first rise between "

@@ -140,7 +140,7 @@ def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tenso
 
 def _log_rho(distribution: Gaussian, params: Tensor, behaviour: Tensor, actions: Tensor) -> Tensor:
     log_rho = distribution.log_prob(params, actions) - distribution.log_prob(behaviour, actions)
-    return log_rho.clamp(-_MAX_LOG_RHO, _MAX_LOG_RHO)
+    return log_rho.clamp(max=_MAX_LOG_RHO)
 
 
 def _metrics(policy_loss: Tensor, value_loss: Tensor, entropies: Tensor, divergences: Tensor, bounded: Tensor,

@@ -26,11 +26,11 @@ class Learner:
 
     With `shared` it is one of many (A3C): `pull` makes the model a copy of the shared weights, and an update moves
     those, not the copy, by the gradient that it found on the copy. `worker` says whose statistics it moves. ACER's has
-    an average policy, and draws of its own.
+    an average policy, and random draws from a `stream` of its own.
     """
 
     def __init__(self, model: ActorCritic, config: Config, shared: SharedWeights | None = None,
-                 worker: int = 0) -> None:
+                 worker: int = 0, stream: int = 0) -> None:
         self.model = model
         self.config = config
         self.flat = FlatParameters(model)
@@ -38,7 +38,7 @@ class Learner:
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
         self.average = AveragePolicy(model) if config.algo == "acer" else None
-        self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", worker))
+        self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", stream))
         self._moved = self.flat.vector if shared is None else nn.Parameter(shared.vector)
         self.optimizer = make_optimizer(config.optimizer, [self._moved], lr=config.at("lr", 0),
                                         eps=config.optimizer_eps, decay=config.optimizer_decay)

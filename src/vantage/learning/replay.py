@@ -7,7 +7,7 @@ repeats are stored once: rollouts of 20 with stacks of 4 take 24 frames of 84x84
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import Tensor
 from vantage.errors import ConfigError
 from vantage.types import Rollout
 
-_SAVED_BYTES = 1 << 28
+_SAVED_BYTES = 1 << 26
 """About what a group of `Replay.tensors` comes to, since saving holds one group in memory at a time."""
 
 _PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour")
@@ -28,19 +28,19 @@ class Replay:
     """The last `capacity` rollouts of single environments, on the CPU.
 
     `like` is a rollout [T, B] as they will come; its contents do not matter. ConfigError if the rows would take more
-    than half of `free_bytes`. The system gives memory to a row when it is first written.
+    than `max_bytes`. The system gives memory to a row when it is first written.
     """
 
-    def __init__(self, capacity: int, like: Rollout, free_bytes: int) -> None:
+    def __init__(self, capacity: int, like: Rollout, max_bytes: int) -> None:
         self.capacity = capacity
         self.rollouts = 0
         """Rows that have ever been stored; the newest is at (rollouts - 1) mod capacity."""
         parts = _rows(like)
         self.nbytes = capacity * sum(part[0].nbytes for part in parts.values())
         """Memory of all rows, filled or not."""
-        if self.nbytes > free_bytes / 2:
-            raise ConfigError(f"the replay would take {self.nbytes / 2**30:.1f} GB, more than half of the "
-                              f"{free_bytes / 2**30:.1f} GB of memory that are free; give a smaller --replay-size")
+        if self.nbytes > max_bytes:
+            raise ConfigError(f"the replay would take {self.nbytes / 2**30:.1f} GB, more than its part of half the "
+                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --replay-size")
         self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype) for name, part in parts.items()}
         self._steps_per_row = like.rewards.shape[0]
 
@@ -74,20 +74,22 @@ class Replay:
         return replace(like, **changed, state=tuple(found[f"{_STATE}{i}"] for i in range(len(like.state))))
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint must hold, in groups of a few hundred megabytes."""
+        """What a checkpoint must hold, in groups of some 64 megabytes: the count, then the rows in order."""
         step = max(1, _SAVED_BYTES * self.capacity // max(1, self.nbytes))
         groups = {f"rows_{i}": {name: part[start:min(start + step, len(self))] for name, part in self._rows.items()}
                   for i, start in enumerate(range(0, len(self), step))}
-        return {**groups, "count": {"rollouts": torch.tensor(self.rollouts)}}
+        return {"count": {"rollouts": torch.tensor(self.rollouts)}, **groups}
 
-    def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Take up what `tensors` gave; ValueError, KeyError or RuntimeError where it is of another ring."""
-        rollouts, start = int(tensors["count"]["rollouts"]), 0
-        for i in range(len(tensors) - 1):
-            group = tensors[f"rows_{i}"]
+    def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]]) -> None:
+        """Take up what `tensors` gave, a group at a time; ValueError, KeyError or RuntimeError if of another ring."""
+        rollouts, start = 0, 0
+        for name, group in groups:
+            if name == "count":
+                rollouts = int(group["rollouts"])
+                continue
             rows = len(group["rewards"])
-            for name, part in self._rows.items():
-                part[start:start + rows] = group[name]
+            for part, tensor in self._rows.items():
+                tensor[start:start + rows] = group[part]
             start += rows
         if start != min(rollouts, self.capacity):
             raise ValueError(f"it holds {start:,} rollouts, not {min(rollouts, self.capacity):,}")

@@ -81,12 +81,17 @@ def save_replay(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tens
     return _save_single(run / "replay", step, tensors, {})
 
 
-def load_replay(run: Path, step: int) -> Mapping[str, Mapping[str, Tensor]] | None:
-    """The replay that was saved at `step`; None if there is none. CheckpointError if it is bad."""
+def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None:
+    """The step of the saved replay, and its groups one at a time as they were given; None if there is none.
+
+    CheckpointError if it is bad, also from the iterator.
+    """
     path = _find_single(run / "replay")
-    if path is None or _read_manifest(path)[0] != step:
+    if path is None:
         return None
-    return load(path).tensors
+    step, files = _read_manifest(path)
+    return step, ((name.removesuffix(_SUFFIX), _parse_tensors(path / name, _read_verified(path / name, *expected)))
+                  for name, expected in files.items() if name.endswith(_SUFFIX))
 
 
 def _save_single(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:

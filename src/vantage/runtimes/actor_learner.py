@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 
 import numpy as np
@@ -36,9 +36,10 @@ class ActorLearner:
     the environments and random streams of different ones are independent.
     """
 
-    def __init__(self, config: Config, *, worker: int = 0, index: int = 0,
-                 shared: SharedWeights | None = None) -> None:
+    def __init__(self, config: Config, *, worker: int = 0, index: int = 0, shared: SharedWeights | None = None,
+                 replay_bytes: int | None = None) -> None:
         self.config = config
+        self._replay_bytes = free_memory() // 2 if replay_bytes is None else replay_bytes
         self.family = resolve_env(config.env, config.atari_protocol).family
         devices = config.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])
@@ -51,7 +52,7 @@ class ActorLearner:
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(derive_seed(config.seed, "model"))
                 self.model = make_model(config, self.spec).to(self.device)
-            self.learner = Learner(self.model, config, shared, worker)
+            self.learner = Learner(self.model, config, shared, worker, stream=index)
             stream = ("actions",) if index == 0 else ("actions", index)
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.seed, *stream))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.seed, "replay", index))
@@ -70,11 +71,9 @@ class ActorLearner:
 
     def _stand(self, position: Position) -> None:
         self.position = position
-        if self.config.algo == "acer":
-            workers = max(1, self.config.num_workers)
-            capacity = max(self.config.num_envs, self.config.replay_size // (workers * self.rollout_length))
+        if self.config.algo == "acer" and self.config.replay_ratio > 0:
             like = empty_rollout(self.model, position, self.rollout_length)
-            self.replay = Replay(capacity, like, free_memory() // workers)
+            self.replay = make_replay(self.config, like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """One rollout, one update from it and as many from the replay as are due, with the coefficients of `step()`.
@@ -144,20 +143,22 @@ class ActorLearner:
             notify(_lost_note(first))
         self._stand(Position.start(first, carried, self.device))
 
-    def restore_replay(self, saved: Callable[[], Mapping[str, Mapping[str, Tensor]] | None],
-                       notify: Callable[[str], None]) -> None:
-        """Take up what `saved` gives; where that is nothing or does not fit, say so and begin with an empty replay."""
+    def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
+                       step: int, notify: Callable[[str], None]) -> None:
+        """Take up what `saved` gives for the checkpoint of `step`; where that is not its replay, say so."""
         if self.replay is None:
             return
-        why = "no replay was saved with this checkpoint"
+        why = "no replay was saved"
         try:
-            tensors = saved()
-            if tensors is not None:
-                self.replay.load(tensors)
+            found = saved()
+            if found is not None:
+                self.replay.load(found[1])
+                if found[0] != step:
+                    notify(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
+                           "learn from, but this resume is not exact")
                 return
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
             why = f"the saved replay cannot be used: {error}"
-            self.replay.rollouts = 0
         notify(f"{why}; it is filled with {self.config.replay_start:,} steps before it is learnt from, so this resume "
                "is not exact")
 
@@ -165,6 +166,12 @@ class ActorLearner:
         """Release the environments."""
         for group in self.groups:
             group.close()
+
+
+def make_replay(config: Config, like: Rollout, max_bytes: int) -> Replay:
+    """The replay of one actor-learner: its share of `config.replay_size`. ConfigError above `max_bytes`."""
+    rows = -(-config.replay_size // (max(1, config.num_workers) * like.rewards.shape[0]))
+    return Replay(max(rows, like.rewards.shape[1]), like, max_bytes)
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:

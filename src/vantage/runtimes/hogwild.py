@@ -19,13 +19,15 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import make_environments
+from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.learner import Learner
 from vantage.learning.optim import flat_size
 from vantage.learning.shared import SharedWeights
+from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
-from vantage.runtimes.actor_learner import load_learner
+from vantage.runtimes.actor_learner import load_learner, make_replay
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.workers import Failure, Process, judge, sendable, start, work
@@ -64,7 +66,7 @@ class HogwildRun:
             self.save()
         else:
             notify("workers begin new episodes, and the order of their updates never repeats: an asynchronous run goes "
-                   "on after a resume, but not to the same bits")
+                   "on after a resume, but not to the same bits" + self._about_replays())
         try:
             for worker in range(config.num_workers):
                 self._start(worker)
@@ -107,6 +109,7 @@ class HogwildRun:
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)
+        self._first = envs.reset() if self.config.algo == "acer" else None
         envs.close()
         self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
 
@@ -121,6 +124,14 @@ class HogwildRun:
             self._learner.push()
         else:
             load_learner(self._learner, checkpoint)
+        self._replay_bytes = free_memory() // (2 * self.config.num_workers)
+        if self._first is not None:
+            position = Position.start(self._first, model.initial_state(self.config.num_envs), torch.device("cpu"))
+            make_replay(self.config, empty_rollout(model, position, max(self.config.rollout_lengths)),
+                        self._replay_bytes)
+
+    def _about_replays(self) -> str:
+        return "; their replays begin empty" if self.config.algo == "acer" else ""
 
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
         self._learner.pull()
@@ -136,7 +147,7 @@ class HogwildRun:
         self.shared.beat(worker, monotonic())
         self._learned.discard(worker)
         self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
-                                      self._started, self.shared)
+                                      self._started, self.shared, self._replay_bytes)
         self._started += 1
 
     def _listen(self, seconds: float) -> None:
@@ -148,6 +159,8 @@ class HogwildRun:
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
         judge = [] if self._judge is None else [self._judge.connection]
         ready = wait([*whose, *judge], seconds)
+        if monotonic() - now > seconds + 1.0:  # this process and perhaps all were stopped
+            self._listening_since = monotonic()
         for worker in sorted({whose[source] for source in ready if source in whose}):
             self._hear(worker)
         if self._judge is not None and self._judge.connection in ready:

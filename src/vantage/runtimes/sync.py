@@ -33,7 +33,7 @@ class SyncRun:
                 self.save()  # so that even a run that is killed in its first minute can be resumed
             else:
                 self.actor_learner.restore(checkpoint, notify)
-                self.actor_learner.restore_replay(lambda: load_replay(directory.path, checkpoint.step), notify)
+                self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step, notify)
         except BaseException:
             self.actor_learner.close()
             raise
@@ -74,10 +74,8 @@ class SyncRun:
             self.recorder.evaluated(metrics, self._contents, self.progress.step)
 
     def save(self, *, final: bool = False) -> None:
-        """Write a checkpoint and the summary; with `final` the replay too."""
+        """Write a checkpoint and the summary."""
         self.recorder.save(self._contents, final=final, retried=self.actor_learner.exact)
-        if final:
-            self._save_replay()
 
     def _save_replay(self) -> None:
         replay = self.actor_learner.replay
@@ -85,7 +83,8 @@ class SyncRun:
             self.recorder.save_replay(replay.tensors())
 
     def close(self, status: Status) -> None:
-        """Release the environments; say how it ended."""
+        """Write the replay, release the environments, say how it ended."""
+        self._save_replay()
         try:
             self.actor_learner.close()
         except Exception as error:  # all is saved: nothing is lost by what cannot be closed

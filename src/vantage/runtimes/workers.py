@@ -95,7 +95,8 @@ def _run(target: Callable[..., None], parent: int, connection: Connection, *args
     connection.close()
 
 
-def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights) -> None:
+def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights,
+         replay_bytes: int) -> None:
     """An actor-learner on shared weights: pull, collect, learn, until the steps are done or `shared.stop`.
 
     Sends an `Advance` from time to time.
@@ -103,7 +104,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     torch.set_num_threads(config.threads)
     keep_freed_memory()
     shared.beat(worker, monotonic())
-    actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared)
+    actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)
     actor_learner.learner.pull()
     actor_learner.begin()
     untold, told = Advance(), 0.0

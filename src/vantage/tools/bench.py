@@ -65,8 +65,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     `learn` has as many updates more as its replay ratio says, and its replay is full.
     """
     if config.runtime == "hogwild":
-        raise ConfigError(f"bench measures the parts of one process, and {config.algo} has workers; measure a2c, or "
-                          "run benchmarks/throughput.py for the workers together")
+        raise ConfigError("bench measures the parts of one process, and this run has workers; measure a2c, or acer "
+                          "under --runtime sync, or run benchmarks/throughput.py for workers together")
     config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12,
                      replay_start=0)
     with tempfile.TemporaryDirectory() as folder:
@@ -89,7 +89,7 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     one.position, rollout = collected.position, collected.rollout
     actions = rollout.actions.cpu().numpy()
 
-    replayed = round(run.config.replay_ratio) if one.replay is not None else 0
+    ratio = run.config.replay_ratio if one.replay is not None else 0.0
     while one.replay is not None and len(one.replay) < one.replay.capacity:
         one.replay.add(rollout)
 
@@ -110,20 +110,19 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
             params, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
             one.model.distribution.sample(params, one.generator)
 
-    def learn() -> None:
-        one.learner.update(rollout, 0)
-        for _ in range(replayed):
-            one.learner.update(rollout, 0, replayed=True)
-
     def sample() -> None:
         assert one.replay is not None
-        for _ in range(replayed):
-            one.replay.sample(rollout, one.replay_generator)
+        one.replay.sample(rollout, one.replay_generator)
+
+    def learn() -> float:
+        fresh = _rate(lambda: one.learner.update(rollout, 0), seconds / 2 if ratio else seconds)
+        again = _rate(lambda: one.learner.update(rollout, 0, replayed=True), seconds / 2) if ratio else 1.0
+        return 1 / (1 / fresh + ratio / again)
 
     for _ in range(rounds):
         yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
-               "learn": steps * _rate(learn, seconds),
-               "sample": steps * _rate(sample, seconds / 4) if replayed else float("inf"),
+               "learn": steps * learn(),
+               "sample": steps * _rate(sample, seconds / 4) / ratio if ratio else float("inf"),
                "whole": steps * _rate(run.advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
 
