@@ -89,8 +89,8 @@ def write(folder: Path, runs: list[Path], rows: list[dict[str, Any]], config: va
     plot(runs, folder / "curve.png", csv=folder / "curve.csv")
     commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
     protocol = {
-        "command": f"python benchmarks/learning.py {arguments.env} --seeds {arguments.seeds} --first-seed "
-                   f"{arguments.first_seed} --steps {arguments.steps}"
+        "command": f"python benchmarks/learning.py {arguments.env} --algo {arguments.algo} --seeds {arguments.seeds} "
+                   f"--first-seed {arguments.first_seed} --steps {arguments.steps} --episodes {arguments.episodes}"
                    + (f" --set {' '.join(arguments.set)}" if arguments.set else ""),
         "commit": commit, "episodes": arguments.episodes, "machine": machine(),
         "config": {**json.loads(replace(config, seed=arguments.first_seed).to_json())}}
