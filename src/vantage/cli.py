@@ -124,7 +124,7 @@ def _version() -> str:
 
 
 def _add_config(sub: Parser) -> None:
-    sub.add_argument("algo", help="algorithm: a2c, a3c or a3g")
+    sub.add_argument("algo", help="algorithm: a2c, a3c, a3g or acer")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
     sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
     keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vantage.algorithms.a2c import explained_variance, masked_mean
-from vantage.algorithms.distributions import Gaussian
+from vantage.algorithms.distributions import Categorical, Gaussian
 from vantage.algorithms.returns import retrace
 
 _TINY = 1e-8  # least probability that anything is divided by
@@ -62,18 +62,17 @@ def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits:
         rhos = policy / behaviour.clamp(min=_TINY)
         rho_taken = rhos.gather(-1, actions).squeeze(-1)
         targets = _retrace(rewards, q_taken, values, terminated, keep, valid, rho_taken, gamma)
-        weights = rho_taken if truncation is None else rho_taken.clamp(max=truncation)
+        weights, missing = _truncate(rho_taken, rhos, truncation, bias_correction=bias_correction)
         of_taken = (weights * (targets - values[:-1])).unsqueeze(-1) / policy.gather(-1, actions).clamp(min=_TINY)
         gradient = torch.zeros_like(policy).scatter_(-1, actions, of_taken)
-        if truncation is not None and bias_correction:
-            missing = (1 - truncation / rhos.clamp(min=_TINY)).clamp(min=0)
-            gradient += missing * (q_values[:-1] - values[:-1].unsqueeze(-1))
+        gradient += missing * (q_values[:-1] - values[:-1].unsqueeze(-1))
         log_policy = policy.clamp(min=_TINY).log()
         gradient -= entropy_coef * (log_policy + 1)
         average = F.softmax(average_logits, -1)
         ascent, bounded = project(gradient, -average / policy.clamp(min=_TINY), trust_region)
-        entropies = -(policy * log_policy).sum(-1)
-        divergences = (average * (average.clamp(min=_TINY).log() - log_policy)).sum(-1)
+        categorical = Categorical(policy.shape[-1])
+        entropies = categorical.entropy(logits[:-1])
+        divergences = categorical.kl(average_logits, logits[:-1])
     policy_loss = -masked_mean((probs * ascent).sum(-1), valid)
     value_loss = 0.5 * masked_mean((targets - q_taken).square(), valid)
     metrics = _metrics(policy_loss, value_loss, entropies, divergences, bounded, rho_taken, q_taken, targets, valid)
@@ -105,11 +104,8 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
         baseline = values[:-1]
         q_ret = _retrace(rewards, q_taken, values, terminated, keep, valid, traced, gamma)
         q_opc = _retrace(rewards, q_taken, values, terminated, keep, valid, torch.ones_like(traced), gamma)
-        weights = rho_taken if truncation is None else rho_taken.clamp(max=truncation)
-        taken_weight = weights * (q_opc - baseline)
-        drawn_weight = torch.zeros_like(taken_weight)
-        if truncation is not None and bias_correction:
-            drawn_weight = (1 - truncation / rho_drawn.clamp(min=_TINY)).clamp(min=0) * (q_drawn - baseline)
+        weights, missing = _truncate(rho_taken, rho_drawn, truncation, bias_correction=bias_correction)
+        taken_weight, drawn_weight = weights * (q_opc - baseline), missing * (q_drawn - baseline)
         value_targets = rho_taken.clamp(max=1) * (q_ret - q_taken) + baseline
     with torch.enable_grad():
         statistics = params.detach().requires_grad_()
@@ -136,6 +132,15 @@ def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tenso
     discounts = gamma * (~terminated).to(values.dtype)
     q_taken = torch.where(valid, q_taken.detach(), values[:-1])
     return retrace(rewards, q_taken, values, discounts, keep, torch.where(valid, rhos, 1.0))
+
+
+def _truncate(taken: Tensor, others: Tensor, truncation: float | None, *,
+              bias_correction: bool) -> tuple[Tensor, Tensor]:
+    """min(c, ρ) of the actions taken, and the [1 - c/ρ]₊ of others that make up for what that takes off."""
+    if truncation is None:
+        return taken, torch.zeros_like(others)
+    missing = (1 - truncation / others.clamp(min=_TINY)).clamp(min=0)
+    return taken.clamp(max=truncation), missing if bias_correction else torch.zeros_like(others)
 
 
 def _log_rho(distribution: Gaussian, params: Tensor, behaviour: Tensor, actions: Tensor) -> Tensor:

@@ -50,9 +50,6 @@ class SharedMemory:
         flat = torch.frombuffer(self._block, dtype=dtype, count=math.prod(shape), offset=start)
         return flat.view(shape)
 
-    def __contains__(self, name: str) -> bool:
-        return name in self._layout
-
 
 class SharedWeights:
     """What the actor-learners of one run share. Made in the main process, inherited by the workers.

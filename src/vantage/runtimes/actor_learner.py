@@ -91,12 +91,11 @@ class ActorLearner:
         if self.replay is not None:
             updates += self._replay(self.replay, rollout, now)
         self.position, self.exact = collected.position, True
-        metrics: dict[str, float] = {}
-        for update in updates:
-            for name, value in update.items():
-                metrics[name] = metrics.get(name, 0.0) + value
-        return Advance(rollout.rewards.numel(), len(updates), collected.episodes, metrics, collected.env_seconds,
-                       collected.act_seconds, perf_counter() - started)
+        total = Advance(rollout.rewards.numel(), 0, collected.episodes, {}, collected.env_seconds,
+                        collected.act_seconds, perf_counter() - started)
+        for metrics in updates:
+            total += Advance(updates=1, metrics=metrics)
+        return total
 
     def _replay(self, replay: Replay, rollout: Rollout, step: int) -> list[dict[str, float]]:
         """Store the rollout, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""

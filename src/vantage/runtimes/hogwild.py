@@ -152,14 +152,12 @@ class HogwildRun:
 
     def _listen(self, seconds: float) -> None:
         """Take in what processes have to say, and notice those that have ended."""
-        now = monotonic()
-        if now - self._listened > 1.0:  # nobody asked for reports meanwhile: workers may have waited to be heard
-            self._listening_since = now
         whose: dict[Any, int] = {process.connection: worker for worker, process in self._workers.items()}
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
         judge = [] if self._judge is None else [self._judge.connection]
         ready = wait([*whose, *judge], seconds)
-        if monotonic() - now > seconds + 1.0:  # this process and perhaps all were stopped
+        if monotonic() - self._listened > seconds + 1.0:
+            # Nobody asked for reports meanwhile, or this process was stopped: workers may have waited to be heard.
             self._listening_since = monotonic()
         for worker in sorted({whose[source] for source in ready if source in whose}):
             self._hear(worker)
