@@ -224,3 +224,43 @@ def test_the_same_seed_gives_the_same_weights() -> None:
     for a, b in zip(model("dict", init="orthogonal").parameters(), model("dict", init="orthogonal").parameters(),
                     strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(("network", "memory", "obs"), [
+    ("mlp", "none", "image"), ("universe", "lstm", "dict"), ("impala", "gru", "image")])
+def test_bfloat16_rounds_and_no_more(network: str, memory: str, obs: str) -> None:
+    exact, rounded = (model(obs, network=network, memory=memory, frame_stack=2, precision=precision)
+                      for precision in ("float32", "bfloat16"))
+    data = random_obs(OBS[obs])
+    gradients = []
+    for net in (exact, rounded):
+        params, values = net.unroll(data, MIDDLE, net.initial_state(B))
+        (params.square().sum() + values.square().sum()).backward()
+        gradients.append((params.detach(), values.detach(),
+                          torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None])))
+    for a, b in zip(*gradients, strict=True):
+        assert b.dtype == torch.float32
+        assert not torch.equal(a, b)
+        assert (a - b).norm() < 0.05 * a.norm()
+
+
+def test_weights_kept_in_bfloat16_are_those_of_the_moment() -> None:
+    net = model("image", network="mlp", precision="bfloat16")
+    obs, first, state = take(random_obs(IMAGE), 0), torch.ones(B, dtype=torch.bool), net.initial_state(B)
+
+    def act() -> Tensor:
+        with torch.no_grad(), net.weights_kept():
+            once, again = (net.step(obs, first, state)[0] for _ in range(2))
+        assert torch.equal(once, again)
+        return once
+
+    before = act()
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.mul_(2)
+    assert not torch.allclose(act(), before)
+
+
+def test_bfloat16_without_images_is_refused() -> None:
+    with pytest.raises(ConfigError, match="precision=bfloat16 is for images"):
+        model("vector", precision="bfloat16")

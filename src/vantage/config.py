@@ -117,6 +117,9 @@ class Config:
 
     # The machine
     device: str = _key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 is dealt out to workers")
+    precision: str = _key("float32", "of the torsos for images; bfloat16 learns faster from large batches where the "
+                          "processor knows it (AMX, AVX-512 BF16, GPUs); weights stay float32",
+                          choices=("float32", "bfloat16"))
     threads: int = _key(0, "CPU threads of each process; 0: all cores, under hogwild one", low=0, high=4096)
 
     # The run

@@ -72,17 +72,18 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
         rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
         groups[g].send(actions.cpu().numpy())
 
-    for g in range(len(groups)):
-        act(0, g)
-    for t in range(length):
-        for g, (group, column) in enumerate(zip(groups, columns, strict=True)):
-            before = perf_counter()
-            step = group.receive()
-            env_seconds += perf_counter() - before
-            _store(rollout, t, column, step)
-            episodes.extend(step.episodes)
-            if t + 1 < length:
-                act(t + 1, g)
+    with model.weights_kept():
+        for g in range(len(groups)):
+            act(0, g)
+        for t in range(length):
+            for g, (group, column) in enumerate(zip(groups, columns, strict=True)):
+                before = perf_counter()
+                step = group.receive()
+                env_seconds += perf_counter() - before
+                _store(rollout, t, column, step)
+                episodes.extend(step.episodes)
+                if t + 1 < length:
+                    act(t + 1, g)
     state = states[0] if len(groups) == 1 else tuple(torch.cat(parts) for parts in zip(*states, strict=True))
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)

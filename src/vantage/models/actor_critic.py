@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
 
 import torch
 from jaxtyping import Bool, Float
@@ -39,8 +40,14 @@ class Trunk(nn.Module):
         return self.memory.num_states if self.memory is not None else 0
 
     def encode(self, inputs: list[Tensor]) -> Tensor:
-        """[N, F] from one [N, ...] per part."""
-        features = [torso(part) for torso, part in zip(self.torsos, inputs, strict=True)]
+        """[N, F] from one [N, ...] per part, those in bfloat16 through their torsos in bfloat16."""
+        features = []
+        for torso, part in zip(self.torsos, inputs, strict=True):
+            if part.dtype == torch.bfloat16:
+                with torch.autocast(part.device.type, torch.bfloat16):
+                    features.append(torso(part).to(torch.float32))
+            else:
+                features.append(torso(part))
         return features[0] if len(features) == 1 else torch.cat(features, -1)
 
     def step(self, inputs: list[Tensor], is_first: Tensor, state: State) -> tuple[Tensor, State]:
@@ -74,6 +81,7 @@ class ActorCritic(nn.Module):
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
         parts = tuple(spec.obs[key] for key in self.keys) if isinstance(spec.obs, Mapping) else (spec.obs,)
         self.parts, self.frame_stack, self.stack_pad = parts, config.frame_stack, config.stack_pad
+        self.image_dtype = torch.bfloat16 if config.precision == "bfloat16" else None  # None: the weights'
         self.num_frame_states = len(parts) if config.frame_stack > 1 else 0
         self.normalizers = nn.ModuleDict({str(i): ObsNormalizer(part.shape[0]) for i, part in enumerate(parts)
                                           if config.obs_norm and part.kind == "vector"})
@@ -182,6 +190,12 @@ class ActorCritic(nn.Module):
         advantages: Tensor = self.advantage_head(features, actions)
         return advantages
 
+    def weights_kept(self) -> AbstractContextManager[Any]:
+        """Within it the weights do not change: their copies in bfloat16 are made once, not at each step."""
+        if self.image_dtype is None:
+            return nullcontext()
+        return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
+
     def observe(self, obs: Obs) -> None:
         """Let the running normaliser learn from the raw observations [T, B, ...]; nothing without `obs_norm`."""
         parts = self._split(obs)
@@ -209,8 +223,10 @@ class ActorCritic(nn.Module):
         inputs = []
         for i, (part, x) in enumerate(zip(self.parts, raw, strict=True)):
             if part.kind == "image":
-                x = to_floats(x, dtype)
-            elif self.normalizers:
+                wanted = self.image_dtype or dtype
+                inputs.append(to_floats(x, wanted).to(wanted))
+                continue
+            if self.normalizers:
                 x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
             inputs.append(x.to(dtype))
         return inputs
@@ -219,12 +235,15 @@ class ActorCritic(nn.Module):
 def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     """The model that `config` asks for in an environment as `spec` says; weights from torch's default generator.
 
-    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any, and
-    actions that ACER has no critic for.
+    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any,
+    actions that ACER has no critic for, and bfloat16 without images.
     """
     if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
                           "action a value, and a product space has too many; use a2c or a3c")
+    parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
+    if config.precision == "bfloat16" and not any(part.kind == "image" for part in parts):
+        raise ConfigError("precision=bfloat16 is for images, and this environment shows none; leave it out")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
                           "drop action_mask from the environment's info")

@@ -68,7 +68,7 @@ def _initialise_hidden(module: nn.Module, init: str) -> None:
 
 
 def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """`images` [N, C, H, W] as floats in channels_last memory; floats keep theirs.
+    """`images` [N, C, H, W] of bytes as floats of `dtype` in channels_last memory; floats stay as they are.
 
     Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336), whatever the weights' layout.
     Reordering while the pixels are bytes beats `.to(dtype, memory_format=channels_last)`: 0.10 against 0.19 ms at batch
@@ -76,7 +76,7 @@ def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
     """
     if images.dtype == torch.uint8:
         return torch.stack(images.unbind(1), -1).to(dtype).permute(0, 3, 1, 2)
-    return images.to(dtype)
+    return images
 
 
 class Mlp(nn.Module):
