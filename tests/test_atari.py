@@ -10,8 +10,10 @@ import pytest
 from gymnasium.wrappers import AtariPreprocessing
 
 from vantage.config import Config
-from vantage.envs.atari import AtariEnvironments, _emulators
+from vantage.envs.atari import AtariEnvironments
+from vantage.envs.emulators import Play, make_emulators
 from vantage.envs.ids import PROTOCOLS, AtariId, resolve_env
+from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
 
 PLAIN = dataclasses.replace(PROTOCOLS["classic"], noop_max=0, fire=False, life_signal=False)
@@ -57,8 +59,8 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
 
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
-    config, many = Config(env="Pong"), np.ones(12, bool)
-    emulators = _emulators(config, resolve_env("Pong").atari, 12, 2)
+    many = np.ones(12, bool)
+    emulators, _ = make_emulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2)
     frames = []
     for attempt in range(12):
         seeds = np.arange(12) if attempt == 0 else None
@@ -66,7 +68,7 @@ def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     assert set(frames) <= set(range(30))
     assert min(frames) <= 1
     assert max(frames) >= 28
-    emulators = _emulators(config, resolve_env("ALE/Pong-v5").atari, 2, 2)
+    emulators, _ = make_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2)
     assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
 
 
@@ -167,11 +169,11 @@ def test_games_after_a_seeded_reset_are_seeded_by_their_number():
     assert record["action_counts"].tolist() == [0]
 
 
-def test_frames_may_have_another_size_and_nothing_else():
-    envs = make("Pong", env_kwargs='{"img_height": 42, "img_width": 40}')
+def test_frames_may_have_another_size_by_their_option_alone():
+    envs = make("Pong", screen_size="42x40")
     assert envs.reset().obs.shape == (1, *envs.spec.obs.shape) == (1, 1, 42, 40)
-    with pytest.raises(ConfigError, match="did you mean img_width"):
-        make("Pong", env_kwargs='{"img_widht": 42}')
+    with pytest.raises(ConfigError, match=r"env_kwargs.* is not for Atari games"):
+        make("Pong", env_kwargs='{"img_width": 42}')
     with pytest.raises(ConfigError, match="leave it sync"):
         make("Pong", vector="async")
 

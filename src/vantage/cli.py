@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_args, get_type_hints
 
 from vantage.config import Config, convert, nearest, read_json_object
 from vantage.errors import ConfigError, EnvError, VantageError
@@ -135,7 +135,7 @@ def _add_config(sub: Parser) -> None:
         flag = "--" + f.name.replace("_", "-")
         names = [flag] if "_" not in f.name else [flag, "--" + f.name]
         text = f.metadata["help"].replace("%", "%%")
-        if hints[f.name] is bool:
+        if bool in (get_args(hints[f.name]) or (hints[f.name],)):
             keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{f.name}",
                               metavar="true|false", help=text)
             keys.add_argument(*[name.replace("--", "--no-", 1) for name in names], action="store_const", const="false",

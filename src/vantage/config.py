@@ -41,9 +41,28 @@ class Config:
                        "which has threads)", choices=("sync", "async"))
     atari_protocol: str = _key("auto", "auto goes by the id: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                                choices=("auto", "classic", "v5", "machado"))
-    reward: str = _key("raw", "rewards as learnt from: raw, or their sign (Atari); scores are always raw",
-                       choices=("raw", "sign"))
-    reward_scale: float = _key(1.0, "factor on the rewards as learnt from")
+    action_subset: str = _key("all", "the actions that the policy chooses from: indices such as 0,2,3, or on Atari "
+                              "meanings such as NOOP,RIGHT,LEFT")
+    frame_skip: str = _key("auto", "frames that an action lasts: one number, or a range such as 2-4, drawn from at "
+                           "each step, both ends included; auto: 4 on Atari, else 1")
+    max_frames: int | None = _key(None, "images show the maximum over this many of a step's last frames; none: 2 on "
+                                  "Atari, else 1", low=1, high=1000)
+    crop: str = _key("none", "pixels to take off images: TOP,BOTTOM,LEFT,RIGHT, or a table by Atari game "
+                     "(rl-a3c-pytorch)")
+    screen_size: str = _key("auto", "resize images to this many pixels square, or HEIGHTxWIDTH; auto: 84 on Atari, "
+                            "else as they are")
+    grayscale: bool | None = _key(None, "images gray or in colour; none: gray on Atari, else as they are")
+    noop_max: int | None = _key(None, "Atari: below how many no-ops a game begins with; none: as atari_protocol says",
+                                low=0, high=10_000)
+    random_start: int = _key(0, "up to how many random actions an episode begins with, of one frame each", low=0,
+                             high=10_000)
+    fire_on_reset: bool | None = _key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol "
+                                      "says")
+    obs_scale: str = _key("0:1", "range LOW:HIGH that the pixels 0 to 255 of images are brought to")
+    reward: str = _key("raw", "rewards as learnt from: raw, their sign (Atari), or clipped to [-1, 1]; scores are "
+                       "always raw", choices=("raw", "sign", "clip"))
+    reward_scale: float = _key(1.0, "factor on the rewards as learnt from, after reward")
+    reward_floor: float | None = _key(None, "least reward as learnt from, after reward_scale; none: no floor")
     max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
 
     # Processes
@@ -140,6 +159,7 @@ class Config:
             _check(f.name, getattr(self, f.name), f.metadata)
         self.hidden_sizes  # noqa: B018  raises where the list is not one of widths
         self.env_options  # noqa: B018
+        self.pixel_range  # noqa: B018
         self.rollout_lengths  # noqa: B018
 
     @property
@@ -155,6 +175,17 @@ class Config:
             raise ConfigError(f"rollout_length={self.rollout_length!r}: a single process takes one length; a list is "
                               "for the workers of a3c and a3g")
         return lengths
+
+    @property
+    def pixel_range(self) -> tuple[float, float]:
+        """What the pixels 0 and 255 become."""
+        try:
+            low, high = (parse_number(part) for part in self.obs_scale.split(":"))
+        except ValueError:
+            low = high = 0.0
+        if not -1e9 <= low < high <= 1e9:
+            raise ConfigError(f"obs_scale={self.obs_scale!r} is not a range LOW:HIGH, such as 0:1, 0:255 or -1:1")
+        return low, high
 
     @property
     def env_options(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.config import Config, nearest
-from vantage.envs import known_names, resolve_env
+from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
 
 
@@ -147,6 +147,7 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if config.eval_every == -1:
         atari = resolve_env(config.env, config.atari_protocol).family == "atari"
         config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")
+    check_options(config, resolve_env(config.env, config.atari_protocol))
     _check_replay(config)
     if config.stop_at_eval is not None and config.eval_every == 0:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")

@@ -6,8 +6,9 @@ from __future__ import annotations
 from vantage.config import Config
 from vantage.envs.ids import EnvId, known_names, resolve_env
 from vantage.envs.interface import Environments, First, Step
+from vantage.envs.options import check_options
 
-__all__ = ["EnvId", "Environments", "First", "Step", "known_names", "make_environments", "resolve_env"]
+__all__ = ["EnvId", "Environments", "First", "Step", "check_options", "known_names", "make_environments", "resolve_env"]
 
 
 def make_environments(config: Config, *, num_envs: int, stream: int, first_env: int = 0, evaluation: bool = False,

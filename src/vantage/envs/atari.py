@@ -1,15 +1,15 @@
-"""Atari games on ale_py's C++ vector of emulators: 84x84 gray single frames. Other environments have `vector`."""
+"""Atari games: single frames, FIRE, lives, seeds, records. The emulators are `emulators`'; other environments have
+`vector`."""
 
 from __future__ import annotations
 
-from typing import Any
+import dataclasses
 
 import ale_py
 import numpy as np
-from ale_py import AtariVectorEnv
-from gymnasium.vector import AutoresetMode
 
-from vantage.config import Config, nearest
+from vantage.config import Config
+from vantage.envs.emulators import MAX_FRAMES, Play, make_emulators
 from vantage.envs.ids import AtariId
 from vantage.envs.interface import (
     Array,
@@ -23,17 +23,16 @@ from vantage.envs.interface import (
     learnt_rewards,
     same_obs,
 )
+from vantage.envs.options import EnvOptions, in_words, mean_of, subset_of
 from vantage.errors import ConfigError
 from vantage.machine import cores_for
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000
-FRAME_SKIP = 4
-SIDE = 84
-MAX_FRAMES = 108_000
-OPTIONS = ("img_height", "img_width")
 FIRE = 1
+# 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
+SLOWER = "which take 1.3 times the time of a core, use one core alone, and do not step while the network computes"
 
 
 class AtariEnvironments:
@@ -43,20 +42,30 @@ class AtariEnvironments:
     last seeded one is seeded from the episode's number, so that a record holds a bounded number of actions.
     """
 
-    frames_per_step = FRAME_SKIP
-
     def __init__(self, config: Config, atari: AtariId, *, num_envs: int, stream: int, first_env: int = 0,
                  evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
+        _check(config)
+        options = EnvOptions.of(config)
+        atari = _with_overrides(atari, options)
+        play = Play.of(atari, options, config.max_episode_steps)
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
-        self._env = _emulators(config, atari, num_envs, cores_for(threads))
-        actions = self._env.ale.get_action_set()
+        threads = cores_for(threads)
+        self._env, actions = make_emulators(play, num_envs, threads)
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)
-        shape = (1, config.env_options.get("img_height", SIDE), config.env_options.get("img_width", SIDE))
-        self.spec = EnvSpec(ArraySpec("image", shape), ActionSpec("discrete", (len(actions),)))
-        self.notes = self._describe(atari, shape, len(actions))
-        self._history = History(num_envs, self.spec.action)
+        if options.fire_on_reset and not self._fires:
+            raise ConfigError(f"fire_on_reset has no effect on {config.env}, which does not have FIRE as the second of "
+                              "its actions; leave it out")
+        meanings = tuple(action.name for action in actions)
+        subset = subset_of(options.action_subset, meanings)
+        self._chosen = np.array(subset, np.int64)
+        """The emulators' action for each of the policy's."""
+        self.frames_per_step = mean_of(play.skip)
+        self.longest_game = int(MAX_FRAMES // self.frames_per_step)
+        self.spec = EnvSpec(ArraySpec("image", play.shape), ActionSpec("discrete", (len(subset),)))
+        self.notes = self._describe(play, meanings, min(num_envs, threads))
+        self._history = History(num_envs, ActionSpec("discrete", (len(actions),)))
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
         self._length = np.zeros(num_envs, np.int64)
@@ -64,7 +73,7 @@ class AtariEnvironments:
         self._lives = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, bool)
         self._press = np.zeros(num_envs, bool)
-        self._obs: Array = np.zeros((num_envs, *shape), np.uint8)
+        self._obs: Array = np.zeros((num_envs, *play.shape), np.uint8)
         self._sent: Array = np.zeros(num_envs, np.int64)
 
     def reset(self, record: Record | None = None) -> First:
@@ -84,7 +93,7 @@ class AtariEnvironments:
     def send(self, actions: Array) -> None:
         """Let the emulators' threads begin a step with one action [B] of every game."""
         check_actions(actions, self.num_envs, self.spec.action)
-        self._sent = np.where(self._press, FIRE, actions).astype(np.int64)
+        self._sent = np.where(self._press, FIRE, self._chosen[actions])
         self._env.send(self._sent)
 
     def receive(self) -> Step:
@@ -175,31 +184,44 @@ class AtariEnvironments:
         obs, info = self._env.reset(seed=seeds, options={"reset_mask": which})
         return obs, info["lives"].astype(np.int64)
 
-    def _describe(self, atari: AtariId, shape: tuple[int, ...], num_actions: int) -> tuple[str, ...]:
-        protocol = atari.protocol
+    def _describe(self, play: Play, meanings: tuple[str, ...], threads: int) -> tuple[str, ...]:
+        protocol, skip = play.atari.protocol, in_words(play.skip)
         switches = (f"sticky actions {protocol.sticky:g}" if protocol.sticky else "no sticky actions",
                     f"0 to {protocol.noop_max - 1} no-ops at a reset" if protocol.noop_max else "no no-op starts",
-                    f"{'all' if protocol.full_actions else 'minimal'} actions ({num_actions})",
+                    *((f"then 0 to {play.random_start} random actions",) * bool(play.random_start)),
+                    f"{'all' if protocol.full_actions else 'minimal'} actions ({len(meanings)})",
                     "FIRE pressed after a reset and a lost life" if self._fires else "FIRE not pressed",
                     "a lost life ends the bootstrap in training" if protocol.life_signal else "no life signal")
-        limit = self._config.max_episode_steps or MAX_FRAMES // FRAME_SKIP
-        return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
-                f"observations: image {'x'.join(map(str, shape))}, gray, maximum of the last 2 of {FRAME_SKIP} frames",
-                f"time limit {limit} steps ({limit * FRAME_SKIP} frames)")
+        shown = (f"image {'x'.join(map(str, play.shape))}", "gray" if play.gray else "in colour",
+                 f"maximum of the last {play.pooled} of {skip} frames" if play.pooled > 1 else f"last of {skip} frames")
+        notes = [f"Atari protocol {protocol.name}: {', '.join(switches)}", f"observations: {', '.join(shown)}"]
+        if len(self._chosen) < len(meanings):
+            notes.append(f"actions chosen from: {', '.join(meanings[i] for i in self._chosen)}")
+        if play.beyond_native:
+            notes.append(f"{', '.join(play.beyond_native)}: leaves ALE's native path for Gymnasium's wrappers, "
+                         f"{SLOWER}")
+        elif play.margins is not None:
+            notes.append("crop: native emulators show whole screens, which this process cuts and resizes at next to no "
+                         "cost")
+        frames, how = play.max_steps * mean_of(play.skip), "in turn" if play.beyond_native else f"by {threads} threads"
+        return (*notes, f"time limit {play.max_steps} steps ({frames:g} frames)",
+                f"emulators in this process, stepped {how}")
 
 
-def _emulators(config: Config, atari: AtariId, num_envs: int, threads: int) -> AtariVectorEnv:
+def _check(config: Config) -> None:
     if config.vector != "sync":
         raise ConfigError(f"vector={config.vector} is not for Atari, whose emulators run in threads; leave it sync")
-    options: dict[str, Any] = config.env_options
-    for key in options:
-        if key not in OPTIONS:
-            raise ConfigError(f"env_kwargs: Atari games take {', '.join(OPTIONS)}, not {key!r}{nearest(key, OPTIONS)}; "
-                              "how they are played is atari_protocol")
+    if config.env_options:
+        raise ConfigError(f"env_kwargs={config.env_kwargs} is not for Atari games: how they are played and shown is "
+                          "atari_protocol, screen_size, grayscale, frame_skip, noop_max and the other options of "
+                          "environments")
+
+
+def _with_overrides(atari: AtariId, options: EnvOptions) -> AtariId:
+    """The protocol with what the options say instead."""
     protocol = atari.protocol
-    return AtariVectorEnv(
-        atari.game, num_envs, num_threads=min(num_envs, threads), stack_num=1, grayscale=True, frameskip=FRAME_SKIP,
-        maxpool=True, noop_max=protocol.noop_max, repeat_action_probability=protocol.sticky,
-        full_action_space=protocol.full_actions, reward_clipping=False, use_fire_reset=False, episodic_life=False,
-        life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
-        max_num_frames_per_episode=config.max_episode_steps * FRAME_SKIP or MAX_FRAMES, **options)
+    if options.noop_max is not None:
+        protocol = dataclasses.replace(protocol, noop_max=options.noop_max)
+    if options.fire_on_reset is not None:
+        protocol = dataclasses.replace(protocol, fire=options.fire_on_reset)
+    return AtariId(atari.game, protocol)

@@ -19,7 +19,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.envs.ids import EnvId, import_path_here, is_old_gym, load_entry
 from vantage.envs.interface import Array, episode_seed
+from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.wrappers import apply_options
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.machine import die_with
 from vantage.specs import EnvSpec
@@ -41,9 +43,12 @@ class EnvPlan:
     stream: int
     rebuild: bool
     """A new instance for each episode, because a reset leaves traces of the one before."""
+    shown: EnvOptions
+    """How the environment is played and shown."""
 
     def build(self) -> gym.Env[Any, Any]:
-        return build(self.env, json.loads(self.options), self.max_episode_steps)
+        built = build(self.env, json.loads(self.options), limited=not self.max_episode_steps)
+        return apply_options(built, self.shown, self.max_episode_steps)
 
     def seed_of(self, index: int, episode: int) -> int:
         return episode_seed(self.seed, self.stream, index, episode)
@@ -191,15 +196,18 @@ class Episodes(gym.Env[Any, Any]):
         return {ERROR: f"{message}\n{traceback.format_exc()}"}
 
 
-def build(env: EnvId, options: dict[str, Any], max_episode_steps: int = 0) -> gym.Env[Any, Any]:
-    """One instance of `env`, unwrapped by Vantage; ConfigError in words where it is none that Vantage can run."""
+def build(env: EnvId, options: dict[str, Any], *, limited: bool = True) -> gym.Env[Any, Any]:
+    """One instance of `env`, unwrapped by Vantage; ConfigError in words where it is none that Vantage can run.
+
+    A Gymnasium id comes with the time limit of its registration, unless not `limited`.
+    """
     import_path_here()
     built: Any
     try:
         if env.entry:
             built = load_entry(env.entry)(**options)
         else:
-            limit = max_episode_steps or None
+            limit = None if limited else -1
             built = gym.make(env.name, max_episode_steps=limit, disable_env_checker=True, **options)
     except (gym.error.Error, TypeError) as error:
         raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
@@ -214,8 +222,6 @@ def build(env: EnvId, options: dict[str, Any], max_episode_steps: int = 0) -> gy
     if not isinstance(built, gym.Env):
         old = " but of the old gym library: port it to gymnasium" if is_old_gym(type(built)) else ""
         raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, not a gymnasium.Env{old}")
-    if env.entry and max_episode_steps:
-        return gym.wrappers.TimeLimit(built, max_episode_steps)
     return built
 
 

@@ -59,7 +59,10 @@ class Environments(Protocol):
     spec: EnvSpec
     num_envs: int
     notes: tuple[str, ...]
-    frames_per_step: int
+    frames_per_step: float
+    """A whole number, or a mean where frame_skip is a range."""
+    longest_game: int
+    """Steps after which a game that is played for its score counts with what it has."""
 
     def reset(self, record: Record | None = None) -> First:
         """Begin the next episode of every environment, or go on from `record`."""
@@ -145,8 +148,13 @@ def learnt_rewards(rewards: Array, config: Config, *, evaluation: bool) -> Array
     """float32 rewards as learnt from; raw in evaluation."""
     if evaluation:
         return rewards.astype(np.float32)
-    rewards = np.sign(rewards) if config.reward == "sign" else rewards
-    return (rewards * config.reward_scale).astype(np.float32)
+    if config.reward == "sign":
+        rewards = np.sign(rewards)
+    elif config.reward == "clip":
+        rewards = np.clip(rewards, -1.0, 1.0)
+    rewards = rewards * config.reward_scale
+    floor = config.reward_floor
+    return (rewards if floor is None else np.maximum(rewards, floor)).astype(np.float32)
 
 
 def check_actions(actions: Array, num_envs: int, spec: ActionSpec) -> None:

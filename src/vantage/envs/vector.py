@@ -26,7 +26,9 @@ from vantage.envs.interface import (
     learnt_rewards,
     same_obs,
 )
+from vantage.envs.options import check_options, mean_of
 from vantage.envs.spaces import make_actor, make_masker, make_observer
+from vantage.envs.wrappers import describe_options
 from vantage.errors import EnvError, VantageError
 from vantage.machine import deaf_to_signals
 from vantage.specs import EnvSpec, Episode
@@ -39,16 +41,19 @@ REBUILT = ("BipedalWalker", "CarRacing")
 class GymEnvironments:
     """B single environments in Gymnasium's vector; each episode is seeded by its number, so a record is short."""
 
-    frames_per_step = 1
+    longest_game = 10_000
 
     def __init__(self, config: Config, env: EnvId, *, num_envs: int, stream: int, first_env: int = 0,
                  evaluation: bool = False) -> None:
         rebuild = any(name in env.name for name in REBUILT)
-        self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild)
+        options = check_options(config, env)
+        self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild, options)
         self.spec, notes = probe(self._plan)
+        self.frames_per_step = mean_of(options.frame_skip or (1, 1))
         self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
         remote = config.vector == "async"
-        self.notes = (*notes, *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
+        self.notes = (*notes, *describe_options(options),
+                      *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
                       f"{num_envs} environments, " + ("each in a process of its own" if remote else "in this process"))
         factories = [EpisodesFactory(self._plan, self.spec, index, os.getpid() if remote else 0)
                      for index in range(first_env, first_env + num_envs)]

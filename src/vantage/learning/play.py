@@ -11,19 +11,15 @@ from vantage.learning.collect import Position, tensor_obs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
-MAX_GAME_STEPS = {"atari": 27_000, "other": 10_000}
-"""A game that has not ended by then counts with the score so far, and its environment plays no other."""
-
 
 @torch.no_grad()
 def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
          generator: torch.Generator, should_stop: Callable[[], bool] = lambda: False) -> list[Episode]:
     """`episodes` whole games, raw scores, in the order in which they ended; fewer once `should_stop` turns true.
 
-    A game that goes on for `MAX_GAME_STEPS` counts with its score so far, and is the last of its environment. Each
-    environment plays a fixed share of the games, so that short ones are not counted more often than long ones.
+    A game that goes on for `envs.longest_game` steps counts with its score so far, and is the last of its environment.
+    Each environment plays a fixed share of the games, so that short ones are not counted more often than long ones.
     """
-    longest = MAX_GAME_STEPS["atari" if envs.frames_per_step > 1 else "other"]
     quota = [episodes // envs.num_envs + (i < episodes % envs.num_envs) for i in range(envs.num_envs)]
     device = next(model.parameters()).device
     position = Position.start(envs.reset(), model.initial_state(envs.num_envs), device)
@@ -42,7 +38,7 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
             scores[env], lengths[env] = scores[env] + float(step.rewards[env]), lengths[env] + 1
             if step.is_first[env]:
                 scores[env], lengths[env] = 0.0, 0
-            elif lengths[env] >= longest and quota[env]:
+            elif lengths[env] >= envs.longest_game and quota[env]:
                 ended.append(Episode(env, scores[env], lengths[env]))
                 quota[env] = 1
         for episode in ended:

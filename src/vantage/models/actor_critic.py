@@ -82,6 +82,9 @@ class ActorCritic(nn.Module):
         parts = tuple(spec.obs[key] for key in self.keys) if isinstance(spec.obs, Mapping) else (spec.obs,)
         self.parts, self.frame_stack, self.stack_pad = parts, config.frame_stack, config.stack_pad
         self.image_dtype = torch.bfloat16 if config.precision == "bfloat16" else None  # None: the weights'
+        low, high = config.pixel_range
+        # What brings pixels to that range once the torsos have divided them by 255.
+        self.pixel_factor, self.pixel_shift = high - low, 255 * low
         self.num_frame_states = len(parts) if config.frame_stack > 1 else 0
         self.normalizers = nn.ModuleDict({str(i): ObsNormalizer(part.shape[0]) for i, part in enumerate(parts)
                                           if config.obs_norm and part.kind == "vector"})
@@ -224,7 +227,9 @@ class ActorCritic(nn.Module):
         for i, (part, x) in enumerate(zip(self.parts, raw, strict=True)):
             if part.kind == "image":
                 wanted = self.image_dtype or dtype
-                inputs.append(to_floats(x, wanted).to(wanted))
+                x = to_floats(x, wanted).to(wanted)
+                inputs.append(x if self.pixel_factor == 1 and not self.pixel_shift
+                              else x * self.pixel_factor + self.pixel_shift)
                 continue
             if self.normalizers:
                 x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
@@ -236,14 +241,16 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     """The model that `config` asks for in an environment as `spec` says; weights from torch's default generator.
 
     ConfigError for images too small for the network, squashed means without bounds, masks on actions without any,
-    actions that ACER has no critic for, and bfloat16 without images.
+    actions that ACER has no critic for, and bfloat16 or a range of pixels without images.
     """
     if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
                           "action a value, and a product space has too many; use a2c or a3c")
     parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
-    if config.precision == "bfloat16" and not any(part.kind == "image" for part in parts):
-        raise ConfigError("precision=bfloat16 is for images, and this environment shows none; leave it out")
+    for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1))):
+        if asked and not any(part.kind == "image" for part in parts):
+            raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
+                              "out")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
                           "drop action_mask from the environment's info")

@@ -42,7 +42,7 @@ class Advance:
 class Progress:
     """Counters of one run, kept in its checkpoints, and the metrics that come of them."""
 
-    def __init__(self, frames_per_step: int, num_workers: int = 1) -> None:
+    def __init__(self, frames_per_step: float, num_workers: int = 1) -> None:
         self.frames_per_step, self.num_workers = frames_per_step, num_workers
         self.step = 0
         self.episodes = 0

@@ -113,7 +113,7 @@ class Recorder:
 
     def _write_summary(self, status: Status) -> None:
         progress = self.progress
-        summary = {"status": status, "steps": progress.step, "frames": progress.step * progress.frames_per_step,
+        summary = {"status": status, "steps": progress.step, "frames": round(progress.step * progress.frames_per_step),
                    "seconds": progress.seconds, "fps": progress.step / max(1e-9, progress.seconds),
                    "episodes": progress.episodes, "return_mean": progress.return_mean,
                    "best_return": progress.best_return, "env": self.config.env, "algo": self.config.algo,

@@ -1,0 +1,203 @@
+"""Vectors of Atari emulators: ale_py's in C++, and, for what it cannot do, single ones under Gymnasium's wrappers.
+
+Both are stepped alike and know nothing of episodes' seeds, FIRE or lives, which are `atari`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import ale_py
+import gymnasium as gym
+import numpy as np
+from ale_py import AtariEnv, AtariVectorEnv, roms
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+
+from vantage.envs.ids import AtariId
+from vantage.envs.interface import Array
+from vantage.envs.options import EnvOptions, Margins, frames_pooled, in_words, margins_of, mean_of
+from vantage.envs.wrappers import FrameSkip, Shown, Start, shrink
+
+FRAME_SKIP = 4
+SIDE = 84
+MAX_FRAMES = 108_000
+
+Outcome = tuple[Array, Array, Array, Array, dict[str, Any]]
+
+
+class Emulators(Protocol):
+    """What `AtariVectorEnv` offers, of which this much is used: NEXT_STEP autoreset, lives in `info`."""
+
+    def reset(self, *, seed: Array, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+        """Reset where `options["reset_mask"]` is True, with a seed for each of these."""
+
+    def send(self, actions: Array) -> None:
+        """Begin a step."""
+
+    def recv(self) -> Outcome:
+        """Observations [B, C, H, W], rewards, terminated, truncated, info."""
+
+    def step(self, actions: Array) -> Outcome:
+        """`send`, then `recv`."""
+
+    def close(self) -> None:
+        """Let go of the emulators."""
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How a game is played and shown, all decided."""
+
+    atari: AtariId
+    skip: tuple[int, int]
+    pooled: int
+    """The maximum over this many of a step's last frames."""
+    margins: Margins | None
+    """Taken off the screen."""
+    size: tuple[int, int]
+    gray: bool
+    random_start: int
+    max_steps: int
+    """Time limit of an episode in steps."""
+
+    @classmethod
+    def of(cls, atari: AtariId, options: EnvOptions, max_episode_steps: int) -> Play:
+        """What the protocol of `atari` and the options come to."""
+        skip = options.frame_skip or (FRAME_SKIP, FRAME_SKIP)
+        margins = None if options.crop is None else margins_of(options.crop, atari.game, screen_of(atari.game))
+        return cls(atari, skip, frames_pooled(options, skip, 2), margins,
+                   options.screen_size or (SIDE, SIDE), options.grayscale is not False, options.random_start,
+                   max_episode_steps or int(MAX_FRAMES // mean_of(skip)))
+
+    @property
+    def beyond_native(self) -> tuple[str, ...]:
+        """What ale_py's vector of emulators cannot do, in words."""
+        wanted = {f"frame_skip={in_words(self.skip)}": self.skip[0] != self.skip[1],
+                  f"max_frames={self.pooled}": self.pooled > 2, f"random_start={self.random_start}": self.random_start}
+        return tuple(name for name, is_wanted in wanted.items() if is_wanted)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of an observation: [C, H, W]."""
+        return (1 if self.gray else 3, *self.size)
+
+
+def make_emulators(play: Play, num_envs: int, threads: int) -> tuple[Emulators, tuple[Any, ...]]:
+    """Emulators that play so, and the ALE actions that they take by number."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+    if play.beyond_native:
+        stepped = SteppedEmulators(play, num_envs)
+        return stepped, stepped.actions
+    native = _native(play, num_envs, threads)
+    actions = tuple(native.ale.get_action_set())
+    if play.margins is not None:
+        return Reshaped(native, _cropped(play.margins, play)), actions
+    return (native if play.gray else Reshaped(native, _channels_first)), actions
+
+
+class Reshaped:
+    """`AtariVectorEnv` whose observations go through `show`."""
+
+    def __init__(self, native: AtariVectorEnv, show: Callable[[Array], Array]) -> None:
+        self._native, self._show = native, show
+        self.send, self.close = native.send, native.close
+
+    def reset(self, *, seed: Array, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+        obs, info = self._native.reset(seed=seed, options=options)
+        return self._show(obs), info
+
+    def recv(self) -> Outcome:
+        obs, rewards, terminated, truncated, info = self._native.recv()
+        return self._show(obs), rewards, terminated, truncated, info
+
+    def step(self, actions: Array) -> Outcome:
+        self.send(actions)
+        return self.recv()
+
+
+class SteppedEmulators:
+    """Single emulators under wrappers, one stepped after the other in this process."""
+
+    def __init__(self, play: Play, num_envs: int) -> None:
+        self._vector = SyncVectorEnv([partial(_wrapped, play)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+        single: Any = self._vector.envs[0].unwrapped
+        self.actions: tuple[Any, ...] = tuple(single._action_set)
+        self._lives = np.zeros(num_envs, np.int64)
+        self._sent: Array = np.zeros(num_envs, np.int64)
+
+    def reset(self, *, seed: Array, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
+        which = options["reset_mask"]
+        seeds: list[int | None] = [None] * len(which)
+        for env, value in zip(np.flatnonzero(which).tolist(), seed.tolist(), strict=True):
+            seeds[env] = value
+        obs, info = self._vector.reset(seed=seeds, options={"reset_mask": which.copy()})
+        self._lives = np.where(which, info["lives"], self._lives)
+        return obs, {"lives": self._lives}
+
+    def send(self, actions: Array) -> None:
+        self._sent = actions
+
+    def recv(self) -> Outcome:
+        obs, rewards, terminated, truncated, info = self._vector.step(self._sent)
+        self._lives = info["lives"]
+        return obs, rewards, terminated, truncated, {"lives": self._lives}
+
+    def step(self, actions: Array) -> Outcome:
+        self.send(actions)
+        return self.recv()
+
+    def close(self) -> None:
+        self._vector.close()
+
+
+def _native(play: Play, num_envs: int, threads: int) -> AtariVectorEnv:
+    protocol = play.atari.protocol
+    height, width = play.size if play.margins is None else screen_of(play.atari.game)
+    return AtariVectorEnv(
+        play.atari.game, num_envs, num_threads=min(num_envs, threads), stack_num=1, grayscale=play.gray,
+        frameskip=play.skip[0], maxpool=play.pooled == 2, noop_max=protocol.noop_max, img_height=height,
+        img_width=width, repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions,
+        reward_clipping=False, use_fire_reset=False, episodic_life=False, life_loss_info=False,
+        autoreset_mode=AutoresetMode.NEXT_STEP, max_num_frames_per_episode=play.max_steps * play.skip[0])
+
+
+def _wrapped(play: Play) -> gym.Env[Any, Any]:
+    """One emulator that plays so. Rewards of the start are nobody's."""
+    protocol = play.atari.protocol
+    env: gym.Env[Any, Any] = AtariEnv(
+        play.atari.game, frameskip=1, obs_type="grayscale" if play.gray else "rgb",
+        repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions)
+    env = Start(env, noop_max=protocol.noop_max, random_start=play.random_start)
+    env = FrameSkip(env, play.skip, play.pooled)
+    env = Shown(env, play.margins, play.size)
+    return gym.wrappers.TimeLimit(env, play.max_steps)
+
+
+def _channels_first(obs: Array) -> Array:
+    """[B, 1, H, W, 3] as [B, 3, H, W]."""
+    return np.ascontiguousarray(obs[:, 0].transpose(0, 3, 1, 2))
+
+
+def _cropped(margins: Margins, play: Play) -> Callable[[Array], Array]:
+    """What crops and resizes whole screens [B, 1, H, W] or [B, 1, H, W, 3] as `play` says."""
+    show = shrink(margins, play.size)
+
+    def apply(obs: Array) -> Array:
+        images = np.stack([show(screen) for screen in obs[:, 0]])
+        return images[:, None] if play.gray else np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+
+    return apply
+
+
+@lru_cache
+def screen_of(game: str) -> tuple[int, int]:
+    """Height and width of a game's screen."""
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+    ale = ale_py.ALEInterface()
+    path: Any = roms.get_rom_path(game)
+    ale.loadROM(path)
+    height, width = ale.getScreenDims()
+    return height, width

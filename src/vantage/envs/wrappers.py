@@ -1,0 +1,183 @@
+"""The options of `options` as Gymnasium wrappers of one environment. All randomness is of the last seeded reset."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from vantage.envs.interface import Array
+from vantage.envs.options import DISCRETE, IMAGE, EnvOptions, Margins, frames_pooled, in_words, margins_of, subset_of
+from vantage.envs.spaces import make_observer
+from vantage.errors import ConfigError
+from vantage.specs import ArraySpec
+
+MASK = "action_mask"
+
+
+def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps: int) -> gym.Env[Any, Any]:
+    """`env` under the options, and under a time limit in steps of the result. ConfigError where one has no effect."""
+    spec = make_observer(env.observation_space).spec
+    if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
+        options.refuse(IMAGE, "this one shows none, or something beside it")
+    elif options.grayscale is not None and spec.shape[0] == 1:
+        raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
+    if not isinstance(env.action_space, spaces.Discrete):
+        options.refuse(DISCRETE, f"this one's are {type(env.action_space).__name__}")
+    if options.random_start:
+        env = Start(env, random_start=options.random_start)
+    skip = options.frame_skip or (1, 1)
+    pooled = frames_pooled(options, skip, 1)
+    if options.frame_skip is not None:
+        env = FrameSkip(env, skip, pooled)
+    if options.crop is not None or options.screen_size is not None or options.grayscale:
+        env = Shown(env, options.crop, options.screen_size, gray=bool(options.grayscale))
+    if options.action_subset:
+        env = ActionSubset(env, options.action_subset)
+    return gym.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+
+
+def describe_options(options: EnvOptions) -> tuple[str, ...]:
+    """What the options do, in words."""
+    skip = options.frame_skip
+    said = [f"episodes begin with 0 to {options.random_start} random actions"] if options.random_start else []
+    if skip is not None:
+        said.append(f"an action lasts {in_words(skip)} frames, whose rewards add up")
+    if (options.max_frames or 1) > 1:
+        said.append(f"images are the maximum of the last {options.max_frames} frames")
+    if options.action_subset:
+        said.append(f"actions chosen from: {', '.join(options.action_subset)}")
+    return tuple(said)
+
+
+class Start(gym.Wrapper[Any, Any, Any, Any]):
+    """Episodes that begin with 0 to noop_max - 1 actions 0, as ALE draws them, then 0 to random_start random ones.
+
+    Where the episode ends by then, the next one begins without.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], *, noop_max: int = 0, random_start: int = 0) -> None:
+        super().__init__(env)
+        self._noop_max, self._random_start = noop_max, random_start
+        self._rng = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._rng = np.random.default_rng((seed, 0))
+            self.env.action_space.seed(seed)
+        obs, info = self.env.reset(seed=seed, options=options)
+        if MASK in info:
+            raise ConfigError("random_start knows no action masks, which this environment has; leave it out")
+        for action in self._actions():
+            obs, _, terminated, truncated, info = self.env.step(action)
+            if terminated or truncated:
+                return self.env.reset(options=options)
+        return obs, info
+
+    def _actions(self) -> Iterator[Any]:
+        for _ in range(int(self._rng.integers(self._noop_max)) if self._noop_max else 0):
+            yield 0
+        for _ in range(int(self._rng.integers(self._random_start + 1))):
+            yield self.env.action_space.sample()
+
+
+class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
+    """An action lasts a number of frames drawn from `skip`, both ends included; rewards add up.
+
+    The observation is the last one, or the maximum over the `pooled` last ones of the same step, fewer at a reset and
+    where the episode ends within it.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], skip: tuple[int, int], pooled: int) -> None:
+        super().__init__(env)
+        self._skip, self._pooled = skip, pooled
+        self._rng = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._rng = np.random.default_rng((seed, 1))
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        low, high = self._skip
+        frames: deque[Any] = deque(maxlen=self._pooled)
+        total: Any = 0.0
+        for _ in range(low if low == high else int(self._rng.integers(low, high + 1))):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            frames.append(obs)
+            total += reward
+            if terminated or truncated:
+                break
+        obs = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
+        return obs, total, terminated, truncated, info
+
+
+class ActionSubset(gym.Wrapper[Any, Any, Any, Any]):
+    """Actions 0 to n - 1 are n of the environment's Discrete ones; masks follow."""
+
+    def __init__(self, env: gym.Env[Any, Any], subset: tuple[str, ...]) -> None:
+        super().__init__(env)
+        assert isinstance(env.action_space, spaces.Discrete)
+        start, count = int(env.action_space.start), int(env.action_space.n)
+        self._indices = subset_of(subset, tuple(map(str, range(count))))
+        self._actions = [start + index for index in self._indices]
+        self.action_space = spaces.Discrete(len(subset))
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        obs, info = self.env.reset(seed=seed, options=options)
+        return obs, self._info(info)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(self._actions[action])
+        return obs, reward, terminated, truncated, self._info(info)
+
+    def _info(self, info: dict[str, Any]) -> dict[str, Any]:
+        return {**info, MASK: np.asarray(info[MASK])[list(self._indices)]} if MASK in info else info
+
+
+class Shown(gym.ObservationWrapper[Any, Any, Any]):
+    """Images cropped, made gray by their luma, and resized: uint8 [C, H, W]."""
+
+    def __init__(self, env: gym.Env[Any, Any], crop: Margins | str | None, size: tuple[int, int] | None, *,
+                 gray: bool = False, game: str = "") -> None:
+        super().__init__(env)
+        observer = make_observer(env.observation_space)
+        assert isinstance(observer.spec, ArraySpec)
+        channels, height, width = observer.spec.shape
+        margins = margins_of(crop, game, (height, width))
+        self._convert, self._gray, self._show = observer.convert, gray, shrink(margins, size)
+        height, width = size or (height - sum(margins[:2]), width - sum(margins[2:]))
+        self.observation_space = spaces.Box(0, 255, (1 if gray else channels, height, width), np.uint8)
+
+    def observation(self, observation: Any) -> Array:
+        import cv2
+
+        image = self._convert(observation).transpose(1, 2, 0)
+        if self._gray:
+            image = cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
+        return np.ascontiguousarray(_channels_last(self._show(image)).transpose(2, 0, 1))
+
+
+def shrink(margins: Margins, size: tuple[int, int] | None) -> Callable[[Array], Array]:
+    """What crops an image [H, W] or [H, W, C] and resizes it by the mean over areas."""
+    import cv2
+
+    top, bottom, left, right = margins
+
+    def show(image: Array) -> Array:
+        cut = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
+        if size is None or size == cut.shape[:2]:
+            return cut
+        resized: Array = cv2.resize(cut, (size[1], size[0]), interpolation=cv2.INTER_AREA)
+        return resized
+
+    return show
+
+
+def _channels_last(image: Array) -> Array:
+    """OpenCV drops a single channel."""
+    return image[..., None] if image.ndim == 2 else image

@@ -1,0 +1,295 @@
+"""The options of environments: on both Atari paths, on any environment, and where they would do nothing."""
+
+from __future__ import annotations
+
+import json
+
+import cv2
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from test_env_resume import check, moments, uninterrupted
+
+from vantage.config import Config
+from vantage.envs import make_environments
+from vantage.envs.emulators import Play, SteppedEmulators, make_emulators
+from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
+from vantage.envs.options import CROP_TABLES, EnvOptions, margins_of
+from vantage.errors import ConfigError
+from vantage.models.actor_critic import make_model
+from vantage.presets import configure
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
+
+PLAIN = PROTOCOLS["v5"].__class__("plain", sticky=0.0, noop_max=0, fire=False, full_actions=False, life_signal=False)
+
+
+class Frames(gym.Env):
+    """Pays 1 a frame and shows the number of frames so far: as a gray level, or by `vector` as a number.
+
+    The four actions are noted in `actions` of the class.
+    """
+
+    actions: list[int] = []  # noqa: RUF012
+    metadata = {}  # noqa: RUF012
+
+    def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False) -> None:
+        self.length, self.masked = length, masked
+        self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16)
+        self.observation_space = spaces.Box(0, 255, self.shape, np.float32 if vector else np.uint8)
+        self.action_space = spaces.Discrete(4, start=2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t = 0
+        return self.show()
+
+    def step(self, action):
+        assert not self.masked or action != 2
+        type(self).actions.append(int(action))
+        self.t += 1
+        obs, info = self.show()
+        return obs, 1.0, self.t >= self.length, False, info
+
+    def show(self):
+        obs = np.full(self.shape, self.t, self.observation_space.dtype)
+        return obs, {"action_mask": np.array([0, 1, 1, 1], np.int8)} if self.masked else {}
+
+
+def make(name: str = "test_env_options:Frames", num_envs: int = 1, *, evaluation: bool = False, options=None, **keys):
+    config = Config().override({"env": name, "env_kwargs": options or {}, **keys}, source="test")
+    return make_environments(config, num_envs=num_envs, stream=0, evaluation=evaluation, threads=1)
+
+
+def rewards_of(envs, steps: int) -> list[float]:
+    envs.reset()
+    return [float(envs.step(np.zeros(envs.num_envs, int)).rewards[0]) for _ in range(steps)]
+
+
+def play_of(name: str, max_episode_steps: int = 0, **keys) -> Play:
+    options = EnvOptions.of(Config().override(keys, source="test"))
+    return Play.of(AtariId(resolve_env(name).atari.game, PLAIN), options, max_episode_steps)
+
+
+@pytest.mark.parametrize(("name", "keys"), [
+    ("Breakout", {}), ("Pong", {"screen_size": "60x47"}), ("Breakout", {"grayscale": False}),
+    ("SpaceInvaders", {"crop": "rl-a3c-pytorch", "screen_size": 80}), ("Carnival", {"crop": "10,4,8,0"}),
+    ("Pong", {"frame_skip": 1}), ("Breakout", {"frame_skip": 3, "max_frames": 1}),
+    ("Breakout", {"crop": "30,0,0,0", "grayscale": False})])
+def test_wrapped_emulators_are_the_native_ones(name, keys):
+    play = play_of(name, 60, **keys)
+    native, actions = make_emulators(play, 2, 1)
+    wrapped = SteppedEmulators(play, 2)
+    assert play.beyond_native == () and actions == wrapped.actions
+    rng, ends = np.random.default_rng(0), 0
+    first, same = (emulators.reset(seed=np.array([3, 4]), options={"reset_mask": np.ones(2, bool)})
+                   for emulators in (native, wrapped))
+    assert (first[0] == same[0]).all()
+    for _ in range(90):
+        sent = rng.integers(len(actions), size=2)
+        one, two = native.step(sent), wrapped.step(sent)
+        for a, b in zip(one[1:4], two[1:4], strict=True):
+            assert (a == b).all()
+        assert (one[4]["lives"] == two[4]["lives"]).all()
+        over = one[2] | one[3]  # where native emulators show the frames before the last
+        assert (one[0] == two[0])[~over].all()
+        assert one[0].shape == two[0].shape == (2, *play.shape)
+        ends += int(over.sum())
+    assert ends >= 2
+
+
+def test_more_frames_are_pooled_beyond_the_native_path():
+    envs = make("Breakout", max_frames=3, crop="34,16,0,0", screen_size=80, noop_max=0, fire_on_reset=False)
+    assert "max_frames=3: leaves ALE's native path" in " ".join(envs.notes)
+    emulator = gym.make("BreakoutNoFrameskip-v4", obs_type="grayscale")
+    emulator.reset()
+    envs.reset()
+    for t in range(120):
+        frames = [emulator.step(1 + t % 3)[0] for _ in range(4)]
+        cut = np.maximum.reduce(frames[1:])[34:194]
+        expected = cv2.resize(cut, (80, 80), interpolation=cv2.INTER_AREA)
+        assert (envs.step(np.array([1 + t % 3])).obs[0, 0] == expected).all()
+
+
+@pytest.mark.parametrize(("name", "keys"), [
+    ("Breakout", {"max_frames": 3, "random_start": 20, "action_subset": "NOOP,RIGHT,LEFT", "max_episode_steps": 70}),
+    ("Breakout", {"crop": "34,16,0,0", "action_subset": "0,3", "grayscale": False, "max_episode_steps": 50}),
+    ("ALE/Seaquest-v5", {"frame_skip": "2-4", "max_frames": 1, "max_episode_steps": 60}),
+    ("test_env_options:Frames", {"frame_skip": "1-3", "random_start": 9, "max_episode_steps": 40, "grayscale": None}),
+    ("CartPole-v1", {"frame_skip": "2", "random_start": 5, "action_subset": "1"})])
+def test_options_go_on_after_a_resume(name, keys):
+    run = uninterrupted(name, 100, **keys)
+    for stop in moments(run[2])[1:]:
+        check(name, run, stop, 20, **keys)
+
+
+def test_seeded_games_of_wrapped_emulators_go_on():
+    keys = {"reseed_steps": 90, "max_frames": 4, "random_start": 10, "max_episode_steps": 40}
+    run = uninterrupted("ALE/Seaquest-v5", 130, **keys)
+    assert run[3][-1]["seeded_episode"].tolist() == [3, 3]
+    for stop in (41, 100, 124):
+        check("ALE/Seaquest-v5", run, stop, 30, **keys)
+
+
+def test_lives_and_fire_are_the_same_on_wrapped_emulators():
+    seen = []
+    for envs in (make("Breakout", noop_max=0), make("Breakout", noop_max=0, max_frames=3)):
+        envs.reset()
+        steps = [envs.step(np.zeros(1, int)) for _ in range(240)]
+        seen.append([(bool(s.terminated[0]), bool(s.valid[0]), bool(s.is_first[0]), s.episodes) for s in steps])
+    assert seen[0] == seen[1]
+    assert sum(terminated and not episodes for terminated, _, _, episodes in seen[0]) >= 4
+
+
+def test_a_subset_of_actions_reaches_the_emulators_and_fire_is_pressed_all_the_same():
+    for subset in ("0,3", "NOOP,LEFT", "noop, left"):
+        envs = make("Breakout", action_subset=subset, noop_max=0)
+        assert envs.spec.action.sizes == (2,)
+        assert "actions chosen from: NOOP, LEFT" in envs.notes
+        envs.reset()
+        for _ in range(30):
+            envs.step(np.ones(1, int))
+        assert envs.record()["actions"].tolist() == [1] + [3] * 29
+    Frames.actions.clear()
+    envs = make(action_subset="3,1", options={"masked": True})
+    assert envs.reset().action_mask.tolist() == [[True, True]]
+    envs.step(np.array([0])), envs.step(np.array([1]))
+    assert Frames.actions == [5, 3]
+    assert make(action_subset="0,2", options={"masked": True}).reset().action_mask.tolist() == [[False, True]]
+
+
+def test_a_range_of_frame_skip_draws_all_its_numbers_by_the_seed():
+    runs = [rewards_of(make(frame_skip="2-4", seed=seed), 60) for seed in (0, 0, 1)]
+    assert set(runs[0]) == {2.0, 3.0, 4.0}
+    assert runs[0] == runs[1] != runs[2]
+    assert make(frame_skip="2-4").frames_per_step == 3
+    assert make("Pong", frame_skip=5).frames_per_step == 5
+    assert make("Pong", frame_skip="2-5", max_frames=1).frames_per_step == 3.5
+
+
+def test_a_step_ends_with_the_episode_and_limits_count_steps():
+    assert rewards_of(make(frame_skip=4, options={"length": 10}), 4) == [4, 4, 2, 0]
+    envs = make(frame_skip=4, max_episode_steps=3)
+    rewards_of(envs, 2)
+    step = envs.step(np.zeros(1, int))
+    assert step.episodes[0].length == 3 and step.episodes[0].score == 12 and not step.terminated[0]
+    envs = make("CartPole-v1", frame_skip=5, max_episode_steps=2)
+    assert "time limit 2 steps" in envs.notes
+    envs.reset()
+    assert [len(envs.step(np.array([t % 2])).episodes) for t in range(2)] == [0, 1]
+
+
+def test_episodes_begin_with_random_actions_drawn_by_their_seed():
+    def begins(**keys):
+        envs = make(random_start=6, options={"vector": True, **keys.pop("options", {})}, max_episode_steps=1, **keys)
+        first = [float(envs.reset().obs[0, 0])]
+        steps = [envs.step(np.zeros(1, int)) for _ in range(120)]
+        return first + [float(step.obs[0, 0]) for step in steps if step.is_first[0]]
+
+    Frames.actions.clear()
+    assert set(begins()) == set(range(7))
+    assert set(Frames.actions) == {2, 3, 4, 5}
+    assert begins() == begins() != begins(seed=1)
+    assert set(begins(options={"length": 3})) == {0, 1, 2}, "an episode that ends in its start begins again without"
+    with pytest.raises(ConfigError, match="knows no action masks"):
+        make(random_start=3, options={"masked": True})
+
+
+def test_images_of_any_environment_are_cropped_made_gray_and_resized():
+    envs = make(crop="2,4,1,5", options={"colour": True})
+    assert envs.spec.obs.shape == envs.reset().obs.shape[1:] == (3, 14, 10)
+    envs = make(grayscale=True, screen_size="8x6", frame_skip=9, options={"colour": True})
+    assert envs.spec.obs.shape == (1, 8, 6)
+    envs.reset()
+    assert set(envs.step(np.zeros(1, int)).obs.ravel()) == {9}
+    car = make("CarRacing-v3", crop="0,12,0,0", grayscale=True, screen_size=42)
+    rgb = make("CarRacing-v3").reset().obs[0].transpose(1, 2, 0)[:84]
+    gray = cv2.resize(cv2.cvtColor(np.ascontiguousarray(rgb), cv2.COLOR_RGB2GRAY), (42, 42),
+                      interpolation=cv2.INTER_AREA)
+    assert (car.reset().obs[0, 0] == gray).all()
+
+
+def test_a_table_of_crops_knows_each_game():
+    games = {rom for rom in CROP_TABLES["rl-a3c-pytorch"][0] if rom}
+    assert all(resolve_env(game).atari.game == game and game not in TWO_PLAYERS for game in games)
+    for game, rows in (("pong", (34, 194)), ("ms_pacman", (2, 170)), ("space_invaders", (8, 196)),
+                       ("video_pinball", (42, 210))):
+        top, bottom, left, right = margins_of("rl-a3c-pytorch", game, (210, 160))
+        assert (top, 210 - bottom, left, right) == (*rows, 0, 0)
+
+
+def test_rewards_are_scaled_after_the_clip_and_floored_last():
+    def learnt(evaluation=False, **keys):
+        return rewards_of(make(frame_skip=3, evaluation=evaluation, **keys), 1)[0]
+
+    assert learnt() == 3
+    assert learnt(reward="sign") == learnt(reward="clip") == 1
+    assert learnt(reward="clip", reward_scale=-5) == -5
+    assert learnt(reward_scale=-5, reward_floor=-7) == -7
+    assert learnt(reward="clip", reward_scale=0.5, reward_floor=0.75) == 0.75
+    assert learnt(evaluation=True, reward="clip", reward_scale=-5, reward_floor=-7) == 3
+    half = make("MountainCarContinuous-v0", reward="clip")
+    half.reset()
+    assert -1 < half.step(np.ones((1, 1), np.float32)).rewards[0] < 0, "a clip is no sign"
+
+
+def test_pixels_are_brought_to_their_range():
+    spec = EnvSpec(ArraySpec("image", (1, 36, 36)), ActionSpec("discrete", (3,)))
+    obs = torch.randint(256, (2, 1, 36, 36), dtype=torch.uint8)
+
+    def params(images, **keys):
+        torch.manual_seed(0)
+        model = make_model(Config(network="a3c", **keys), spec)
+        return model.step(images, torch.ones(2, dtype=torch.bool), ())[0]
+
+    ranged = params(obs, obs_scale="-3:3")
+    assert torch.allclose(ranged, params((obs.float() / 255 * 6 - 3) * 255), atol=1e-5)
+    assert not torch.allclose(ranged, params(obs), atol=1e-3)
+    assert torch.equal(params(obs, obs_scale="0:1"), params(obs))
+    with pytest.raises(ConfigError, match="obs_scale=0:255 is for images"):
+        make_model(Config(obs_scale="0:255"), EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))))
+
+
+@pytest.mark.parametrize(("env", "keys", "says"), [
+    ("CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
+    ("CartPole-v1", {"fire_on_reset": False}, "fire_on_reset has no effect here"),
+    ("CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
+    ("Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"), ("Pong", {"crop": "rl-a3c"}, "did you mean rl-a3c-pytorch"),
+    ("Pong", {"screen_size": "0"}, "1 to 1024"), ("Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
+    ("Pong", {"frame_skip": "5-2"}, "range from a smaller"), ("Pong", {"frame_skip": "0"}, "1 to 1000"),
+    ("Pong", {"action_subset": "1;2"}, "not a list of actions"), ("Pong", {"obs_scale": "1"}, "LOW:HIGH"),
+    ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH"), ("Pong", {"noop_max": -1}, "below 0"),
+    ("Pong", {"reward": "clipped"}, "did you mean clip")])
+def test_what_can_be_said_without_building_is_said_at_once(env, keys, says):
+    with pytest.raises(ConfigError, match=says):
+        configure("a2c", env=env, **keys)
+
+
+@pytest.mark.parametrize(("env", "keys", "says"), [
+    ("CartPole-v1", {"screen_size": 40}, "screen_size has no effect here: it is for environments that show one image"),
+    ("CartPole-v1", {"grayscale": True}, "grayscale has no effect"), ("CartPole-v1", {"crop": "1,1,1,1"}, "no effect"),
+    ("CartPole-v1", {"max_frames": 2, "frame_skip": 4}, "max_frames has no effect"),
+    ("Pendulum-v1", {"action_subset": "0"}, "action_subset has no effect here.*this one's are Box"),
+    ("test_env_options:Frames", {"grayscale": True}, "the images are gray"),
+    ("test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
+    ("test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
+    ("CartPole-v1", {"action_subset": "0,2"}, "'2' is none of the 2 actions \\(0 to 1\\)"),
+    ("CartPole-v1", {"action_subset": "0,0"}, "names an action twice"),
+    ("Pong", {"action_subset": "NOOP,RIHGT"}, "did you mean RIGHT"), ("Pong", {"action_subset": "6"}, "0 NOOP, 1 FIRE"),
+    ("Pong", {"max_frames": 5}, "max_frames=5 is more than the 4 frames"),
+    ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
+    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
+def test_options_that_would_do_nothing_are_refused(env, keys, says):
+    with pytest.raises(ConfigError, match=says):
+        make(env, **keys)
+
+
+def test_options_survive_a_config_file():
+    config = configure("a2c", env="Pong", frame_skip="2-3", max_frames=2, action_subset=[0, 2, 3], screen_size=47,
+                       noop_max="none", fire_on_reset="false", grayscale=False, reward_floor=-1)
+    assert (config.action_subset, config.screen_size) == ("0,2,3", "47")
+    assert (config.noop_max, config.fire_on_reset) == (None, False)
+    values = json.loads(config.to_json())
+    del values["algo"], values["env"]
+    assert configure("a2c", env="Pong", **values) == config
