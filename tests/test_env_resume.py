@@ -31,7 +31,7 @@ def random_actions(envs, steps: int):
     spec, rng = envs.spec.action, np.random.default_rng(3)
     if spec.kind == "box":
         return rng.normal(size=(steps, envs.num_envs, *spec.shape)).astype(np.float32)
-    return rng.integers(spec.sizes[0], size=(steps, envs.num_envs))
+    return rng.integers(spec.sizes[0], size=(steps, envs.num_envs, *spec.shape))
 
 
 def bits(value):

@@ -6,12 +6,15 @@
     for report in vantage.train(config):
         print(report.step, report.metrics.get("rollout/ep_rew_mean"))
 
-`import vantage` takes no time and imports no torch, so that the command answers help and bad input at once.
+`import vantage` takes no time and imports no torch, so that the command answers help and bad input at once. Where
+Gymnasium is imported already, it also registers vantage/Snake-v0 and vantage/SnakePlural-v0; else `import vantage.envs`
+does.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -78,3 +81,7 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+if "gymnasium" in sys.modules:
+    import_module("vantage.envs")

@@ -17,9 +17,11 @@ from ale_py import roms
 from ale_py.registration import rom_id_to_name
 
 from vantage.config import nearest
+from vantage.envs import snake
 from vantage.errors import ConfigError
 
 gym.register_envs(ale_py)
+snake.register()
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
 

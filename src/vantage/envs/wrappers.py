@@ -49,6 +49,10 @@ def describe_options(options: EnvOptions) -> tuple[str, ...]:
         said.append(f"an action lasts {in_words(skip)} frames, whose rewards add up")
     if (options.max_frames or 1) > 1:
         said.append(f"images are the maximum of the last {options.max_frames} frames")
+    changed = [word for word, is_so in (("cropped", options.crop), ("made gray", options.grayscale),
+                                        ("resized", options.screen_size)) if is_so]
+    if changed:
+        said.append(f"images are {' and '.join(changed)}")
     if options.action_subset:
         said.append(f"actions chosen from: {', '.join(options.action_subset)}")
     return tuple(said)

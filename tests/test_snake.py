@@ -1,0 +1,161 @@
+"""Snake, alone and in the plural: its rules, its pictures, its seeds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from test_env_resume import check, moments, uninterrupted
+
+from vantage.envs.snake import COLOURS, DOWN, FOOD, HEAD, LEFT, RIGHT, SPACE, UP, Body, Snake
+from vantage.errors import ConfigError
+
+
+def board(snakes, foods=((0, 0),), **options):
+    """A board with these snakes, cells from tail to head and direction, and these foods."""
+    env = Snake(num_snakes=len(snakes), num_foods=len(foods), **{"grid_size": 6, "snake_size": 2, **options})
+    env.reset(seed=0)
+    env._snakes = [Body(list(cells), way) for cells, way in snakes]
+    env._foods = set(foods)
+    return env
+
+
+def cells(env, i=0):
+    return list(env._snakes[i].cells)
+
+
+@pytest.mark.parametrize("name", ["vantage/Snake-v0", "vantage/SnakePlural-v0"])
+def test_gymnasiums_checker_passes(name):
+    check_env(gym.make(name, render_mode="rgb_array").unwrapped)
+
+
+@pytest.mark.parametrize(("name", "side", "actions"), [
+    ("vantage/Snake-v0", 150, gym.spaces.Discrete(4)),
+    ("vantage/SnakePlural-v0", 250, gym.spaces.MultiDiscrete([4, 4, 4]))])
+def test_the_registered_games_are_those_of_gym_snake(name, side, actions):
+    env = gym.make(name, render_mode="rgb_array")
+    obs, info = env.reset(seed=1)
+    assert obs.shape == (side, side, 3) and env.action_space == actions
+    assert (env.render() == obs).all()
+    snakes = env.unwrapped._snakes
+    assert info["snakes_remaining"] == len(snakes) == (1 if side == 150 else 3)
+    assert {len(snake.cells) for snake in snakes} == {3 if side == 150 else 5}
+    assert len(env.unwrapped._foods) == (1 if side == 150 else 2)
+    assert env.spec.max_episode_steps == 1000
+
+
+def test_importing_vantage_after_gymnasium_or_its_environments_registers_the_games():
+    for imports, name in (("import gymnasium, vantage", "vantage/Snake-v0"),
+                          ("import gymnasium", "vantage:vantage/Snake-v0"),
+                          ("import vantage, gymnasium", "vantage.envs:vantage/SnakePlural-v0")):
+        code = f"{imports}; gymnasium.make({name!r}).reset(seed=0)"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.parametrize(("action", "head", "way"), [(UP, (2, 3), UP), (RIGHT, (3, 4), RIGHT), (DOWN, (4, 3), DOWN),
+                                                     (LEFT, (3, 4), RIGHT)])
+def test_a_snake_goes_where_it_is_told_but_not_straight_back(action, head, way):
+    env = board([([(3, 2), (3, 3)], RIGHT)])
+    _, reward, terminated, truncated, info = env.step(action)
+    assert cells(env) == [(3, 3), head] and env._snakes[0].direction == way
+    assert (reward, terminated, truncated, info["snakes_remaining"]) == (0, False, False, 1)
+
+
+def test_food_pays_lengthens_and_appears_elsewhere():
+    env = board([([(3, 2), (3, 3)], RIGHT)], foods=[(3, 4), (0, 0)])
+    _, reward, _, _, _ = env.step(RIGHT)
+    assert reward == 1
+    assert cells(env) == [(3, 2), (3, 3), (3, 4)]
+    assert len(env._foods) == 2 and (0, 0) in env._foods and env._foods.isdisjoint(cells(env))
+    assert env.step(RIGHT)[1] == 0 and len(cells(env)) == 3
+
+
+@pytest.mark.parametrize(("snake", "way", "action"), [
+    ([(3, 4), (3, 5)], RIGHT, RIGHT), ([(1, 2), (0, 2)], UP, UP), ([(1, 1), (1, 0)], LEFT, LEFT),
+    ([(4, 0), (5, 0)], DOWN, DOWN)])
+def test_walls_end_the_game(snake, way, action):
+    obs, reward, terminated, _, info = board([(snake, way)], foods=[(5, 5)]).step(action)
+    assert (reward, terminated, info["snakes_remaining"]) == (-1, True, 0)
+    assert not (obs == COLOURS[HEAD]).all(-1).any()
+
+
+def test_a_snake_may_follow_its_tail_but_not_bite_itself():
+    ring = [(1, 1), (1, 2), (2, 2), (2, 1)]
+    env = board([(ring, LEFT)], foods=[(5, 5)])
+    assert env.step(UP)[1:3] == (0, False)
+    env = board([([(0, 1), *ring], LEFT)], foods=[(5, 5)])
+    assert env.step(UP)[1:3] == (-1, True)
+
+
+def test_snakes_die_of_bodies_and_of_heads_and_the_rest_play_on():
+    bystander = ([(0, 0), (0, 1)], RIGHT)
+    env = board([([(3, 1), (3, 2)], RIGHT), ([(3, 5), (3, 4)], LEFT), bystander], foods=[(5, 5)])
+    _, reward, terminated, _, info = env.step([RIGHT, LEFT, RIGHT])
+    assert reward == -2 and not terminated
+    assert info["rewards"].tolist() == [-1, -1, 0] and info["snakes_remaining"] == 1
+    assert env.step([RIGHT, LEFT, RIGHT])[1] == 0, "the dead pay once and are in nobody's way"
+    env = board([([(3, 1), (3, 2)], RIGHT), ([(1, 3), (2, 3), (3, 3), (4, 3)], DOWN)], foods=[(0, 0)])
+    assert env.step([RIGHT, DOWN])[4]["rewards"].tolist() == [-1, 0]
+
+
+def test_two_heads_on_one_food_leave_it():
+    env = board([([(3, 1), (3, 2)], RIGHT), ([(3, 5), (3, 4)], LEFT)], foods=[(3, 3)])
+    _, reward, terminated, _, _ = env.step([RIGHT, LEFT])
+    assert (reward, terminated, env._foods) == (-2, True, {(3, 3)})
+
+
+def test_a_full_board_is_won():
+    env = board([([(1, 0), (0, 0), (0, 1)], RIGHT)], foods=[(0, 2)], grid_size=[3, 2])
+    assert env.step(RIGHT)[1:3] == (1, False)
+    env._foods = {(1, 2)}
+    assert env.step(DOWN)[1:3] == (1, False)
+    assert env._foods == {(1, 1)}
+    assert env.step(LEFT)[1:3] == (1, True)
+
+
+def test_the_picture_shows_units_gaps_and_bodies_that_hold_together():
+    env = board([([(1, 1), (1, 2), (2, 2)], DOWN)], foods=[(4, 5)], unit_size=4, unit_gap=1)
+    image = env._image()
+    assert image.shape == (24, 24, 3)
+    expected = np.full((24, 24), SPACE)
+    expected[16:19, 20:23] = FOOD
+    expected[4:7, 4:11] = expected[7:8, 8:11] = 1
+    expected[8:11, 8:11] = HEAD
+    assert (image == COLOURS[expected]).all()
+    assert board([([(1, 1), (1, 2)], RIGHT)], unit_size=1, unit_gap=0, grid_size=[7, 6])._image().shape == (6, 7, 3)
+
+
+def test_seeds_decide_all_and_random_starts_go_every_way():
+    def begin(seed, **options):
+        env = Snake(num_foods=2, **options)
+        env.reset(seed=seed)
+        return [(tuple(snake.cells), snake.direction) for snake in env._snakes], env._foods
+
+    assert begin(3) == begin(3) != begin(4)
+    starts = [begin(seed)[0][0] for seed in range(40)]
+    assert {way for _, way in starts} == {UP, RIGHT, DOWN, LEFT}
+    fixed = [begin(seed, random_start=False, num_snakes=3)[0] for seed in range(3)]
+    assert fixed[0] == fixed[1] == fixed[2]
+    assert [snake[0][-1] for snake in fixed[0]] == [(2, 2), (7, 2), (12, 2)]
+    assert len(begin(0, grid_size=4, num_snakes=4)[0]) == 4, "a board too full to draw on has rows"
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"grid_size": 3}, "too small"), ({"num_snakes": 20}, "too small"), ({"num_foods": 300}, "too small"),
+    ({"unit_gap": 10}, "leaves nothing"), ({"unit_size": 0, "unit_gap": 0}, "below 1"),
+    ({"snake_size": 1}, "at least 2"), ({"num_foods": 0}, "at least one")])
+def test_boards_that_cannot_be_are_refused(options, says):
+    with pytest.raises(ConfigError, match=says):
+        Snake(**options)
+
+
+@pytest.mark.parametrize("name", ["vantage/Snake-v0", "vantage/SnakePlural-v0"])
+def test_games_go_on_after_a_resume(name):
+    run = uninterrupted(name, 60)
+    for stop in moments(run[2])[:3]:
+        check(name, run, stop, 10)
