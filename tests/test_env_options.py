@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import cv2
@@ -14,7 +15,7 @@ from test_env_resume import check, moments, uninterrupted
 
 from vantage.config import Config
 from vantage.envs import make_environments
-from vantage.envs.emulators import Play, SteppedEmulators, make_emulators
+from vantage.envs.emulators import Play, SteppedEmulators, _wrapped, make_emulators
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
 from vantage.envs.options import CROP_TABLES, EnvOptions, margins_of
 from vantage.errors import ConfigError
@@ -22,7 +23,7 @@ from vantage.models.actor_critic import make_model
 from vantage.presets import configure
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
-PLAIN = PROTOCOLS["v5"].__class__("plain", sticky=0.0, noop_max=0, fire=False, full_actions=False, life_signal=False)
+PLAIN = dataclasses.replace(PROTOCOLS["v5"], sticky=0.0)
 
 
 class Frames(gym.Env):
@@ -97,6 +98,19 @@ def test_wrapped_emulators_are_the_native_ones(name, keys):
         assert one[0].shape == two[0].shape == (2, *play.shape)
         ends += int(over.sum())
     assert ends >= 2
+    (one, lives), (two, same) = (emulators.reset(seed=np.array([5]), options={"reset_mask": np.array([True, False])})
+                                 for emulators in (native, wrapped))
+    assert (one == two).all() and (lives["lives"] == same["lives"]).all()
+
+
+def test_wrapped_emulators_draw_no_ops_as_native_ones_do():
+    play = play_of("Pong", random_start=3)
+    atari = AtariId("pong", dataclasses.replace(PLAIN, noop_max=5))
+    for random_start, most in ((0, 4), (3, 7)):
+        env = _wrapped(dataclasses.replace(play, atari=atari, random_start=random_start))
+        env.reset(seed=0)
+        frames = [env.reset() and env.unwrapped.ale.getEpisodeFrameNumber() for _ in range(60)]
+        assert set(frames) == set(range(most + 1))
 
 
 def test_more_frames_are_pooled_beyond_the_native_path():

@@ -65,7 +65,7 @@ class AtariEnvironments:
         self.longest_game = int(MAX_FRAMES // self.frames_per_step)
         self.spec = EnvSpec(ArraySpec("image", play.shape), ActionSpec("discrete", (len(subset),)))
         self.notes = self._describe(play, meanings, min(num_envs, threads))
-        self._history = History(num_envs, ActionSpec("discrete", (len(actions),)))
+        self._history = History(num_envs, self.spec.action)
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
         self._length = np.zeros(num_envs, np.int64)
