@@ -178,6 +178,9 @@ def _add_plot(sub: Parser) -> None:
     sub.add_argument("-o", "--output", required=True, metavar="FILE.png", help="png, svg or pdf")
     sub.add_argument("--x", default="steps", choices=("steps", "minutes", "frames"), help="horizontal axis")
     sub.add_argument("--metric", default="rollout/ep_rew_mean", help="metric of metrics.jsonl")
+    sub.add_argument("--aggregate", default="mean", choices=("mean", "iqm"),
+                     help="what stands for several seeds: their mean or their interquartile mean")
+    sub.add_argument("--smooth", default="0", metavar="WEIGHT", help="weight of the past in a running mean, 0 to 1 (0)")
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
 
 
@@ -351,11 +354,17 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
 
 def run_plot(arguments: argparse.Namespace) -> int:
     """`vantage plot`."""
-    from vantage.tools.plot import plot
+    from vantage.tools.plot import plot, table
 
-    path = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x, metric=arguments.metric,
-                csv=None if arguments.csv is None else Path(arguments.csv))
-    print(path)
+    groups = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x,
+                  metric=arguments.metric, aggregate=arguments.aggregate,
+                  smooth=convert("smooth", arguments.smooth, float, source="--smooth"),
+                  csv=None if arguments.csv is None else Path(arguments.csv))
+    rows = [(arguments.metric, "at the end", "highest"), *table(groups, arguments.x)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    print(arguments.output)
     return 0
 
 

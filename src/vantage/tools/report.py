@@ -20,7 +20,8 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     if (run / "best").exists():
         places.insert(0, (run / "best", "the best checkpoint"))
     try:
-        places.insert(0, (plot([run], run / "curve.png"), "the learning curve"))
+        plot([run], run / "curve.png")
+        places.insert(0, (run / "curve.png", "the learning curve"))
     except ConfigError:
         print("no game has ended in training yet, so there is no curve")
     vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
