@@ -57,16 +57,19 @@ class Config:
     max_restarts: int = _key(10, "workers that may be replaced before the run gives up", low=0, high=10**6)
 
     # Policy
-    network: str = _key("auto", "torso for images (a vector always goes through an mlp); auto: a3c for images, "
-                        "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala"))
+    network: str = _key("auto", "torso for images (a vector goes through an mlp, or conv1d); auto: a3c for images, "
+                        "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool",
+                                                    "conv4", "conv5", "conv1d"))
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
     activation: str = _key("tanh", "of the mlp", choices=("tanh", "relu", "elu", "silu"))
+    norm: str = _key("none", "layer normalisation before each activation of the torso", choices=("none", "layer"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
     frame_stack: int = _key(1, "observations that the policy sees at once, the newest included", low=1, high=64)
     stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = _key(False, "the critic has a trunk of its own")
+    detach_critic: bool = _key(False, "the critic's error does not reach the trunk that it shares with the policy")
     init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
                      choices=("orthogonal", "torch"))
     std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state, or "

@@ -189,6 +189,10 @@ def catalogue() -> str:
              "  nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)",
              "  universe   4 convolutions of 32, 3x3, stride 2",
              "  impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)",
+             "  maxpool    4 convolutions of 32, 32, 64, 64, each with 2 x 2 maxima (rl_a3c_pytorch)",
+             "  conv4      3x3 convolutions of 16, 24, 32, 64, then 2000 (PyTorch-A2C)",
+             "  conv5      3x3 convolutions of 16, 24, 32, 48, 64, then 288 (PyTorch-A2C)",
+             "  conv1d     for vectors: 4 convolutions of 32, 32, 64, 64 along them (a3c_continuous)",
              "  with --memory none, lstm or gru, and --frame-stack N", ""]
     for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items(),
                         *((f"{family}, acer", own) for family, own in ACER.items())]:
