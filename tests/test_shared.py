@@ -142,6 +142,7 @@ def test_normalisers_use_what_all_workers_have_seen() -> None:
     for k, rollout in enumerate(rollouts(6)):
         learners[k % 2].pull()
         learners[k % 2].update(rollout, k)
+        learners[k % 2].observe(rollout, k)
         alone.update(rollout.obs)  # type: ignore[arg-type]
         if k % 2 == 0:
             rewards.update(rollout.rewards, rollout.is_first, config.at("gamma", k))
@@ -160,8 +161,9 @@ def test_a_single_workers_normalisers_are_a_lone_learners_bit_for_bit() -> None:
     one, lone = Learner(model(config), config, shared), Learner(model(config), config)
     for k, rollout in enumerate(rollouts(6)):
         one.pull()
-        one.update(rollout, k)
-        lone.update(rollout, k)
+        for learner in (one, lone):
+            learner.update(rollout, k)
+            learner.observe(rollout, k)
     one.pull()
     for name, tensor in lone.model.state_dict().items():
         assert torch.equal(one.model.state_dict()[name], tensor), name

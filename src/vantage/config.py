@@ -84,10 +84,14 @@ class Config:
     # Learning
     rollout_length: str = _key("5", "steps of each environment an update; of a list such as 16,32,64 worker i takes "
                                "element i, and from the first again after the last")
+    rollouts_per_update: int = _key(1, "rollouts of each environment, one after the other, that make one update", low=1,
+                                    high=10_000)
     lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
     gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
                            low=0, high=1)
+    value_target: str = _key("lambda", "the critic learns the lambda-return, or the discounted return up to the "
+                             "bootstrap value, which is lambda 1", choices=("lambda", "return"))
     entropy_coef: str = _key("0.01", "weight of the entropy bonus, in nats", schedule=True)
     value_coef: str = _key("0.5", "weight of half the squared value error", schedule=True, low=0)
     max_grad_norm: str = _key("0.5", "clip gradients to this global norm; 0: do not clip", schedule=True, low=0)

@@ -119,7 +119,7 @@ def _without_effect(algo: str, runtime: str) -> dict[str, str]:
     """Keys that nothing would come of, and what they are for."""
     keys = {} if algo == "acer" else dict.fromkeys(_REPLAY, "acer")
     if algo == "acer":
-        keys |= dict.fromkeys(("gae_lambda", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
+        keys |= dict.fromkeys(("gae_lambda", "value_target", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
     if runtime == "hogwild":
         keys["replay_save_every"] = "acer under runtime=sync"
     else:

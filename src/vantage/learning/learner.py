@@ -67,8 +67,7 @@ class Learner:
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
 
-        The normalisers learn from a rollout unless it is `replayed`. Raises NonFiniteError before anything is changed
-        if the loss or the gradient is not finite.
+        Raises NonFiniteError before anything is changed if the loss or the gradient is not finite.
         """
         self.flat.gradient.zero_()
         loss, terms = self.loss(rollout, step, replayed=replayed)
@@ -82,8 +81,6 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self._step(metrics)
-        if not replayed:
-            self._update_normalizers(rollout, step)
         return metrics
 
     def _step(self, metrics: dict[str, float]) -> None:
@@ -111,7 +108,8 @@ class Learner:
         return replay_loss(self.model, self.average.model, rollout, rewards, self.config, step,
                            generator=self.generator, burn_in=self.config.burn_in if replayed else 0)
 
-    def _update_normalizers(self, rollout: Rollout, step: int) -> None:
+    def observe(self, rollout: Rollout, step: int) -> None:
+        """Let the running normalisers learn from a fresh rollout, after the update that it served."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
         if self.config.obs_norm:
