@@ -113,6 +113,7 @@ def _parser() -> Parser:
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
     _add_plot(command("plot", "draw the curves of runs", run_plot))
+    _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
     command("list", "list algorithms, networks, families of environments and their defaults", run_list)
     return parser
@@ -179,6 +180,14 @@ def _add_plot(sub: Parser) -> None:
     sub.add_argument("--x", default="steps", choices=("steps", "minutes", "frames"), help="horizontal axis")
     sub.add_argument("--metric", default="rollout/ep_rew_mean", help="metric of metrics.jsonl")
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
+
+
+def _add_export(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("--format", required=True, choices=("onnx", "safetensors"),
+                     help="onnx: runs without Vantage and torch; safetensors: for vantage.load, with a model card")
+    sub.add_argument("-o", "--output", metavar="FILE", help="default policy.onnx or policy.safetensors in RUN")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
 
 
 def _add_bench(sub: Parser) -> None:
@@ -356,6 +365,17 @@ def run_plot(arguments: argparse.Namespace) -> int:
     path = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x, metric=arguments.metric,
                 csv=None if arguments.csv is None else Path(arguments.csv))
     print(path)
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """`vantage export`."""
+    from vantage.tools.export import export
+
+    output = None if arguments.output is None else Path(arguments.output)
+    result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
+                    notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+    print(result.sentence())
     return 0
 
 
