@@ -115,6 +115,7 @@ def _parser() -> Parser:
     _add_plot(command("plot", "draw the curves of runs", run_plot))
     _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
+    _add_doctor(command("doctor", "try what this machine has, and say what to do about what is missing", run_doctor))
     command("list", "list algorithms, networks, families of environments and their defaults", run_list)
     return parser
 
@@ -193,6 +194,10 @@ def _add_export(sub: Parser) -> None:
 def _add_bench(sub: Parser) -> None:
     _add_config(sub)
     sub.add_argument("--seconds", default="30", help="how long to measure (30)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_doctor(sub: Parser) -> None:
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -390,6 +395,15 @@ def run_bench(arguments: argparse.Namespace) -> int:
     result = bench(config, seconds=seconds)
     print(json.dumps(result.as_dict()) if arguments.json else result.table())
     return 0
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """`vantage doctor`; status 1 where training does not work."""
+    from vantage.tools.doctor import examine
+
+    result = examine()
+    print(json.dumps(result.as_dict()) if arguments.json else result.table())
+    return 0 if result.works else 1
 
 
 def run_list(arguments: argparse.Namespace) -> int:
