@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config import Config
 from vantage.models import make_model
+from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.tools import onnx_policy
@@ -177,6 +179,37 @@ def test_a_wrong_action_and_a_lost_state_are_differences(tmp_path: Path) -> None
                          ("next_state.gru_h", torch.zeros_like), ("value", lambda x: x + float("nan"))):
         with pytest.raises(vantage.VantageError, match=f"its {name} differs"):
             compare(altered(name, change), policy)
+
+
+def test_what_rounding_explains_is_no_difference(tmp_path: Path) -> None:
+    policy = PolicyStep(load(make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE))).model)
+    model = policy.model
+    with torch.no_grad():  # the value is a million times the difference of two nearly equal features
+        for layer in (torso := model.actor.get_submodule("torsos.0.layers.0")).parameters():
+            layer[1] = layer[0]
+        torso.get_parameter("bias")[1] += 1e-5
+        model.value_head.weight.zero_()[0, :2] = torch.tensor([1e6, -1e6])
+    exact = copy.deepcopy(policy).double()
+
+    def answer(inputs: Mapping[str, torch.Tensor], off: float) -> dict[str, torch.Tensor]:
+        with torch.no_grad():
+            ours, theirs = (dict(zip(policy.outputs, net(inputs["obs"]), strict=True)) for net in (policy, exact))
+        return {**ours, "value": theirs["value"].float() + off}
+
+    assert compare(lambda inputs: answer(inputs, 0.0), policy) > 1e-3
+    with pytest.raises(vantage.VantageError, match="value differs"):
+        compare(lambda inputs: answer(inputs, 100.0), policy)
+
+
+def test_a_network_that_onnx_cannot_express_is_an_error_that_names_the_other_format(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    run = make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE))
+    plain = Mlp.forward
+    monkeypatch.setattr(Mlp, "forward", lambda self, x: plain(self, x if x.sum() > 0 else -x))
+    assert main(["export", str(run), "--format", "onnx"]) == 1
+    err = capsys.readouterr().err
+    assert "use --format safetensors" in err and "data-dependent" in err
+    assert len(err.splitlines()) == 1 and not (run / "policy.onnx").exists()
 
 
 def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:

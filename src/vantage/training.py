@@ -145,7 +145,8 @@ class Agent:
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
         ValueError where their shapes are others, and where the policy was trained with masks and none is given.
 
-        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does.
+        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
+        also suits a new `initial_state`, unless stack_pad is repeat.
         """
         tensors = tensor_obs(obs, torch.device("cpu"))
         spec = self.model.spec

@@ -5,11 +5,12 @@ Whether the model computes the same is for `export` to find out.
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,10 +105,15 @@ def make_onnx(policy: PolicyStep, description: Description) -> onnx.ModelProto:
     example = {**policy.example(2, torch.Generator().manual_seed(0)), **policy.initial_state(2)}
     inputs = tuple(example[name] for name in policy.inputs)
     policy.eval()
-    with torch.no_grad(), _quiet():
-        program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False, input_names=policy.inputs,
-                                    output_names=policy.outputs,
-                                    dynamic_shapes=(tuple({0: batch} for _ in inputs),))
+    try:
+        with torch.no_grad(), _quiet():
+            program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False, input_names=policy.inputs,
+                                        output_names=policy.outputs,
+                                        dynamic_shapes=(tuple({0: batch} for _ in inputs),))
+    except torch.onnx.OnnxExporterError as error:
+        why = str(error.__cause__ or error).strip().splitlines()[0]
+        raise VantageError(f"torch cannot write network={description.config.network} as ONNX: {why}; use --format "
+                           "safetensors") from error
     assert program is not None
     model = program.model_proto
     _forget_sources(model)
@@ -186,11 +192,12 @@ def _forget_sources(model: onnx.ModelProto) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch 2.13's exporter warns of its own deprecated calls and logs which libraries it does without (2026-11)."""
+    """torch 2.13's exporter warns of its own deprecated calls, logs which libraries it does without, and prints what it
+    fails on (2026-11)."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
