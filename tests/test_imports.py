@@ -41,6 +41,8 @@ ONLY_IN = {
     "torch.utils.tensorboard": {"runs"},
     "argparse": {"cli"},
     "matplotlib": {"tools"},
+    "onnx": {"tools"},
+    "onnxruntime": {"tools"},
     **{module: set() for module in ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")},
 }
 

@@ -113,7 +113,9 @@ def _parser() -> Parser:
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
     _add_plot(command("plot", "draw the curves of runs", run_plot))
+    _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
+    _add_doctor(command("doctor", "try what this machine has, and say what to do about what is missing", run_doctor))
     command("list", "list algorithms, networks, families of environments and their defaults", run_list)
     return parser
 
@@ -184,9 +186,21 @@ def _add_plot(sub: Parser) -> None:
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
 
 
+def _add_export(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("--format", required=True, choices=("onnx", "safetensors"),
+                     help="onnx: runs without Vantage and torch; safetensors: for vantage.load, with a model card")
+    sub.add_argument("-o", "--output", metavar="FILE", help="default policy.onnx or policy.safetensors in RUN")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+
+
 def _add_bench(sub: Parser) -> None:
     _add_config(sub)
     sub.add_argument("--seconds", default="30", help="how long to measure (30)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_doctor(sub: Parser) -> None:
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -368,6 +382,17 @@ def run_plot(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def run_export(arguments: argparse.Namespace) -> int:
+    """`vantage export`."""
+    from vantage.tools.export import export
+
+    output = None if arguments.output is None else Path(arguments.output)
+    result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
+                    notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+    print(result.sentence())
+    return 0
+
+
 def run_bench(arguments: argparse.Namespace) -> int:
     """`vantage bench`."""
     config, _ = resolve(arguments)
@@ -379,6 +404,16 @@ def run_bench(arguments: argparse.Namespace) -> int:
     result = bench(config, seconds=seconds)
     print(json.dumps(result.as_dict()) if arguments.json else result.table())
     return 0
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """`vantage doctor`; status 1 where training does not work."""
+    from vantage.tools.doctor import examine
+
+    print("vantage: trying environments and a training, about ten seconds ...", file=sys.stderr)
+    result = examine()
+    print(json.dumps(result.as_dict()) if arguments.json else result.table())
+    return 0 if result.works else 1
 
 
 def run_list(arguments: argparse.Namespace) -> int:
