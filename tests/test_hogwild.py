@@ -121,7 +121,8 @@ def test_an_evaluation_can_end_the_run(tmp_path: Path) -> None:
         configure(stop_at_eval=1.0)
 
 
-def test_a_killed_worker_is_noticed_and_replaced_and_the_run_ends_at_its_steps(tmp_path: Path) -> None:
+def test_a_worker_killed_with_the_lock_in_hand_is_noticed_and_replaced_and_the_run_ends_at_its_steps(
+        tmp_path: Path) -> None:
     """What it had not told of counts all the same; else the others end and nobody notices."""
     noticed, most = 0.0, 0
     notes: list[str] = []
@@ -133,12 +134,13 @@ def test_a_killed_worker_is_noticed_and_replaced_and_the_run_ends_at_its_steps(t
             noticed = time.monotonic()
 
     config = configure(env="tiny:KilledInUpdate", env_kwargs={"marker": str(tmp_path / "killed")}, steps=15_000,
-                       num_workers=2, rollout_length=5)
+                       num_workers=2, rollout_length=5, lock=True)
     for report in vantage.train(config, run=tmp_path / "run", notify=notify):
         last = report
         most = max(most, len(children()) if noticed else 0)
     assert noticed - float((tmp_path / "killed").read_text()) < 2  # a second, on a machine that does other things too
-    assert any("replaced (1 of 10)" in note for note in notes) and most == 2
+    assert any("held the lock" in note for note in notes)
+    assert sum("replaced" in note for note in notes) == 1 and most == 2
     assert last.status == "done" and 15_000 <= last.step < 15_000 + 2 * 8 * 5
     assert not children()
 

@@ -204,10 +204,8 @@ class HogwildRun:
     def _lose(self, worker: int, failure: Failure) -> None:
         """A worker has failed: replace it, or raise where that is of no use or too often."""
         self._end(worker)
-        if self.shared.lock is not None and not self.shared.lock.acquire(timeout=1.0):
-            self.notify(f"worker {worker} held the lock")
-        if self.shared.lock is not None:
-            self.shared.lock.release()
+        if self.shared.end_turn_of(worker):
+            self.notify(f"worker {worker} held the lock, which is free again")
         if self.shared.stop:
             return
         error = failure.error()
