@@ -70,7 +70,7 @@ class HogwildRun:
         try:
             for worker in range(config.num_workers):
                 self._start(worker)
-            if config.eval_every > 0:
+            if config.evaluates:
                 self._start_judge()
         except BaseException:
             self._kill()
@@ -191,8 +191,7 @@ class HogwildRun:
     def _count(self, advance: Advance) -> None:
         before = self.progress.step
         self.progress.add(advance)
-        if passed(self.config.eval_every, before, self.progress.step):
-            self.progress.evaluation_due = True
+        self.recorder.note_due_evaluation(before)
 
     def _end(self, worker: int) -> None:
         """Let go of a worker; count the steps that it has taken and not told of, so that none is waited for."""
@@ -272,6 +271,7 @@ class HogwildRun:
         self.shared.beat(self.config.num_workers, monotonic())
         try:
             self._judge.connection.send((self.progress.step, sendable(self._judged)))
+            self.progress.evaluated()
         except OSError:
             self._lose_judge(self._end_of_judge())
 
