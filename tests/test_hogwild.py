@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -254,18 +257,37 @@ def assert_group_ends(group: int, seconds: float) -> None:
         time.sleep(0.05)
 
 
-def test_many_trainings_leave_nothing_behind(tmp_path: Path) -> None:
-    def left() -> tuple[int, int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/dev/shm")), len(children())
+def test_fifteen_trainings_leave_nothing_behind(tmp_path: Path) -> None:
+    """Three of them with a worker and a lock, whose semaphore has a name in /dev/shm."""
+    had: set[int] = set()
 
-    def train(number: int) -> None:
-        list(vantage.train(configure(steps=256, num_envs=2), run=tmp_path / str(number)))
+    def mapped() -> set[int]:
+        """Inodes, for a semaphore is mapped under another name."""
+        return {int(inode) for inode in re.findall(r"(\d+) +/dev/shm/", Path("/proc/self/maps").read_text())}
 
-    train(0)
-    before = left()
-    for number in range(1, 5):
-        train(number)
+    def named() -> set[int]:
+        return {entry.inode() for entry in os.scandir("/dev/shm")}
+
+    def train(numbers: range) -> None:
+        for number in numbers:
+            algo, own = ("a3c", {"lock": True}) if number % 6 == 0 else ("a2c", {"num_workers": 0})
+            for _ in vantage.train(configure(algo, steps=64, num_envs=2, log_every_seconds=0, **own),
+                                   run=tmp_path / str(number)):
+                had.update(mapped() & named())
+
+    def left() -> tuple[int, int, list[int], set[int]]:
+        gc.collect()
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), children(), mapped()
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    train(range(5))
+    before, memory = left(), resident()
+    train(range(5, 15))
     assert left() == before
+    assert had and not had & named()
+    assert resident() - memory < 4 * 2**20  # measured: 0.1 MiB
 
 
 @pytest.mark.parametrize(("options", "says"), [
