@@ -134,6 +134,19 @@ def test_with_the_lock_a_step_waits_for_its_turn() -> None:
     assert not torch.equal(shared.vector, before)
 
 
+def test_only_a_lock_that_a_dead_worker_held_is_released_for_it() -> None:
+    shared = share(configure(lock=True))
+    assert shared.lock is not None and not shared.end_turn_of(0)
+    with shared.turn(1):
+        assert not shared.end_turn_of(0), "the other has it, and is alive"
+        assert not shared.lock.acquire(block=False)
+    shared.lock.acquire()  # and killed before it could say so
+    assert shared.end_turn_of(0)
+    shared.lock.acquire()
+    shared._memory["turn"][0] = 0  # and killed in its turn
+    assert shared.end_turn_of(0) and shared.lock.acquire(block=False)
+
+
 def test_normalisers_use_what_all_workers_have_seen() -> None:
     config = configure(obs_norm=True, reward_norm=True)
     shared = share(config)

@@ -17,6 +17,7 @@ from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteErro
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.progress import Advance, Progress
 from vantage.training import prepare
 from vantage.types import Rollout
 
@@ -243,6 +244,41 @@ def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path:
     assert scores[0] == scores[1] and len(scores[0]) == 1  # two evaluations, one report: the last one's
     assert_same(tensors(run), tensors(tmp_path / "whole"))
     assert load_named(run, "best").step == load_named(tmp_path / "whole", "best").step
+
+
+def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of which an update takes one second, and so does a step of an evaluation."""
+    now, left = 0.0, 10**6
+    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
+
+    def should_stop() -> bool:
+        nonlocal now, left
+        left -= 1
+        now += left != 0
+        return left == 0
+
+    config = configure(env="tiny:Bandit", steps=22 * 32, rollout_length=4, eval_every_seconds=5, eval_episodes=2,
+                       stop_at_eval=2.0, log_every_seconds=0)
+    assert config.eval_every == 0, "the clock is enough"
+    list(vantage.train(config, run=tmp_path / "whole", should_stop=should_stop))
+    left = 9
+    list(vantage.train(config, run=tmp_path / "parts", should_stop=should_stop))
+    assert load_latest(tmp_path / "parts").step == 6 * 32
+    list(vantage.resume(tmp_path / "parts", should_stop=should_stop))
+    for name in ("whole", "parts"):
+        lines = read_metrics(tmp_path / name)
+        assert [line["step"] for line in lines if "eval/mean_reward" in line] == [5 * 32, 10 * 32, 15 * 32, 20 * 32]
+    assert (tmp_path / "parts" / "best").exists()
+
+
+def test_a_clock_that_ran_out_evaluates_no_policy_twice() -> None:
+    progress = Progress(1)
+    assert not progress.unevaluated_for(1e-9), "no step was made"
+    progress.add(Advance(steps=1))
+    assert progress.unevaluated_for(1e-9) and not progress.unevaluated_for(1000) and not progress.unevaluated_for(0)
+    progress.evaluated()
+    assert not progress.unevaluated_for(1e-9)
 
 
 def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:

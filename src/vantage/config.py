@@ -132,8 +132,11 @@ class Config:
     # The run
     save_every: int = _key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
-    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari",
+    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari or "
+                           "with eval_every_seconds",
                            low=-1, high=10**15)
+    eval_every_seconds: float = _key(0.0, "seconds of training between evaluations, besides or instead of eval_every; "
+                                     "0: none by the clock", low=0, high=1e9)
     eval_episodes: int = _key(20, "whole games an evaluation", low=1, high=10**6)
     log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = _key(True, "write TensorBoard event files")
@@ -173,6 +176,11 @@ class Config:
         if not isinstance(options, dict):
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
         return options
+
+    @property
+    def evaluates(self) -> bool:
+        """There are evaluations beside training."""
+        return self.eval_every > 0 or self.eval_every_seconds > 0
 
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""

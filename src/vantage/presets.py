@@ -145,11 +145,11 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if "save_every" not in overrides:
         config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
     if config.eval_every == -1:
-        atari = resolve_env(config.env, config.atari_protocol).family == "atari"
-        config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")
+        never = config.eval_every_seconds > 0 or resolve_env(config.env, config.atari_protocol).family == "atari"
+        config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
     _check_replay(config)
-    if config.stop_at_eval is not None and config.eval_every == 0:
-        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
+    if config.stop_at_eval is not None and not config.evaluates:
+        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
     return config
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 
@@ -35,6 +34,7 @@ class Learner:
         self.config = config
         self.flat = FlatParameters(model)
         self.shared = shared
+        self._worker = worker
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
         self.average = AveragePolicy(model) if config.algo == "acer" else None
@@ -93,7 +93,7 @@ class Learner:
         # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
         self._moved.grad = self.flat.gradient.to(self._moved.device)
         metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
-        with self.shared.lock or contextlib.nullcontext():
+        with self.shared.turn(self._worker):
             self.optimizer.step()
             if self.average is not None:
                 follow(self.shared.average, self.shared.vector, decay)

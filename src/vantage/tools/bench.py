@@ -67,8 +67,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     if config.runtime == "hogwild":
         raise ConfigError("bench measures the parts of one process, and this run has workers; measure a2c, or acer "
                           "under --runtime sync, or run benchmarks/throughput.py for workers together")
-    config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12,
-                     replay_start=0)
+    config = replace(prepare(config), tensorboard=False, eval_every=0, eval_every_seconds=0,
+                     save_every=10**12, replay_start=0)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
