@@ -43,6 +43,9 @@ ONLY_IN = {
     "matplotlib": {"tools"},
     "onnx": {"tools"},
     "onnxruntime": {"tools"},
+    "PIL": {"tools"},
+    "pygame": {"tools"},
+    "imageio_ffmpeg": {"tools"},
     **{module: set() for module in ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")},
 }
 

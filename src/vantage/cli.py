@@ -99,7 +99,7 @@ def _join_negative(argv: Sequence[str]) -> list[str]:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, plot.",
+    parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, watch, plot.",
                     allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
@@ -112,6 +112,10 @@ def _parser() -> Parser:
     _add_train(command("train", "train an agent in a new run directory", run_train))
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
+    _add_record(command("record", "record whole games of a run's policy as a video", run_record))
+    _add_watch(command("watch", "watch a run's policy play in a window, also while it trains", run_watch))
+    _add_preview(command("preview", "draw what the network sees of an environment", run_preview))
+    _add_play(command("play", "play an environment with the keyboard", run_play))
     _add_plot(command("plot", "draw the curves of runs", run_plot))
     _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
@@ -128,6 +132,16 @@ def _version() -> str:
 def _add_config(sub: Parser) -> None:
     sub.add_argument("algo", help="algorithm: a2c, a3c, a3g or acer")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    _add_keys(sub)
+
+
+def _add_env_config(sub: Parser) -> None:
+    sub.add_argument("env", metavar="ENV", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    sub.add_argument("--algo", default="a2c", help="whose defaults the keys below have (a2c)")
+    _add_keys(sub)
+
+
+def _add_keys(sub: Parser) -> None:
     sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
     keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")
     hints = get_type_hints(Config)
@@ -168,11 +182,38 @@ def _add_evaluate(sub: Parser) -> None:
     sub.add_argument("run", metavar="RUN", help="run directory")
     sub.add_argument("--episodes", default="100", help="whole games to play (100)")
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_acting(sub)
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_acting(sub: Parser) -> None:
     sub.add_argument("--seed", default="0", help="seed of the evaluation's environments and actions (0)")
     mode = sub.add_mutually_exclusive_group()
     mode.add_argument("--deterministic", action="store_true", help="the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="sampled actions (the default on Atari)")
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_record(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("-o", "--output", required=True, metavar="FILE.mp4|.gif", help="the video")
+    sub.add_argument("--episodes", default="1", help="whole games to record (1)")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_acting(sub)
+
+
+def _add_watch(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory; of one that trains each game has the newest checkpoint")
+    sub.add_argument("--checkpoint", default="latest", help="latest, best or a step; latest follows the training")
+    _add_acting(sub)
+
+
+def _add_preview(sub: Parser) -> None:
+    sub.add_argument("-o", "--output", required=True, metavar="FILE.png", help="the picture")
+    _add_env_config(sub)
+
+
+def _add_play(sub: Parser) -> None:
+    _add_env_config(sub)
 
 
 def _add_plot(sub: Parser) -> None:
@@ -359,10 +400,64 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     seed = convert("seed", arguments.seed, int, source="--seed")
     from vantage.tools.evaluate import evaluate
 
-    deterministic = True if arguments.deterministic else False if arguments.stochastic else None
-    result = evaluate(arguments.run, episodes=episodes, deterministic=deterministic, checkpoint=arguments.checkpoint,
-                      seed=seed, notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+    result = evaluate(arguments.run, episodes=episodes, deterministic=_deterministic(arguments),
+                      checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
     print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
+    return 0
+
+
+def _deterministic(arguments: argparse.Namespace) -> bool | None:
+    return True if arguments.deterministic else False if arguments.stochastic else None
+
+
+def _warn(text: str) -> None:
+    print(f"vantage: {text}", file=sys.stderr)
+
+
+def _draw_without_screen() -> None:
+    """SDL, which many environments draw with, then neither looks for a display nor complains that there is none."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def run_record(arguments: argparse.Namespace) -> int:
+    """`vantage record`."""
+    episodes = convert("episodes", arguments.episodes, int, source="--episodes")
+    seed = convert("seed", arguments.seed, int, source="--seed")
+    _draw_without_screen()
+    from vantage.tools.record import record
+
+    result = record(arguments.run, Path(arguments.output), episodes=episodes, deterministic=_deterministic(arguments),
+                    checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
+    print(result.sentence())
+    return 0
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    """`vantage watch`."""
+    seed = convert("seed", arguments.seed, int, source="--seed")
+    from vantage.tools.watch import watch
+
+    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed,
+          notify=_warn)
+    return 0
+
+
+def run_preview(arguments: argparse.Namespace) -> int:
+    """`vantage preview`."""
+    config, _ = resolve(arguments)
+    _draw_without_screen()
+    from vantage.tools.preview import preview
+
+    print(preview(config, Path(arguments.output)))
+    return 0
+
+
+def run_play(arguments: argparse.Namespace) -> int:
+    """`vantage play`."""
+    config, _ = resolve(arguments)
+    from vantage.tools.play import play
+
+    play(config, say=print)
     return 0
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import ale_py
 import numpy as np
-from ale_py import AtariVectorEnv
+from ale_py import AtariVectorEnv, roms
 from gymnasium.vector import AutoresetMode
 
 from vantage.config import Config, nearest
+from vantage.envs.film import FilmedEmulator, film, gray
 from vantage.envs.ids import AtariId
 from vantage.envs.interface import (
     Array,
@@ -30,6 +32,7 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000
 FRAME_SKIP = 4
+FRAMES_PER_SECOND = 60  # of an NTSC console
 SIDE = 84
 MAX_FRAMES = 108_000
 OPTIONS = ("img_height", "img_width")
@@ -44,13 +47,19 @@ class AtariEnvironments:
     """
 
     frames_per_step = FRAME_SKIP
+    fps = FRAMES_PER_SECOND / FRAME_SKIP
 
     def __init__(self, config: Config, atari: AtariId, *, num_envs: int, stream: int, first_env: int = 0,
-                 evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
+                 evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS,
+                 rendered: bool = False) -> None:
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
-        self._env = _emulators(config, atari, num_envs, cores_for(threads))
+        options = _options(config, atari, min(num_envs, cores_for(threads)))
+        make = partial(AtariVectorEnv, atari.game, num_envs, **options)
+        self._film = film(make, _screen_size(atari.game), FRAME_SKIP) if rendered else None
+        self._env: AtariVectorEnv | FilmedEmulator = self._film or make()
         actions = self._env.ale.get_action_set()
+        self.action_names = tuple(action.name for action in actions)
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)
         shape = (1, config.env_options.get("img_height", SIDE), config.env_options.get("img_width", SIDE))
@@ -121,6 +130,24 @@ class AtariEnvironments:
                   "obs": self._obs}
         return {key: array.copy() for key, array in arrays.items()} | self._history.record()
 
+    def render(self) -> Array:
+        """The game's screen in colour, RGB [H, W, 3]; of the only game, made with `rendered`."""
+        assert self._film is not None
+        return self._film.screen
+
+    def stages(self) -> tuple[tuple[str, Array], ...]:
+        """What becomes of the screen, each picture with its name, up to what the policy is given."""
+        assert self._film is not None
+        *before, last = self._film.frames
+        frames = f"{FRAME_SKIP - 1} and {FRAME_SKIP} of {FRAME_SKIP}" if before else "after a reset"
+        size = "x".join(map(str, last.shape[:2]))
+        return (*((f"screen, frame {FRAME_SKIP - 1} of {FRAME_SKIP}\nRGB {size}", frame) for frame in before),
+                (f"screen, frame {FRAME_SKIP if before else 0} of {FRAME_SKIP}\nRGB {size}", last),
+                (f"gray\n{size}", gray(last)), (f"maximum of frames\n{frames}", gray(self._film.screen)))
+
+    def keys_to_action(self) -> None:
+        """None: `action_names` tell which keys mean what."""
+
     def close(self) -> None:
         """Let go of the emulators; a second call does nothing."""
         self._env.close()
@@ -188,7 +215,19 @@ class AtariEnvironments:
                 f"time limit {limit} steps ({limit * FRAME_SKIP} frames)")
 
 
-def _emulators(config: Config, atari: AtariId, num_envs: int, threads: int) -> AtariVectorEnv:
+def _screen_size(game: str) -> tuple[int, int]:
+    """Height and width of the game's own picture: 210x160, in a few games taller."""
+    path = roms.get_rom_path(game)
+    assert path is not None
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # else it tells on stderr what cartridge it found
+    ale = ale_py.ALEInterface()
+    ale.loadROM(path)
+    height, width = ale.getScreenDims()
+    return height, width
+
+
+def _options(config: Config, atari: AtariId, threads: int) -> dict[str, Any]:
+    """Arguments of `AtariVectorEnv`; ConfigError where the config asks for what it cannot do."""
     if config.vector != "sync":
         raise ConfigError(f"vector={config.vector} is not for Atari, whose emulators run in threads; leave it sync")
     options: dict[str, Any] = config.env_options
@@ -197,9 +236,8 @@ def _emulators(config: Config, atari: AtariId, num_envs: int, threads: int) -> A
             raise ConfigError(f"env_kwargs: Atari games take {', '.join(OPTIONS)}, not {key!r}{nearest(key, OPTIONS)}; "
                               "how they are played is atari_protocol")
     protocol = atari.protocol
-    return AtariVectorEnv(
-        atari.game, num_envs, num_threads=min(num_envs, threads), stack_num=1, grayscale=True, frameskip=FRAME_SKIP,
-        maxpool=True, noop_max=protocol.noop_max, repeat_action_probability=protocol.sticky,
-        full_action_space=protocol.full_actions, reward_clipping=False, use_fire_reset=False, episodic_life=False,
-        life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
-        max_num_frames_per_episode=config.max_episode_steps * FRAME_SKIP or MAX_FRAMES, **options)
+    return {"num_threads": threads, "stack_num": 1, "grayscale": True, "frameskip": FRAME_SKIP, "maxpool": True,
+            "noop_max": protocol.noop_max, "repeat_action_probability": protocol.sticky,
+            "full_action_space": protocol.full_actions, "reward_clipping": False, "use_fire_reset": False,
+            "episodic_life": False, "life_loss_info": False, "autoreset_mode": AutoresetMode.NEXT_STEP,
+            "max_num_frames_per_episode": config.max_episode_steps * FRAME_SKIP or MAX_FRAMES, **options}
