@@ -77,7 +77,7 @@ def test_the_table_says_where_each_group_ends_and_peaks(tmp_path: Path) -> None:
                   tmp_path / "curve.png", aggregate="iqm")
     (label, ending, peak), = table(groups, "steps")
     assert (label, ending) == ("a2c (2 seeds)", "3 (2 to 4)")
-    assert peak.startswith("5.99") and peak.endswith("at 200.2")
+    assert peak.startswith("5.99") and peak.endswith("at 200")
 
 
 def test_one_seed_twice_is_not_called_two_seeds() -> None:

@@ -117,6 +117,7 @@ def _parser() -> Parser:
     _add_preview(command("preview", "draw what the network sees of an environment", run_preview))
     _add_play(command("play", "play an environment with the keyboard", run_play))
     _add_plot(command("plot", "draw the curves of runs", run_plot))
+    _add_report(command("report", "write a run as one HTML page: scores, a game, curves, config", run_report))
     _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
     _add_doctor(command("doctor", "try what this machine has, and say what to do about what is missing", run_doctor))
@@ -225,6 +226,14 @@ def _add_plot(sub: Parser) -> None:
                      help="what stands for several seeds: their mean or their interquartile mean")
     sub.add_argument("--smooth", default="0", metavar="WEIGHT", help="weight of the past in a running mean, 0 to 1 (0)")
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
+
+
+def _add_report(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("-o", "--output", metavar="FILE.html", help="default report.html in RUN")
+    sub.add_argument("--episodes", default="20", metavar="N", help="games of the evaluation (20)")
+    sub.add_argument("--no-video", action="store_true", help="record no game")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
 
 
 def _add_export(sub: Parser) -> None:
@@ -387,7 +396,7 @@ def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: b
             f"vantage resume {last.run}")
         return 128 + stop.signal
     if report:
-        from vantage.tools.report import final_report
+        from vantage.tools.finish import final_report
         final_report(Path(last.run))
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
@@ -474,6 +483,17 @@ def run_plot(arguments: argparse.Namespace) -> int:
     for row in rows:
         print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
     print(arguments.output)
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """`vantage report`."""
+    from vantage.tools.report import report
+
+    print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
+                 episodes=convert("episodes", arguments.episodes, int, source="--episodes"),
+                 video=not arguments.no_video, checkpoint=arguments.checkpoint,
+                 notify=lambda text: print(f"vantage: {text}", file=sys.stderr)))
     return 0
 
 

@@ -66,13 +66,17 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
 
 def table(groups: Sequence[Group], x: Axis) -> list[tuple[str, str, str]]:
     """Of each group its label, its value at the end with the 95% interval, and its highest with where that was."""
-    shown = EngFormatter(sep="", places=1)
     rows = []
     for group in groups:
         peak = group.peak()
-        at = "" if peak is None else f" at {peak[1]:.1f} min" if x == "minutes" else f" at {shown(peak[1])}"
-        rows.append((group.label, group.ending(), "" if peak is None else f"{peak[0]:.5g}{at}"))
+        rows.append((group.label, group.ending(), "" if peak is None else f"{peak[0]:.5g} at {_place(peak[1], x)}"))
     return rows
+
+
+def _place(at: float, x: Axis) -> str:
+    if x == "minutes":
+        return f"{at:.1f} min"
+    return f"{at:.0f}" if at < 1_000 else EngFormatter(sep="", places=1)(at)
 
 
 def _draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, smooth: float) -> Figure:
