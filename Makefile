@@ -22,7 +22,7 @@ help:
 	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
 	@echo 'make test    run the tests; ARGS="-k gae" picks some'
 	@echo 'make lint    check style (ruff) and types (mypy)'
-	@echo 'make bench   compare the training speed with Stable-Baselines3, which it installs in $(VENV)'
+	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
 
 setup: $(STAMP)

@@ -1,4 +1,4 @@
-"""Training speed of A2C and A3C on Pong, Vantage against Stable-Baselines3, alternating in one run. Measures no scores.
+"""Training speed of A2C and A3C on Pong, Vantage against Stable-Baselines3 and PFRL, alternating in one run. No scores.
 
     make bench                                                          all of it, about fifteen minutes
     make bench ARGS="--rounds 2 --seconds 5"                            a quick look
@@ -35,6 +35,8 @@ from pathlib import Path
 from time import perf_counter, sleep
 from typing import Any
 
+from pfrl_a3c import train_pfrl
+
 Segment = Callable[[float], int]
 """Trains for about so many seconds; returns the agent steps that it took."""
 
@@ -50,6 +52,7 @@ SB3 = {
     "sb3-dummy": "Stable-Baselines3, environments in its process",
     "sb3-subproc": "Stable-Baselines3, each environment in a process of its own",
 }
+CLASSIC_ROLLOUT = 20
 LARGE_BATCH = {"num_envs": 32, "rollout_length": 20}
 VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "vantage": ("a2c", "Vantage, the same work", {**SAME_WORK, **SB3_BATCH}),
@@ -59,10 +62,11 @@ VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
     "a3c": ("a3c", "Vantage's A3C, a worker a core, the same work", {**SAME_WORK, **SB3_BATCH}),
     "a3c-large": ("a3c", "Vantage's A3C, batches of 32 x 20", {**SAME_WORK, **LARGE_BATCH}),
     "a3c-classic": ("a3c", "Vantage's A3C, one environment a worker, rollouts of 20",
-                    {**SAME_WORK, "num_envs": 1, "rollout_length": 20}),
+                    {**SAME_WORK, "num_envs": 1, "rollout_length": CLASSIC_ROLLOUT}),
     "a3c-default": ("a3c", "Vantage's A3C, all its own defaults", {}),
 }
-CONTESTANTS = {**SB3, **{name: title for name, (_, title, _) in VANTAGE.items()}}
+PFRL = {"pfrl": "PFRL's A3C, one environment a worker, rollouts of 20"}
+CONTESTANTS = {**SB3, **PFRL, **{name: title for name, (_, title, _) in VANTAGE.items()}}
 
 
 def train_sb3(name: str, cores: int) -> Segment:
@@ -133,6 +137,8 @@ def contest(name: str, cores: int, run: Path, pipe: Connection) -> None:
     os.setpgrp()
     if name in SB3:
         train = train_sb3(name, cores)
+    elif name in PFRL:
+        train = train_pfrl(cores, run, rollout_length=CLASSIC_ROLLOUT)
     else:
         algo, _, overrides = VANTAGE[name]
         train = train_vantage(algo, overrides, cores, run)
@@ -208,7 +214,7 @@ def machine(cores: int) -> str:
     ghz = f" at {float(clock[1]) / 1000:.1f} GHz" if clock else ""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = []
-    for package in ("vantage-rl", "stable-baselines3", "torch", "gymnasium", "ale-py", "numpy"):
+    for package in ("vantage-rl", "stable-baselines3", "pfrl", "torch", "gymnasium", "ale-py", "numpy"):
         try:
             versions.append(f"{package} {version(package)}")
         except PackageNotFoundError:
@@ -218,9 +224,9 @@ def machine(cores: int) -> str:
 
 
 def table(rounds: list[dict[str, float]]) -> str:
-    """Rates, and their ratios, round by round, to the faster form of Stable-Baselines3; as Markdown."""
+    """Rates, and their ratios, round by round, to the faster form of Stable-Baselines3, else to PFRL; as Markdown."""
     medians = {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]}
-    opponent = max((name for name in medians if name in SB3), key=medians.__getitem__)
+    opponent = max((name for name in medians if name in SB3), key=medians.__getitem__, default="pfrl")
     lines = [f"| contestant | steps/s, median | to {opponent}: min | median | max |", "|---|---|---|---|---|"]
     for name, rate in medians.items():
         ratios = [rates[name] / rates[opponent] for rates in rounds]
@@ -237,8 +243,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="CONTESTANT",
                         help=f"some of {', '.join(CONTESTANTS)}")
     arguments = parser.parse_args()
-    if not set(arguments.only) & set(SB3):
-        parser.error(f"nothing to compare with: --only needs one of {', '.join(SB3)}")
+    if not set(arguments.only) & {*SB3, *PFRL}:
+        parser.error(f"nothing to compare with: --only needs one of {', '.join([*SB3, *PFRL])}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     print(machine(cores))
     print(f"A2C on Pong: agent steps (4 frames each) per second of whole training; {arguments.rounds} rounds of "

@@ -117,3 +117,20 @@ def test_explained_variance_of_a_perfect_and_of_a_constant_critic() -> None:
 
 def test_the_masked_mean_counts_valid_steps_only() -> None:
     assert masked_mean(column(1.0, 100.0, 3.0), flags(True, False, True)) == 2
+
+
+def test_the_target_of_the_critic_may_be_the_return_whatever_lambda_the_advantages_have() -> None:
+    def of(gae_lambda: float, value_target: str, behaviour: Tensor | None) -> tuple[Tensor, Tensor]:
+        log_probs, values = column(-1.0, -2.0, grad=True), column(1.0, 3.0, 4.0, grad=True)
+        options = {**OPTIONS, "gae_lambda": gae_lambda}
+        loss, _ = a2c_loss(log_probs, column(0.5, 0.7), values, column(1.0, 0.0), flags(False, False),
+                           flags(True, True), flags(True, True), value_target=value_target,
+                           behaviour_log_probs=behaviour, **options)
+        loss.backward()
+        assert log_probs.grad is not None and values.grad is not None
+        return log_probs.grad, values.grad
+
+    for behaviour in (None, column(-0.5, -2.5)):
+        mixed, low, high = of(0.3, "return", behaviour), of(0.3, "lambda", behaviour), of(1.0, "lambda", behaviour)
+        assert torch.equal(mixed[0], low[0]) and not torch.equal(mixed[0], high[0])
+        assert torch.equal(mixed[1], high[1]) and not torch.equal(mixed[1], low[1])

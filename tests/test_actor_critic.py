@@ -264,3 +264,22 @@ def test_weights_kept_in_bfloat16_are_those_of_the_moment() -> None:
 def test_bfloat16_without_images_is_refused() -> None:
     with pytest.raises(ConfigError, match="precision=bfloat16 is for images"):
         model("vector", precision="bfloat16")
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_a_detached_critic_gives_the_trunk_no_gradient(memory: str) -> None:
+    data, gradients = random_obs(VECTOR), []
+    for detach in (False, True):
+        net = model("vector", memory=memory, detach_critic=detach)
+        _, values = net.unroll(data, MIDDLE, net.initial_state(B))
+        values.square().sum().backward()
+        gradients.append(sum(float(p.grad.abs().sum()) for p in net.actor.parameters() if p.grad is not None))
+        assert net.value_head.weight.grad is not None and net.value_head.weight.grad.abs().sum() > 0
+    assert gradients[0] > 0 and gradients[1] == 0
+
+
+def test_network_options_that_would_do_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="conv1d is for vectors"):
+        model("image", network="conv1d")
+    with pytest.raises(ConfigError, match="give --separate false"):
+        model("vector", separate=True, detach_critic=True)

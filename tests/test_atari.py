@@ -60,7 +60,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     many = np.ones(12, bool)
-    emulators, _ = make_emulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2)
+    emulators, *_ = make_emulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2)
     frames = []
     for attempt in range(12):
         seeds = np.arange(12) if attempt == 0 else None
@@ -68,7 +68,7 @@ def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     assert set(frames) <= set(range(30))
     assert min(frames) <= 1
     assert max(frames) >= 28
-    emulators, _ = make_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2)
+    emulators, *_ = make_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2)
     assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
 
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from test_env_resume import check, moments, uninterrupted
 
 from vantage.config import Config
-from vantage.envs import make_environments
+from vantage.envs import make_environments, make_rendered
 from vantage.envs.emulators import Play, SteppedEmulators, _wrapped, make_emulators
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
 from vantage.envs.options import CROP_TABLES, EnvOptions, margins_of
@@ -80,7 +80,7 @@ def play_of(name: str, max_episode_steps: int = 0, **keys) -> Play:
     ("Breakout", {"crop": "30,0,0,0", "grayscale": False})])
 def test_wrapped_emulators_are_the_native_ones(name, keys):
     play = play_of(name, 60, **keys)
-    native, actions = make_emulators(play, 2, 1)
+    native, actions, _ = make_emulators(play, 2, 1)
     wrapped = SteppedEmulators(play, 2)
     assert play.beyond_native == () and actions == wrapped.actions
     rng, ends = np.random.default_rng(0), 0
@@ -144,6 +144,20 @@ def test_seeded_games_of_wrapped_emulators_go_on():
     assert run[3][-1]["seeded_episode"].tolist() == [3, 3]
     for stop in (41, 100, 124):
         check("ALE/Seaquest-v5", run, stop, 30, **keys)
+
+
+@pytest.mark.parametrize("keys", [{"max_frames": 3, "random_start": 5}, {"crop": "30,0,0,0", "screen_size": "70"},
+                                  {"grayscale": False}, {"frame_skip": "3", "max_frames": 1, "action_subset": "0,3"}])
+def test_a_game_that_is_seen_is_the_one_that_is_played(keys):
+    config = Config(env="Breakout", **keys)
+    played = make_environments(config, num_envs=1, stream=4, evaluation=True, threads=1)
+    seen = make_rendered(config, stream=4)
+    assert (played.reset().obs == seen.reset().obs).all()
+    actions = np.random.default_rng(0).integers(len(seen.action_names), size=(40, 1))
+    for action in actions:
+        assert (played.step(action).obs == seen.step(action).obs).all()
+        assert seen.render().shape == (210, 160, 3) and len(seen.stages()) >= 2
+    assert len(seen.action_names) == seen.spec.action.sizes[0] and seen.fps == 60 / seen.frames_per_step
 
 
 def test_lives_and_fire_are_the_same_on_wrapped_emulators():

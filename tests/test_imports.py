@@ -41,6 +41,11 @@ ONLY_IN = {
     "torch.utils.tensorboard": {"runs"},
     "argparse": {"cli"},
     "matplotlib": {"tools"},
+    "onnx": {"tools"},
+    "onnxruntime": {"tools"},
+    "PIL": {"tools"},
+    "pygame": {"tools"},
+    "imageio_ffmpeg": {"tools"},
     **{module: set() for module in ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")},
 }
 

@@ -16,7 +16,8 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.tools.plot import Curve, group_curves, plot
+from vantage.tools.curves import Curve, bootstrap_interval, group_curves, interquartile_mean
+from vantage.tools.plot import plot, table
 
 
 def curve(xs: Sequence[float], ys: Sequence[float], **config: Any) -> Curve:
@@ -47,12 +48,36 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None
     assert groups[2].label == "a2c Acrobot-v1 (1 seed)"
 
 
-def test_the_band_is_the_sample_deviation_on_the_common_grid() -> None:
+def test_the_mean_stands_for_the_runs_on_their_common_range() -> None:
     group, = group_curves([curve([0, 10, 20], [0, 10, 20], seed=0), curve([4, 12], [8, 16], seed=1)])
     assert (group.x[0], group.x[-1]) == (4, 12)
-    np.testing.assert_allclose(group.mean, group.x + 2)
-    assert group.deviation is not None
-    np.testing.assert_allclose(group.deviation, np.full(len(group.x), np.std([0, 4], ddof=1)))
+    np.testing.assert_allclose(group.middle, group.x + 2)
+    assert group.band is not None
+    # Of two runs drawn twice, one in four samples holds the lower one alone, and one in four the higher one.
+    np.testing.assert_allclose(group.band[0], group.x)
+    np.testing.assert_allclose(group.band[1], group.x + 4)
+
+
+def test_the_interquartile_mean_leaves_the_quarters_out() -> None:
+    values = np.array([[100.0], [1.0], [2.0], [-50.0], [3.0]])
+    np.testing.assert_allclose(interquartile_mean(values), [2.0])
+    np.testing.assert_allclose(interquartile_mean(values[:3]), [103 / 3])
+    group, = group_curves([curve([0, 1], [y, y], seed=i) for i, y in enumerate(values[:, 0])], "iqm")
+    np.testing.assert_allclose(group.middle, 2.0)
+
+
+def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
+    values = np.random.default_rng(5).normal(size=(20, 300))
+    low, high = bootstrap_interval(values, "mean")
+    assert 0.88 < ((low < 0) & (high > 0)).mean() < 0.97
+
+
+def test_the_table_says_where_each_group_ends_and_peaks(tmp_path: Path) -> None:
+    groups = plot([make_run(tmp_path, values, seed=seed) for seed, values in enumerate([(1, 5, 2), (1, 7, 4)])],
+                  tmp_path / "curve.png", aggregate="iqm")
+    (label, ending, peak), = table(groups, "steps")
+    assert (label, ending) == ("a2c (2 seeds)", "3 (2 to 4)")
+    assert peak.startswith("5.99") and peak.endswith("at 200")
 
 
 def test_one_seed_twice_is_not_called_two_seeds() -> None:
@@ -64,8 +89,8 @@ def test_a_single_run_is_drawn_as_recorded(tmp_path: Path) -> None:
     run = make_run(tmp_path, [1.0, 5.0, 2.0])
     plot([run], tmp_path / "curve.png", csv=tmp_path / "curve.csv")
     rows = read_csv(tmp_path / "curve.csv")
-    assert [(float(row["steps"]), float(row["mean"])) for row in rows] == [(100, 1), (200, 5), (300, 2)]
-    assert {row["standard_deviation"] for row in rows} == {""}
+    assert [(float(row["steps"]), float(row["value"])) for row in rows] == [(100, 1), (200, 5), (300, 2)]
+    assert {row["low"] for row in rows} == {""}
 
 
 @pytest.mark.parametrize(("x", "at"), [("steps", [100, 200]), ("minutes", [0.5, 1.0]), ("frames", [400, 800])])
@@ -79,22 +104,23 @@ def test_each_axis_has_its_unit(tmp_path: Path, x: Any, at: list[float]) -> None
 def test_the_name_gives_the_format(tmp_path: Path, suffix: str, start: bytes) -> None:
     output = tmp_path / f"new folder/curve.{suffix}"
     runs = [make_run(tmp_path, [1.0, 2.0, 3.0], seed=seed) for seed in (0, 1)]
-    assert plot(runs, output) == output
+    plot(runs, output)
     assert output.read_bytes().startswith(start)
 
 
 def test_smoothing_is_the_running_mean_without_bias(tmp_path: Path) -> None:
     run = make_run(tmp_path, [1.0, 3.0])
     plot([run], tmp_path / "curve.png", smooth=0.5, csv=tmp_path / "curve.csv")
-    means = [float(row["mean"]) for row in read_csv(tmp_path / "curve.csv")]
+    means = [float(row["value"]) for row in read_csv(tmp_path / "curve.csv")]
     assert means == pytest.approx([1.0, (0.5 * 1 + 3) / 1.5], rel=1e-5)
 
 
 def test_runs_without_a_common_range_are_drawn_without_a_mean(tmp_path: Path) -> None:
     group, = group_curves([curve([0, 1], [0, 1], seed=0), curve([5], [1], seed=1)])
-    assert len(group.mean) == 0
+    assert len(group.middle) == 0
     runs = [make_run(tmp_path, [1.0], every=every, seed=every) for every in (100, 500)]
-    assert plot(runs, tmp_path / "curve.png").stat().st_size > 0
+    groups = plot(runs, tmp_path / "curve.png")
+    assert table(groups, "steps") == [("a2c (2 seeds)", "no common range", "")]
 
 
 def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
@@ -125,6 +151,8 @@ def test_what_cannot_be_plotted_is_an_error_with_words(tmp_path: Path) -> None:
         plot([run], tmp_path / "curve.jpg")
     with pytest.raises(ConfigError, match="smooth=1"):
         plot([run], output, smooth=1.0)
+    with pytest.raises(ConfigError, match="aggregate='median'"):
+        plot([run], output, aggregate="median")  # type: ignore[arg-type]
     (tmp_path / "folder.png").mkdir()
     with pytest.raises(ConfigError, match="choose another output"):
         plot([run], tmp_path / "folder.png")

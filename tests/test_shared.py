@@ -134,6 +134,19 @@ def test_with_the_lock_a_step_waits_for_its_turn() -> None:
     assert not torch.equal(shared.vector, before)
 
 
+def test_only_a_lock_that_a_dead_worker_held_is_released_for_it() -> None:
+    shared = share(configure(lock=True))
+    assert shared.lock is not None and not shared.end_turn_of(0)
+    with shared.turn(1):
+        assert not shared.end_turn_of(0), "the other has it, and is alive"
+        assert not shared.lock.acquire(block=False)
+    shared.lock.acquire()  # and killed before it could say so
+    assert shared.end_turn_of(0)
+    shared.lock.acquire()
+    shared._memory["turn"][0] = 0  # and killed in its turn
+    assert shared.end_turn_of(0) and shared.lock.acquire(block=False)
+
+
 def test_normalisers_use_what_all_workers_have_seen() -> None:
     config = configure(obs_norm=True, reward_norm=True)
     shared = share(config)
@@ -142,6 +155,7 @@ def test_normalisers_use_what_all_workers_have_seen() -> None:
     for k, rollout in enumerate(rollouts(6)):
         learners[k % 2].pull()
         learners[k % 2].update(rollout, k)
+        learners[k % 2].observe(rollout, k)
         alone.update(rollout.obs)  # type: ignore[arg-type]
         if k % 2 == 0:
             rewards.update(rollout.rewards, rollout.is_first, config.at("gamma", k))
@@ -160,8 +174,9 @@ def test_a_single_workers_normalisers_are_a_lone_learners_bit_for_bit() -> None:
     one, lone = Learner(model(config), config, shared), Learner(model(config), config)
     for k, rollout in enumerate(rollouts(6)):
         one.pull()
-        one.update(rollout, k)
-        lone.update(rollout, k)
+        for learner in (one, lone):
+            learner.update(rollout, k)
+            learner.observe(rollout, k)
     one.pull()
     for name, tensor in lone.model.state_dict().items():
         assert torch.equal(one.model.state_dict()[name], tensor), name

@@ -16,6 +16,10 @@ import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.progress import Advance, Progress
+from vantage.training import prepare
+from vantage.types import Rollout
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
 
@@ -26,7 +30,8 @@ CASES: dict[str, dict[str, Any]] = {
                               "frame_stack": 3, "eval_every": 0},
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
-    "lunar lander": {"env": "LunarLander-v3", "steps": 3_000, "num_envs": 3, "eval_every": 0},
+    "lunar lander, three rollouts an update": {"env": "LunarLander-v3", "steps": 3_000, "num_envs": 3, "eval_every": 0,
+                                               "rollouts_per_update": 3},
     "pong, two groups": {"env": "Pong", "steps": 2_000, "num_envs": 5, "rollout_length": 5, "memory": "none"},
     "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1},
@@ -58,7 +63,7 @@ def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
 def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
     config = configure(**CASES[case])
     finish(config, tmp_path / "whole")
-    updates = config.steps // (config.num_envs * config.rollout_lengths[0])
+    updates = config.steps // (config.num_envs * config.rollout_lengths[0] * config.rollouts_per_update)
     for stop_after in (1, updates // 3, updates // 3):
         asked = 0
 
@@ -241,6 +246,41 @@ def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path:
     assert load_named(run, "best").step == load_named(tmp_path / "whole", "best").step
 
 
+def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock of which an update takes one second, and so does a step of an evaluation."""
+    now, left = 0.0, 10**6
+    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
+
+    def should_stop() -> bool:
+        nonlocal now, left
+        left -= 1
+        now += left != 0
+        return left == 0
+
+    config = configure(env="tiny:Bandit", steps=22 * 32, rollout_length=4, eval_every_seconds=5, eval_episodes=2,
+                       stop_at_eval=2.0, log_every_seconds=0)
+    assert config.eval_every == 0, "the clock is enough"
+    list(vantage.train(config, run=tmp_path / "whole", should_stop=should_stop))
+    left = 9
+    list(vantage.train(config, run=tmp_path / "parts", should_stop=should_stop))
+    assert load_latest(tmp_path / "parts").step == 6 * 32
+    list(vantage.resume(tmp_path / "parts", should_stop=should_stop))
+    for name in ("whole", "parts"):
+        lines = read_metrics(tmp_path / name)
+        assert [line["step"] for line in lines if "eval/mean_reward" in line] == [5 * 32, 10 * 32, 15 * 32, 20 * 32]
+    assert (tmp_path / "parts" / "best").exists()
+
+
+def test_a_clock_that_ran_out_evaluates_no_policy_twice() -> None:
+    progress = Progress(1)
+    assert not progress.unevaluated_for(1e-9), "no step was made"
+    progress.add(Advance(steps=1))
+    assert progress.unevaluated_for(1e-9) and not progress.unevaluated_for(1000) and not progress.unevaluated_for(0)
+    progress.evaluated()
+    assert not progress.unevaluated_for(1e-9)
+
+
 def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:
     config = configure(env="CartPole-v1", steps=1_024, eval_every=0, save_every=10**6)
     finish(config, tmp_path / "whole")
@@ -275,3 +315,32 @@ def test_an_environment_that_cannot_be_closed_loses_nothing(tmp_path: Path) -> N
     with pytest.warns(RuntimeWarning, match="nothing left to close"):
         assert finish(config, tmp_path / "run").step == 256
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "done"
+
+
+@pytest.mark.parametrize("memory", ["none", "lstm"])
+def test_rollouts_of_one_update_are_made_by_one_policy_and_learnt_from_side_by_side(tmp_path: Path,
+                                                                                   memory: str) -> None:
+    """Two updates of three rollouts: the policy, and so the games, are those of one long rollout until the first."""
+    config = configure(env="CartPole-v1", steps=2 * 3 * 8 * 4, rollouts_per_update=3, rollout_length=8, num_envs=4,
+                       memory=memory, memory_size=8, obs_norm=False, reward_norm=False, lr=1e-2, eval_every=0)
+    prepared = prepare(config)
+    short, long = (ActorLearner(prepared.override(keys, source="test"))
+                   for keys in ({}, {"rollouts_per_update": 1, "rollout_length": "24"}))
+    seen: list[list[Rollout]] = []
+    for one in (short, long):
+        one.begin()
+        learnt: list[Rollout] = []
+        update = one.learner.update
+        one.learner.update = lambda rollout, step, update=update, learnt=learnt, **keys: (  # type: ignore[method-assign]
+            learnt.append(rollout), update(rollout, step, **keys))[1]
+        advance = one.advance(lambda: 0)
+        assert (advance.steps, advance.updates) == (96, 1)
+        seen.append(learnt)
+        one.close()
+    (together,), (whole,) = seen
+    assert together.actions.shape == (8, 12)
+    for name in ("actions", "rewards", "obs", "is_first"):
+        parts, one_piece = getattr(together, name), getattr(whole, name)
+        rows = torch.cat([parts[:8, 4 * i:4 * i + 4] for i in range(3)])
+        assert torch.equal(rows, one_piece[:24]), name
+    assert all(part.shape[0] == 12 for part in together.state)

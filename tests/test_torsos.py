@@ -17,19 +17,23 @@ IMAGE = ArraySpec("image", (1, 84, 84))
 
 
 def torso(name: str, spec: ArraySpec = IMAGE, *, frame_stack: int = 4, hidden: tuple[int, ...] = (32, 16),
-          init: str = "orthogonal") -> Torso:
+          init: str = "orthogonal", layer_norm: bool = False) -> Torso:
     torch.manual_seed(0)
-    return make_torso(name, spec, frame_stack=frame_stack, hidden=hidden, activation="tanh", init=init)
+    return make_torso(name, spec, frame_stack=frame_stack, hidden=hidden, activation="tanh", init=init,
+                      layer_norm=layer_norm)
 
 
 def images(*shape: int) -> torch.Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(("name", "features"), [
-    ("auto", 256), ("a3c", 256), ("nature", 512), ("universe", 32 * 6 * 6), ("impala", 256), ("mlp", 16)])
-def test_every_network_gives_its_features_and_every_weight_a_gradient(name: str, features: int) -> None:
-    network = torso(name)
+@pytest.mark.parametrize(("name", "features", "layer_norm"), [
+    ("auto", 256, False), ("a3c", 256, True), ("nature", 512, False), ("universe", 32 * 6 * 6, True),
+    ("impala", 256, False), ("mlp", 16, True), ("maxpool", 64 * 4 * 4, False), ("maxpool", 64 * 4 * 4, True),
+    ("conv4", 2000, True), ("conv5", 288, False)])
+def test_every_network_gives_its_features_and_every_weight_a_gradient(name: str, features: int,
+                                                                      layer_norm: bool) -> None:
+    network = torso(name, layer_norm=layer_norm)
     assert network.out_features == features
     out = network(images(3, 4, 84, 84))
     assert out.shape == (3, features) and out.dtype == torch.float32
@@ -55,7 +59,45 @@ def test_the_a3c_network_is_the_one_of_the_paper() -> None:
     assert weights == [(16, 4, 8, 8), (32, 16, 4, 4), (256, 32 * 9 * 9)]
 
 
-@pytest.mark.parametrize("name", ["a3c", "nature", "universe", "impala", "mlp"])
+def test_the_pooled_network_is_the_one_of_rl_a3c_pytorch() -> None:
+    network = torso("maxpool", ArraySpec("image", (1, 80, 80)), frame_stack=1)
+    x = images(2, 1, 80, 80)
+    y = x / 255
+    for conv, padding in zip((m for m in network.modules() if isinstance(m, nn.Conv2d)), (2, 1, 1, 1), strict=True):
+        y = F.relu(F.max_pool2d(F.conv2d(y, conv.weight, conv.bias, padding=padding), 2))
+    assert y.flatten(1).shape == (2, 1024) == (2, network.out_features)
+    torch.testing.assert_close(network(x), y.flatten(1), rtol=1e-4, atol=1e-5)
+
+
+def test_the_convolutions_along_a_vector_are_those_of_a3c_continuous() -> None:
+    network = torso("conv1d", ArraySpec("vector", (24,)), frame_stack=2)
+    x = torch.randn(3, 48)
+    y = x.view(3, 2, 24)
+    for conv, padding in zip((m for m in network.modules() if isinstance(m, nn.Conv1d)), (1, 1, 1, 0), strict=True):
+        y = F.relu(F.conv1d(y, conv.weight, conv.bias, padding=padding))
+    assert network.out_features == 1600
+    torch.testing.assert_close(network(x), y.flatten(1))
+
+
+@pytest.mark.parametrize(("name", "spec"), [
+    ("a3c", IMAGE), ("mlp", ArraySpec("vector", (5,))), ("conv1d", ArraySpec("vector", (5,)))])
+def test_layer_normalisation_ignores_the_scale_of_a_layers_weights(name: str, spec: ArraySpec) -> None:
+    network = torso(name, spec, layer_norm=True)
+    x = images(2, 4, 84, 84) if spec is IMAGE else torch.randn(2, 20)
+    before = network(x)
+    with torch.no_grad():
+        for layer in network.modules():
+            if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
+                layer.weight *= 7
+    torch.testing.assert_close(network(x), before, rtol=1e-3, atol=1e-3)
+
+
+def test_layer_normalisation_in_impala_is_refused() -> None:
+    with pytest.raises(ConfigError, match="norm=layer is not for network=impala"):
+        torso("impala", layer_norm=True)
+
+
+@pytest.mark.parametrize("name", ["a3c", "nature", "universe", "impala", "mlp", "maxpool", "conv4"])
 def test_bytes_and_floats_of_the_same_image_give_the_same_features(name: str) -> None:
     network, x = torso(name), images(2, 4, 84, 84)
     torch.testing.assert_close(network(x), network(x.float()), rtol=1e-4, atol=1e-5)
@@ -69,7 +111,7 @@ def test_images_become_floats_in_channels_last_memory() -> None:
     assert to_floats(x, torch.float32).is_contiguous(memory_format=torch.channels_last)
 
 
-@pytest.mark.parametrize(("name", "smallest"), [("nature", 36), ("a3c", 20)])
+@pytest.mark.parametrize(("name", "smallest"), [("nature", 36), ("a3c", 20), ("maxpool", 24)])
 def test_an_image_too_small_for_the_network_is_refused_with_the_remedy(name: str, smallest: int) -> None:
     x = images(1, 4, smallest, smallest + 3)
     assert torso(name, ArraySpec("image", (1, *x.shape[2:])))(x).shape[0] == 1

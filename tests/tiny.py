@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import signal
 import sys
 import time
 from typing import Any
@@ -215,6 +219,34 @@ class Misbehaving(Tiny):
             if self.how == "hang":
                 time.sleep(3600)
         return obs, reward, False, self.t >= 25, {}
+
+
+class KilledInUpdate(Bandit):
+    """Its process is killed by signal 9 within its tenth step of the optimiser: that of the first to come so far.
+
+    `marker` is the file that then holds the time, and that keeps others alive.
+    """
+
+    armed = False
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker = marker
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        if not KilledInUpdate.armed:
+            from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+            KilledInUpdate.armed = True
+            updates = itertools.count(1)
+            register_optimizer_step_pre_hook(lambda *_: self.die() if next(updates) == 10 else None)
+        return super().step(action)
+
+    def die(self) -> None:
+        with contextlib.suppress(FileExistsError), open(self.marker, "x") as file:
+            file.write(str(time.monotonic()))
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TextObservation(Tiny):

@@ -99,7 +99,7 @@ def _join_negative(argv: Sequence[str]) -> list[str]:
 
 
 def _parser() -> Parser:
-    parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, plot.",
+    parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, watch, plot.",
                     allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
@@ -112,8 +112,15 @@ def _parser() -> Parser:
     _add_train(command("train", "train an agent in a new run directory", run_train))
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
+    _add_record(command("record", "record whole games of a run's policy as a video", run_record))
+    _add_watch(command("watch", "watch a run's policy play in a window, also while it trains", run_watch))
+    _add_preview(command("preview", "draw what the network sees of an environment", run_preview))
+    _add_play(command("play", "play an environment with the keyboard", run_play))
     _add_plot(command("plot", "draw the curves of runs", run_plot))
+    _add_report(command("report", "write a run as one HTML page: scores, a game, curves, config", run_report))
+    _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", run_export))
     _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", run_bench))
+    _add_doctor(command("doctor", "try what this machine has, and say what to do about what is missing", run_doctor))
     command("list", "list algorithms, networks, families of environments and their defaults", run_list)
     return parser
 
@@ -126,6 +133,16 @@ def _version() -> str:
 def _add_config(sub: Parser) -> None:
     sub.add_argument("algo", help="algorithm: a2c, a3c, a3g or acer")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    _add_keys(sub)
+
+
+def _add_env_config(sub: Parser) -> None:
+    sub.add_argument("env", metavar="ENV", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    sub.add_argument("--algo", default="a2c", help="whose defaults the keys below have (a2c)")
+    _add_keys(sub)
+
+
+def _add_keys(sub: Parser) -> None:
     sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
     keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")
     hints = get_type_hints(Config)
@@ -166,11 +183,38 @@ def _add_evaluate(sub: Parser) -> None:
     sub.add_argument("run", metavar="RUN", help="run directory")
     sub.add_argument("--episodes", default="100", help="whole games to play (100)")
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_acting(sub)
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_acting(sub: Parser) -> None:
     sub.add_argument("--seed", default="0", help="seed of the evaluation's environments and actions (0)")
     mode = sub.add_mutually_exclusive_group()
     mode.add_argument("--deterministic", action="store_true", help="the most probable actions")
     mode.add_argument("--stochastic", action="store_true", help="sampled actions (the default on Atari)")
-    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_record(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("-o", "--output", required=True, metavar="FILE.mp4|.gif", help="the video")
+    sub.add_argument("--episodes", default="1", help="whole games to record (1)")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_acting(sub)
+
+
+def _add_watch(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory; of one that trains each game has the newest checkpoint")
+    sub.add_argument("--checkpoint", default="latest", help="latest, best or a step; latest follows the training")
+    _add_acting(sub)
+
+
+def _add_preview(sub: Parser) -> None:
+    sub.add_argument("-o", "--output", required=True, metavar="FILE.png", help="the picture")
+    _add_env_config(sub)
+
+
+def _add_play(sub: Parser) -> None:
+    _add_env_config(sub)
 
 
 def _add_plot(sub: Parser) -> None:
@@ -178,12 +222,35 @@ def _add_plot(sub: Parser) -> None:
     sub.add_argument("-o", "--output", required=True, metavar="FILE.png", help="png, svg or pdf")
     sub.add_argument("--x", default="steps", choices=("steps", "minutes", "frames"), help="horizontal axis")
     sub.add_argument("--metric", default="rollout/ep_rew_mean", help="metric of metrics.jsonl")
+    sub.add_argument("--aggregate", default="mean", choices=("mean", "iqm"),
+                     help="what stands for several seeds: their mean or their interquartile mean")
+    sub.add_argument("--smooth", default="0", metavar="WEIGHT", help="weight of the past in a running mean, 0 to 1 (0)")
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
+
+
+def _add_report(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("-o", "--output", metavar="FILE.html", help="default report.html in RUN")
+    sub.add_argument("--episodes", default="20", metavar="N", help="games of the evaluation (20)")
+    sub.add_argument("--no-video", action="store_true", help="record no game")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+
+
+def _add_export(sub: Parser) -> None:
+    sub.add_argument("run", metavar="RUN", help="run directory")
+    sub.add_argument("--format", required=True, choices=("onnx", "safetensors"),
+                     help="onnx: runs without Vantage and torch; safetensors: for vantage.load, with a model card")
+    sub.add_argument("-o", "--output", metavar="FILE", help="default policy.onnx or policy.safetensors in RUN")
+    sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
 
 
 def _add_bench(sub: Parser) -> None:
     _add_config(sub)
     sub.add_argument("--seconds", default="30", help="how long to measure (30)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_doctor(sub: Parser) -> None:
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 
 
@@ -329,7 +396,7 @@ def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: b
             f"vantage resume {last.run}")
         return 128 + stop.signal
     if report:
-        from vantage.tools.report import final_report
+        from vantage.tools.finish import final_report
         final_report(Path(last.run))
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
@@ -342,20 +409,102 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     seed = convert("seed", arguments.seed, int, source="--seed")
     from vantage.tools.evaluate import evaluate
 
-    deterministic = True if arguments.deterministic else False if arguments.stochastic else None
-    result = evaluate(arguments.run, episodes=episodes, deterministic=deterministic, checkpoint=arguments.checkpoint,
-                      seed=seed, notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+    result = evaluate(arguments.run, episodes=episodes, deterministic=_deterministic(arguments),
+                      checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
     print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
+    return 0
+
+
+def _deterministic(arguments: argparse.Namespace) -> bool | None:
+    return True if arguments.deterministic else False if arguments.stochastic else None
+
+
+def _warn(text: str) -> None:
+    print(f"vantage: {text}", file=sys.stderr)
+
+
+def _draw_without_screen() -> None:
+    """SDL, which many environments draw with, then neither looks for a display nor complains that there is none."""
+    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+
+
+def run_record(arguments: argparse.Namespace) -> int:
+    """`vantage record`."""
+    episodes = convert("episodes", arguments.episodes, int, source="--episodes")
+    seed = convert("seed", arguments.seed, int, source="--seed")
+    _draw_without_screen()
+    from vantage.tools.record import record
+
+    result = record(arguments.run, Path(arguments.output), episodes=episodes, deterministic=_deterministic(arguments),
+                    checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
+    print(result.sentence())
+    return 0
+
+
+def run_watch(arguments: argparse.Namespace) -> int:
+    """`vantage watch`."""
+    seed = convert("seed", arguments.seed, int, source="--seed")
+    from vantage.tools.watch import watch
+
+    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed,
+          notify=_warn)
+    return 0
+
+
+def run_preview(arguments: argparse.Namespace) -> int:
+    """`vantage preview`."""
+    config, _ = resolve(arguments)
+    _draw_without_screen()
+    from vantage.tools.preview import preview
+
+    print(preview(config, Path(arguments.output)))
+    return 0
+
+
+def run_play(arguments: argparse.Namespace) -> int:
+    """`vantage play`."""
+    config, _ = resolve(arguments)
+    from vantage.tools.play import play
+
+    play(config, say=print)
     return 0
 
 
 def run_plot(arguments: argparse.Namespace) -> int:
     """`vantage plot`."""
-    from vantage.tools.plot import plot
+    from vantage.tools.plot import plot, table
 
-    path = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x, metric=arguments.metric,
-                csv=None if arguments.csv is None else Path(arguments.csv))
-    print(path)
+    groups = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x,
+                  metric=arguments.metric, aggregate=arguments.aggregate,
+                  smooth=convert("smooth", arguments.smooth, float, source="--smooth"),
+                  csv=None if arguments.csv is None else Path(arguments.csv))
+    rows = [(arguments.metric, "at the end", "highest"), *table(groups, arguments.x)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    print(arguments.output)
+    return 0
+
+
+def run_report(arguments: argparse.Namespace) -> int:
+    """`vantage report`."""
+    from vantage.tools.report import report
+
+    print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
+                 episodes=convert("episodes", arguments.episodes, int, source="--episodes"),
+                 video=not arguments.no_video, checkpoint=arguments.checkpoint,
+                 notify=lambda text: print(f"vantage: {text}", file=sys.stderr)))
+    return 0
+
+
+def run_export(arguments: argparse.Namespace) -> int:
+    """`vantage export`."""
+    from vantage.tools.export import export
+
+    output = None if arguments.output is None else Path(arguments.output)
+    result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
+                    notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+    print(result.sentence())
     return 0
 
 
@@ -370,6 +519,16 @@ def run_bench(arguments: argparse.Namespace) -> int:
     result = bench(config, seconds=seconds)
     print(json.dumps(result.as_dict()) if arguments.json else result.table())
     return 0
+
+
+def run_doctor(arguments: argparse.Namespace) -> int:
+    """`vantage doctor`; status 1 where training does not work."""
+    from vantage.tools.doctor import examine
+
+    print("vantage: trying environments and a training, about ten seconds ...", file=sys.stderr)
+    result = examine()
+    print(json.dumps(result.as_dict()) if arguments.json else result.table())
+    return 0 if result.works else 1
 
 
 def run_list(arguments: argparse.Namespace) -> int:

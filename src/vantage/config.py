@@ -76,16 +76,19 @@ class Config:
     max_restarts: int = _key(10, "workers that may be replaced before the run gives up", low=0, high=10**6)
 
     # Policy
-    network: str = _key("auto", "torso for images (a vector always goes through an mlp); auto: a3c for images, "
-                        "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala"))
+    network: str = _key("auto", "torso for images (a vector goes through an mlp, or conv1d); auto: a3c for images, "
+                        "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool",
+                                                    "conv4", "conv5", "conv1d"))
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
     activation: str = _key("tanh", "of the mlp", choices=("tanh", "relu", "elu", "silu"))
+    norm: str = _key("none", "layer normalisation before each activation of the torso", choices=("none", "layer"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
     frame_stack: int = _key(1, "observations that the policy sees at once, the newest included", low=1, high=64)
     stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = _key(False, "the critic has a trunk of its own")
+    detach_critic: bool = _key(False, "the critic's error does not reach the trunk that it shares with the policy")
     init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
                      choices=("orthogonal", "torch"))
     std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state, or "
@@ -100,10 +103,14 @@ class Config:
     # Learning
     rollout_length: str = _key("5", "steps of each environment an update; of a list such as 16,32,64 worker i takes "
                                "element i, and from the first again after the last")
+    rollouts_per_update: int = _key(1, "rollouts of each environment, one after the other, that make one update", low=1,
+                                    high=10_000)
     lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
     gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
                            low=0, high=1)
+    value_target: str = _key("lambda", "the critic learns the lambda-return, or the discounted return up to the "
+                             "bootstrap value, which is lambda 1", choices=("lambda", "return"))
     entropy_coef: str = _key("0.01", "weight of the entropy bonus, in nats", schedule=True)
     value_coef: str = _key("0.5", "weight of half the squared value error", schedule=True, low=0)
     max_grad_norm: str = _key("0.5", "clip gradients to this global norm; 0: do not clip", schedule=True, low=0)
@@ -144,8 +151,11 @@ class Config:
     # The run
     save_every: int = _key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = _key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
-    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari",
+    eval_every: int = _key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari or "
+                           "with eval_every_seconds",
                            low=-1, high=10**15)
+    eval_every_seconds: float = _key(0.0, "seconds of training between evaluations, besides or instead of eval_every; "
+                                     "0: none by the clock", low=0, high=1e9)
     eval_episodes: int = _key(20, "whole games an evaluation", low=1, high=10**6)
     log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = _key(True, "write TensorBoard event files")
@@ -197,6 +207,11 @@ class Config:
         if not isinstance(options, dict):
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
         return options
+
+    @property
+    def evaluates(self) -> bool:
+        """There are evaluations beside training."""
+        return self.eval_every > 0 or self.eval_every_seconds > 0
 
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""

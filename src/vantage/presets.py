@@ -119,7 +119,7 @@ def _without_effect(algo: str, runtime: str) -> dict[str, str]:
     """Keys that nothing would come of, and what they are for."""
     keys = {} if algo == "acer" else dict.fromkeys(_REPLAY, "acer")
     if algo == "acer":
-        keys |= dict.fromkeys(("gae_lambda", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
+        keys |= dict.fromkeys(("gae_lambda", "value_target", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
     if runtime == "hogwild":
         keys["replay_save_every"] = "acer under runtime=sync"
     else:
@@ -145,12 +145,12 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if "save_every" not in overrides:
         config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
     if config.eval_every == -1:
-        atari = resolve_env(config.env, config.atari_protocol).family == "atari"
-        config = config.override({"eval_every": 0 if atari else max(1, config.steps // 20)}, source="configure")
+        never = config.eval_every_seconds > 0 or resolve_env(config.env, config.atari_protocol).family == "atari"
+        config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
     check_options(config, resolve_env(config.env, config.atari_protocol))
     _check_replay(config)
-    if config.stop_at_eval is not None and config.eval_every == 0:
-        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every")
+    if config.stop_at_eval is not None and not config.evaluates:
+        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
     return config
 
 
@@ -190,6 +190,10 @@ def catalogue() -> str:
              "  nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)",
              "  universe   4 convolutions of 32, 3x3, stride 2",
              "  impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)",
+             "  maxpool    4 convolutions of 32, 32, 64, 64, each with 2 x 2 maxima (rl_a3c_pytorch)",
+             "  conv4      3x3 convolutions of 16, 24, 32, 64, then 2000 (PyTorch-A2C)",
+             "  conv5      3x3 convolutions of 16, 24, 32, 48, 64, then 288 (PyTorch-A2C)",
+             "  conv1d     for vectors: 4 convolutions of 32, 32, 64, 64 along them (a3c_continuous)",
              "  with --memory none, lstm or gru, and --frame-stack N", ""]
     for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items(),
                         *((f"{family}, acer", own) for family, own in ACER.items())]:

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, load_latest, load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
+from vantage.runs.weights import SUFFIX, read_weights
 from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
@@ -126,28 +128,35 @@ class Agent:
     step: int
     checkpoint: str
     """The directory that it was read from, within the run."""
+    scores: Mapping[str, float]
+    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`."""
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
         return self.model.initial_state(batch)
 
     @torch.no_grad()
-    def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | None = None, deterministic: bool = True,
-            generator: torch.Generator | None = None, action_mask: Tensor | None = None) -> tuple[np.ndarray, State]:
+    def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
+            deterministic: bool = True, generator: torch.Generator | None = None,
+            action_mask: Tensor | np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
-        ValueError where their shapes are others.
+        ValueError where their shapes are others, and where the policy was trained with masks and none is given.
 
-        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does.
+        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
+        also suits a new `initial_state`, unless stack_pad is repeat.
         """
         tensors = tensor_obs(obs, torch.device("cpu"))
-        _check_obs(tensors, self.model.spec)
-        if is_first is None:
-            batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
-            is_first = torch.zeros(batch, dtype=torch.bool)
-        params, state = self.model.step(tensors, is_first, state, action_mask)
+        spec = self.model.spec
+        _check_obs(tensors, spec)
+        if spec.masked and action_mask is None:
+            raise ValueError(f"the policy knows action masks: give action_mask [B, {sum(spec.action.sizes)}]")
+        batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
+        first = torch.zeros(batch, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).bool()
+        mask = None if action_mask is None else torch.as_tensor(action_mask).bool()
+        params, state = self.model.step(tensors, first, state, mask)
         distribution = self.model.distribution
         if deterministic:
             return distribution.mode(params).numpy(), state
@@ -166,12 +175,34 @@ def _check_obs(obs: Obs, spec: EnvSpec) -> None:
 def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Agent:
     """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
 
-    `notify` gets what is wrong with a checkpoint that had to be passed over.
+    `run` may also be a file that `vantage export --format safetensors` wrote. The environment is not built, nor need
+    it be installed. `notify` gets what is wrong with a checkpoint that had to be passed over.
     """
+    if Path(run).suffix == SUFFIX and not Path(run).is_dir():
+        if checkpoint != "auto":
+            raise ConfigError(f"checkpoint={checkpoint!r}: {run} is a file with a single policy; leave it out")
+        tensors, known = read_weights(Path(run))
+        return _agent(tensors, known.config, known.spec, known.step, known.checkpoint, known.scores)
     directory = RunDirectory.open(Path(run))
     found = load_named(directory.path, checkpoint)
     for message in found.skipped:
         notify(message)
-    model = make_model(directory.config, EnvSpec.from_json(found.state["spec"]))
-    model.load_state_dict(found.tensors["model"])
-    return Agent(model.eval(), directory.config, found.step, str(found.path.relative_to(directory.path)))
+    return _agent(found.tensors["model"], directory.config, EnvSpec.from_json(found.state["spec"]), found.step,
+                  str(found.path.relative_to(directory.path)), _scores(directory.config, found))
+
+
+def _agent(tensors: Mapping[str, Tensor], config: Config, spec: EnvSpec, step: int, checkpoint: str,
+           scores: Mapping[str, float]) -> Agent:
+    model = make_model(config, spec)
+    model.load_state_dict(tensors)
+    return Agent(model.eval(), config, step, checkpoint, scores)
+
+
+def _scores(config: Config, found: Checkpoint) -> dict[str, float]:
+    progress = found.state["progress"]
+    scores = {}
+    if progress["recent"]:
+        scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
+    if found.path.name == "best" and config.eval_every > 0:
+        scores["eval/mean_reward"] = float(progress["best_return"])
+    return scores

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import torch
 from jaxtyping import Bool, Float
@@ -35,7 +36,8 @@ def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B
 def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
              rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
              valid: Bool[Tensor, "T B"], *, gamma: float, gae_lambda: float, value_coef: float, entropy_coef: float,
-             advantage_norm: bool = False, behaviour_log_probs: Float[Tensor, "T B"] | None = None,
+             advantage_norm: bool = False, value_target: str = "lambda",
+             behaviour_log_probs: Float[Tensor, "T B"] | None = None,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout, and what to log of it.
 
@@ -43,14 +45,18 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
                                                             Mnih et al. 2016, arXiv:1602.01783, section 4
     The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets v are constants.
     Means run over valid steps, so that coefficients do not depend on the rollout's size. With
-    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's.
+    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's. With
+    `value_target="return"` v has λ = 1 whatever the advantages have: the discounted return up to the bootstrap value.
     """
     discounts = gamma * (~terminated).to(values.dtype)
     if behaviour_log_probs is None:
-        advantages, targets = gae(rewards, values.detach(), discounts, keep, gae_lambda=gae_lambda)
+        estimate = partial(gae, rewards, values.detach(), discounts, keep)
     else:
         rhos = (log_probs.detach() - behaviour_log_probs).exp()
-        advantages, targets = vtrace(rewards, values.detach(), discounts, keep, rhos, gae_lambda=gae_lambda)
+        estimate = partial(vtrace, rewards, values.detach(), discounts, keep, rhos)
+    advantages, targets = estimate(gae_lambda=gae_lambda)
+    if value_target == "return":
+        _, targets = estimate(gae_lambda=1.0)
     if advantage_norm:
         advantages = normalise(advantages, valid)
     policy_loss = -masked_mean(advantages * log_probs, valid)

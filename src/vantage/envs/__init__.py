@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from vantage.config import Config
 from vantage.envs.ids import EnvId, known_names, resolve_env
-from vantage.envs.interface import Environments, First, Step
+from vantage.envs.interface import Environments, First, Rendered, Step
 from vantage.envs.options import check_options
 
-__all__ = ["EnvId", "Environments", "First", "Step", "check_options", "known_names", "make_environments", "resolve_env"]
+__all__ = ["EnvId", "Environments", "First", "Rendered", "Step", "check_options", "known_names", "make_environments",
+           "make_rendered", "resolve_env"]
 
 
 def make_environments(config: Config, *, num_envs: int, stream: int, first_env: int = 0, evaluation: bool = False,
@@ -27,3 +28,18 @@ def make_environments(config: Config, *, num_envs: int, stream: int, first_env: 
     from vantage.envs.vector import GymEnvironments
 
     return GymEnvironments(config, env, num_envs=num_envs, stream=stream, first_env=first_env, evaluation=evaluation)
+
+
+def make_rendered(config: Config, *, stream: int) -> Rendered:
+    """One evaluation environment of `config` that can be seen, stepped in this process; its games are those that
+    `make_environments` would play in its first one. ConfigError where it draws no pictures."""
+    env = resolve_env(config.env, config.atari_protocol)
+    if env.atari is not None:
+        from vantage.envs.atari import AtariEnvironments
+
+        return AtariEnvironments(config, env.atari, num_envs=1, stream=stream, evaluation=True, threads=1,
+                                 rendered=True)
+    from vantage.envs.vector import GymEnvironments
+
+    return GymEnvironments(config.override({"vector": "sync"}, source="render"), env, num_envs=1, stream=stream,
+                           evaluation=True, rendered=True)

@@ -10,6 +10,7 @@ import numpy as np
 
 from vantage.config import Config
 from vantage.envs.emulators import MAX_FRAMES, Play, make_emulators
+from vantage.envs.film import gray
 from vantage.envs.ids import AtariId
 from vantage.envs.interface import (
     Array,
@@ -30,6 +31,7 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000
+FRAMES_PER_SECOND = 60  # of an NTSC console
 FIRE = 1
 # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
 SLOWER = "which take 1.3 times the time of a core, use one core alone, and do not step while the network computes"
@@ -43,7 +45,8 @@ class AtariEnvironments:
     """
 
     def __init__(self, config: Config, atari: AtariId, *, num_envs: int, stream: int, first_env: int = 0,
-                 evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS) -> None:
+                 evaluation: bool = False, threads: int = 0, reseed_steps: int = RESEED_STEPS,
+                 rendered: bool = False) -> None:
         _check(config)
         options = EnvOptions.of(config)
         atari = _with_overrides(atari, options)
@@ -51,7 +54,7 @@ class AtariEnvironments:
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
         threads = cores_for(threads)
-        self._env, actions = make_emulators(play, num_envs, threads)
+        self._env, actions, self._film = make_emulators(play, num_envs, threads, rendered=rendered)
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)
         if options.fire_on_reset and not self._fires:
@@ -59,9 +62,12 @@ class AtariEnvironments:
                               "its actions; leave it out")
         meanings = tuple(action.name for action in actions)
         subset = subset_of(options.action_subset, meanings)
+        self._play = play
+        self.action_names = tuple(meanings[i] for i in subset)
         self._chosen = np.array(subset, np.int64)
         """The emulators' action for each of the policy's."""
         self.frames_per_step = mean_of(play.skip)
+        self.fps = FRAMES_PER_SECOND / self.frames_per_step
         self.longest_game = int(MAX_FRAMES // self.frames_per_step)
         self.spec = EnvSpec(ArraySpec("image", play.shape), ActionSpec("discrete", (len(subset),)))
         self.notes = self._describe(play, meanings, min(num_envs, threads))
@@ -130,6 +136,28 @@ class AtariEnvironments:
                   "obs": self._obs}
         return {key: array.copy() for key, array in arrays.items()} | self._history.record()
 
+    def render(self) -> Array:
+        """The game's screen in colour, RGB [H, W, 3]; of the only game, made with `rendered`."""
+        assert self._film is not None
+        return self._film.screen
+
+    def stages(self) -> tuple[tuple[str, Array], ...]:
+        """What becomes of the screen, each picture with its name, up to what the policy is given."""
+        assert self._film is not None
+        frames = self._film.frames
+        size, skip = "x".join(map(str, frames[-1].shape[:2])), in_words(self._play.skip)
+        if self._play.beyond_native:
+            return (f"screen, last of {skip} frames\nRGB {size}", frames[-1]), (f"gray\n{size}", gray(frames[-1]))
+        numbers = range(self._play.skip[0] - len(frames) + 1, self._play.skip[0] + 1) if self._length[0] else (0,)
+        which = " and ".join(map(str, numbers)) + f" of {skip}" if self._length[0] else "after a reset"
+        screens = ((f"screen, frame {number} of {skip}\nRGB {size}", frame)
+                   for number, frame in zip(numbers, frames, strict=True))
+        return (*screens,
+                (f"gray\n{size}", gray(frames[-1])), (f"maximum of frames\n{which}", gray(self._film.screen)))
+
+    def keys_to_action(self) -> None:
+        """None: `action_names` tell which keys mean what."""
+
     def close(self) -> None:
         """Let go of the emulators; a second call does nothing."""
         self._env.close()
@@ -196,7 +224,7 @@ class AtariEnvironments:
                  f"maximum of the last {play.pooled} of {skip} frames" if play.pooled > 1 else f"last of {skip} frames")
         notes = [f"Atari protocol {protocol.name}: {', '.join(switches)}", f"observations: {', '.join(shown)}"]
         if len(self._chosen) < len(meanings):
-            notes.append(f"actions chosen from: {', '.join(meanings[i] for i in self._chosen)}")
+            notes.append(f"actions chosen from: {', '.join(self.action_names)}")
         if play.beyond_native:
             notes.append(f"{', '.join(play.beyond_native)}: leaves ALE's native path for Gymnasium's wrappers, "
                          f"{SLOWER}")

@@ -16,6 +16,7 @@ import numpy as np
 from ale_py import AtariEnv, AtariVectorEnv, roms
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
+from vantage.envs.film import FilmedEmulator, film
 from vantage.envs.ids import AtariId
 from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions, Margins, frames_pooled, in_words, margins_of, mean_of
@@ -85,23 +86,38 @@ class Play:
         return (1 if self.gray else 3, *self.size)
 
 
-def make_emulators(play: Play, num_envs: int, threads: int) -> tuple[Emulators, tuple[Any, ...]]:
-    """Emulators that play so, and the ALE actions that they take by number."""
+class Film(Protocol):
+    """What a person sees of the only game."""
+
+    @property
+    def frames(self) -> tuple[Array, ...]:
+        """RGB [H, W, 3]: the last of the latest step."""
+
+    @property
+    def screen(self) -> Array:
+        """RGB [H, W, 3]: one picture of them."""
+
+
+def make_emulators(play: Play, num_envs: int, threads: int, *,
+                   rendered: bool = False) -> tuple[Emulators, tuple[Any, ...], Film | None]:
+    """Emulators that play so, the ALE actions that they take by number, and with `rendered` their film."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     if play.beyond_native:
         stepped = SteppedEmulators(play, num_envs)
-        return stepped, stepped.actions
-    native = _native(play, num_envs, threads)
+        return stepped, stepped.actions, stepped if rendered else None
+    make = partial(AtariVectorEnv, play.atari.game, num_envs, **_native(play, min(num_envs, threads)))
+    filmed = film(make, screen_of(play.atari.game), play.skip[0], play.pooled) if rendered else None
+    native: AtariVectorEnv | FilmedEmulator = filmed or make()
     actions = tuple(native.ale.get_action_set())
     if play.margins is not None:
-        return Reshaped(native, _cropped(play.margins, play)), actions
-    return (native if play.gray else Reshaped(native, _channels_first)), actions
+        return Reshaped(native, _cropped(play.margins, play)), actions, filmed
+    return (native if play.gray else Reshaped(native, _channels_first)), actions, filmed
 
 
 class Reshaped:
-    """`AtariVectorEnv` whose observations go through `show`."""
+    """Native emulators whose observations go through `show`."""
 
-    def __init__(self, native: AtariVectorEnv, show: Callable[[Array], Array]) -> None:
+    def __init__(self, native: AtariVectorEnv | FilmedEmulator, show: Callable[[Array], Array]) -> None:
         self._native, self._show = native, show
         self.send, self.close = native.send, native.close
 
@@ -125,8 +141,20 @@ class SteppedEmulators:
         self._vector = SyncVectorEnv([partial(_wrapped, play)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
         single: Any = self._vector.envs[0].unwrapped
         self.actions: tuple[Any, ...] = tuple(single._action_set)
+        self._ale = single.ale
         self._lives = np.zeros(num_envs, np.int64)
         self._sent: Array = np.zeros(num_envs, np.int64)
+
+    @property
+    def frames(self) -> tuple[Array, ...]:
+        """The last frame of the first game's latest step, RGB [H, W, 3]."""
+        return (self.screen,)
+
+    @property
+    def screen(self) -> Array:
+        """That frame."""
+        screen: Array = self._ale.getScreenRGB()
+        return screen
 
     def reset(self, *, seed: Array, options: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
         which = options["reset_mask"]
@@ -153,15 +181,15 @@ class SteppedEmulators:
         self._vector.close()
 
 
-def _native(play: Play, num_envs: int, threads: int) -> AtariVectorEnv:
+def _native(play: Play, threads: int) -> dict[str, Any]:
+    """Arguments of `AtariVectorEnv`."""
     protocol = play.atari.protocol
     height, width = play.size if play.margins is None else screen_of(play.atari.game)
-    return AtariVectorEnv(
-        play.atari.game, num_envs, num_threads=min(num_envs, threads), stack_num=1, grayscale=play.gray,
-        frameskip=play.skip[0], maxpool=play.pooled == 2, noop_max=protocol.noop_max, img_height=height,
-        img_width=width, repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions,
-        reward_clipping=False, use_fire_reset=False, episodic_life=False, life_loss_info=False,
-        autoreset_mode=AutoresetMode.NEXT_STEP, max_num_frames_per_episode=play.max_steps * play.skip[0])
+    return {"num_threads": threads, "stack_num": 1, "grayscale": play.gray, "frameskip": play.skip[0],
+            "maxpool": play.pooled == 2, "noop_max": protocol.noop_max, "img_height": height, "img_width": width,
+            "repeat_action_probability": protocol.sticky, "full_action_space": protocol.full_actions,
+            "reward_clipping": False, "use_fire_reset": False, "episodic_life": False, "life_loss_info": False,
+            "autoreset_mode": AutoresetMode.NEXT_STEP, "max_num_frames_per_episode": play.max_steps * play.skip[0]}
 
 
 def _wrapped(play: Play) -> gym.Env[Any, Any]:

@@ -29,6 +29,9 @@ from vantage.specs import EnvSpec
 ERROR, REPLAYED, MASK = "error", "replayed", "action_mask"
 """The only keys of `info` that leave an `Episodes`."""
 
+PICTURES = "rgb_array"
+"""Gymnasium's render mode that gives arrays."""
+
 
 @dataclass(frozen=True, slots=True)
 class EnvPlan:
@@ -45,9 +48,12 @@ class EnvPlan:
     """A new instance for each episode, because a reset leaves traces of the one before."""
     shown: EnvOptions
     """How the environment is played and shown."""
+    rendered: bool = False
+    """Built to draw pictures."""
 
     def build(self) -> gym.Env[Any, Any]:
-        built = build(self.env, json.loads(self.options), limited=not self.max_episode_steps)
+        make = build_rendered if self.rendered else build
+        built = make(self.env, json.loads(self.options), limited=not self.max_episode_steps)
         return apply_options(built, self.shown, self.max_episode_steps)
 
     def seed_of(self, index: int, episode: int) -> int:
@@ -123,6 +129,25 @@ class Episodes(gym.Env[Any, Any]):
             return self._step(action)
         except (Exception, SystemExit) as error:
             return blank_obs(self._spec), 0.0, False, False, self._failure(error)
+
+    def render(self) -> Array:
+        """uint8 RGB [H, W, 3], of an environment that was built with `rendered`."""
+        assert self._env is not None
+        place = self._plan.place(self._factory.index, self._episode, self._steps)
+        try:
+            picture = np.asarray(self._env.render())
+        except (Exception, SystemExit) as error:
+            raise EnvError(f"{place}: render() raised {type(error).__name__}: {error}") from error
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise EnvError(f"{place}: render() returned {picture.dtype} of shape {picture.shape}, not a picture of "
+                           "uint8 [height, width, 3]")
+        return picture
+
+    def metadata_and_keys(self) -> tuple[Mapping[str, Any], Mapping[Any, Any] | None]:
+        """What the environment says of itself, and its own keys for people who play it."""
+        assert self._env is not None
+        keys = getattr(self._env.unwrapped, "get_keys_to_action", None)
+        return self._env.metadata, None if keys is None else keys()
 
     def close(self) -> None:
         if self._env is not None:
@@ -222,6 +247,28 @@ def build(env: EnvId, options: dict[str, Any], *, limited: bool = True) -> gym.E
     if not isinstance(built, gym.Env):
         old = " but of the old gym library: port it to gymnasium" if is_old_gym(type(built)) else ""
         raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, not a gymnasium.Env{old}")
+    return built
+
+
+def build_rendered(env: EnvId, options: dict[str, Any], *, limited: bool = True) -> gym.Env[Any, Any]:
+    """As `build`, with pictures; ConfigError where the environment draws none."""
+    refusal = ConfigError(f"{env.name} draws no pictures, so there is nothing to see: an environment that does takes "
+                          f"render_mode={PICTURES!r} and has it in its metadata's render_modes")
+    maker = load_entry(env.entry) if env.entry else gym.spec(env.name).entry_point
+    if isinstance(maker, str):
+        maker = load_entry(maker)
+    # Checked first: what Gymnasium makes of a mode that is not there is a warning.
+    metadata = getattr(maker, "metadata", None)
+    if metadata is not None and PICTURES not in metadata.get("render_modes", ()):
+        raise refusal
+    try:
+        built = build(env, {**options, "render_mode": PICTURES}, limited=limited)
+    except ConfigError:
+        build(env, options, limited=limited).close()  # raises what else is wrong with it
+        raise refusal from None
+    if built.render_mode != PICTURES:
+        built.close()
+        raise refusal
     return built
 
 

@@ -83,6 +83,26 @@ class Environments(Protocol):
         """Let go of processes and emulators; a second call does nothing."""
 
 
+class Rendered(Environments, Protocol):
+    """A single environment, played where somebody sees it."""
+
+    @property
+    def fps(self) -> float:
+        """Agent steps a second, in real time."""
+
+    action_names: tuple[str, ...]
+    """Of Atari games, such as UPFIRE; () elsewhere."""
+
+    def render(self) -> Array:
+        """A picture of the environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
+
+    def stages(self) -> tuple[tuple[str, Array], ...]:
+        """Pictures on the way from the screen to the observation, RGB or gray, each with its name."""
+
+    def keys_to_action(self) -> Mapping[Any, Any] | None:
+        """Actions by the keys pressed, where the environment names them."""
+
+
 def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
     """The seed of one episode, below 2^31: AtariVectorEnv takes no larger one, and a negative one is random."""
     return int(np.random.SeedSequence((seed, stream, env, episode)).generate_state(1)[0] >> 1)

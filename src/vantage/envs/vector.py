@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 from gymnasium.vector.utils import create_empty_array
 
 from vantage.config import Config
-from vantage.envs.episodes import ERROR, MASK, REPLAYED, EnvPlan, EpisodesFactory, Replay, close
+from vantage.envs.episodes import ERROR, MASK, REPLAYED, EnvPlan, Episodes, EpisodesFactory, Replay, close
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import (
     Array,
@@ -37,17 +38,22 @@ from vantage.specs import EnvSpec, Episode
 # from those on a new one (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
+DEFAULT_FPS = 30.0
+"""As gymnasium.utils.play has it, where an environment's metadata say nothing."""
+
 
 class GymEnvironments:
     """B single environments in Gymnasium's vector; each episode is seeded by its number, so a record is short."""
 
     longest_game = 10_000
+    action_names: tuple[str, ...] = ()
 
     def __init__(self, config: Config, env: EnvId, *, num_envs: int, stream: int, first_env: int = 0,
-                 evaluation: bool = False) -> None:
+                 evaluation: bool = False, rendered: bool = False) -> None:
         rebuild = any(name in env.name for name in REBUILT)
         options = check_options(config, env)
-        self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild, options)
+        self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild, options,
+                             rendered)
         self.spec, notes = probe(self._plan)
         self.frames_per_step = mean_of(options.frame_skip or (1, 1))
         self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
@@ -118,6 +124,31 @@ class GymEnvironments:
             else {"obs": self._obs}
         arrays = {"episode": self._episode, "length": self._length, "score": self._score, "over": self._over, **obs}
         return {key: array.copy() for key, array in arrays.items()} | self._history.record()
+
+    @property
+    def fps(self) -> float:
+        """Agent steps a second in real time, as the environment's metadata says; 30 where they do not."""
+        rate = self._seen().metadata_and_keys()[0].get("render_fps")
+        return float(rate) if isinstance(rate, int | float) and 0 < rate < math.inf else DEFAULT_FPS
+
+    def render(self) -> Array:
+        """A picture of the only environment, made with `rendered`, RGB [H, W, 3]."""
+        return self._seen().render()
+
+    def stages(self) -> tuple[tuple[str, Array], ...]:
+        """The picture that a person sees; a policy is given what `spec` says."""
+        picture = self.render()
+        return ((f"rendered for people\nRGB {'x'.join(map(str, picture.shape[:2]))}", picture),)
+
+    def keys_to_action(self) -> Mapping[Any, Any] | None:
+        """The environment's own keys for people, where it has any."""
+        return self._seen().metadata_and_keys()[1]
+
+    def _seen(self) -> Episodes:
+        assert isinstance(self._vector, SyncVectorEnv)
+        episodes, = self._vector.envs
+        assert isinstance(episodes, Episodes)
+        return episodes
 
     def close(self) -> None:
         """Let go of processes and simulators; a second call does nothing."""

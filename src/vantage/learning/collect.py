@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import accumulate
 from time import perf_counter
 from typing import Any
@@ -145,6 +145,25 @@ def join_firsts(firsts: Sequence[First]) -> First:
     masks = [first.action_mask for first in firsts if first.action_mask is not None]
     return First(obs, np.concatenate([first.is_first for first in firsts]), np.concatenate(masks) if masks else None,
                  tuple(env for first in firsts for env in first.lost))
+
+
+def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
+    """Rollouts of equal length side by side, as if as many environments had made them at once."""
+    if len(rollouts) == 1:
+        return rollouts[0]
+
+    def side_by_side(parts: Sequence[Any]) -> Any:
+        first = parts[0]
+        if first is None:
+            return None
+        if isinstance(first, Mapping):
+            return {key: side_by_side([part[key] for part in parts]) for key in first}
+        if isinstance(first, tuple):  # states, whose first axis is the environments'
+            return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+        return torch.cat(list(parts), 1)
+
+    return Rollout(**{f.name: side_by_side([getattr(rollout, f.name) for rollout in rollouts])
+                      for f in fields(Rollout)})
 
 
 def _map(obs: Obs, function: Callable[[Tensor], Tensor]) -> Obs:

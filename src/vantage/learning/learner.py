@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections.abc import Mapping
 
@@ -35,6 +34,7 @@ class Learner:
         self.config = config
         self.flat = FlatParameters(model)
         self.shared = shared
+        self._worker = worker
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
         self.average = AveragePolicy(model) if config.algo == "acer" else None
@@ -67,8 +67,7 @@ class Learner:
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
 
-        The normalisers learn from a rollout unless it is `replayed`. Raises NonFiniteError before anything is changed
-        if the loss or the gradient is not finite.
+        Raises NonFiniteError before anything is changed if the loss or the gradient is not finite.
         """
         self.flat.gradient.zero_()
         loss, terms = self.loss(rollout, step, replayed=replayed)
@@ -82,8 +81,6 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self._step(metrics)
-        if not replayed:
-            self._update_normalizers(rollout, step)
         return metrics
 
     def _step(self, metrics: dict[str, float]) -> None:
@@ -96,7 +93,7 @@ class Learner:
         # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
         self._moved.grad = self.flat.gradient.to(self._moved.device)
         metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
-        with self.shared.lock or contextlib.nullcontext():
+        with self.shared.turn(self._worker):
             self.optimizer.step()
             if self.average is not None:
                 follow(self.shared.average, self.shared.vector, decay)
@@ -111,7 +108,8 @@ class Learner:
         return replay_loss(self.model, self.average.model, rollout, rewards, self.config, step,
                            generator=self.generator, burn_in=self.config.burn_in if replayed else 0)
 
-    def _update_normalizers(self, rollout: Rollout, step: int) -> None:
+    def observe(self, rollout: Rollout, step: int) -> None:
+        """Let the running normalisers learn from a fresh rollout, after the update that it served."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
         if self.config.obs_norm:

@@ -29,7 +29,7 @@ def actor_critic_loss(model: ActorCritic, rollout: Rollout, rewards: Tensor, con
         rollout.terminated, rollout.keep, rollout.valid, gamma=config.at("gamma", step),
         gae_lambda=config.at("gae_lambda", step), value_coef=config.at("value_coef", step),
         entropy_coef=config.at("entropy_coef", step), advantage_norm=config.advantage_norm,
-        behaviour_log_probs=behaviour)
+        value_target=config.value_target, behaviour_log_probs=behaviour)
 
 
 def replay_loss(model: ActorCritic, average: ActorCritic, rollout: Rollout, rewards: Tensor, config: Config, step: int,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import torch
 
@@ -46,3 +47,43 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
                 quota[episode.env] -= 1
                 finished.append(episode)
     return finished
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """One instant of a game: what it came to so far, and what the policy expects."""
+
+    value: float
+    """V of the observation, in the units of the rewards that the policy learnt from."""
+    score: float
+    length: int
+    over: bool
+    """The game ended here, or is cut as too long."""
+
+
+@torch.no_grad()
+def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
+            generator: torch.Generator) -> Iterator[Moment]:
+    """Every instant of the games that `play` would play in a single environment, from reset to end, game after game.
+
+    The environment stands still while the caller has the moment. A game that is cut after `envs.longest_game` steps is
+    the last.
+    """
+    longest = envs.longest_game
+    device = next(model.parameters()).device
+    position = Position.start(envs.reset(), model.initial_state(1), device)
+    obs, is_first, mask, state = position.obs, position.is_first, position.action_mask, position.state
+    score, length, ended = 0.0, 0, False
+    while True:
+        params, values, state = model.step_with_values(obs, is_first, state, mask)
+        cut = not ended and length >= longest
+        yield Moment(float(values[0]), score, length, ended or cut)
+        if cut:
+            return
+        distribution = model.distribution
+        actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
+        step = envs.step(actions.cpu().numpy())
+        obs, is_first = tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device)
+        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
+        new, ended = bool(step.is_first[0]), bool(step.episodes)
+        score, length = (0.0, 0) if new else (score + float(step.rewards[0]), length + 1)

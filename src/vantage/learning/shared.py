@@ -6,6 +6,7 @@ statistics are what Hogwild (Niu et al. 2011, arXiv:1106.5730) makes of them, wh
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 from collections.abc import Iterator, Mapping
@@ -29,6 +30,7 @@ STATISTICS: Mapping[str, Mapping[str, float]] = {
 }
 """What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
 
+_NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
 
 
@@ -78,11 +80,12 @@ class SharedWeights:
         # Eight numbers a worker, of which one is used: a cache line each.
         layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
         layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
-        layout["stop"] = ((1,), torch.int64)
+        layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
         self._memory = SharedMemory(layout, context)
         self.lock = context.Lock() if config.lock else None
         for name, value in STATISTICS[config.optimizer].items():
             self._memory[name].fill_(value)
+        self._memory["turn"].fill_(_NOBODY)
 
     @property
     def vector(self) -> Tensor:
@@ -109,6 +112,33 @@ class SharedWeights:
             rows = saved[name]
             for slot in range(self._slots):
                 tensor[slot] = rows[slot % len(rows)]
+
+    @contextlib.contextmanager
+    def turn(self, worker: int) -> Iterator[None]:
+        """Where the config asks for the lock, `worker` alone moves the weights meanwhile."""
+        if self.lock is None:
+            yield
+            return
+        with self.lock:
+            self._memory["turn"][0] = worker
+            try:
+                yield
+            finally:
+                self._memory["turn"][0] = _NOBODY
+
+    def end_turn_of(self, worker: int) -> bool:
+        """Release the lock for `worker`, which has ended, if it held that."""
+        if self.lock is None:
+            return False
+        # It may have been killed on either side of its turn, the lock in hand: then it is nobody's for long.
+        if self._memory["turn"][0] != worker and self.lock.acquire(timeout=1.0):
+            self.lock.release()
+            return False
+        if self._memory["turn"][0] not in (worker, _NOBODY):
+            return False
+        self._memory["turn"][0] = _NOBODY
+        self.lock.release()
+        return True
 
     def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
         """From now on the normalisers of this process move `worker`'s statistics."""

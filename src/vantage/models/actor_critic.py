@@ -26,7 +26,8 @@ class Trunk(nn.Module):
     def __init__(self, config: Config, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
         torsos = [make_torso(config.network, part, frame_stack=config.frame_stack, hidden=config.hidden_sizes,
-                             activation=config.activation, init=config.init) for part in parts]
+                             activation=config.activation, init=config.init, layer_norm=config.norm == "layer")
+                  for part in parts]
         self.torsos = nn.ModuleList(torsos)
         self.out_features = sum(torso.out_features for torso in torsos)
         self.memory: Recurrent | None = None
@@ -90,6 +91,7 @@ class ActorCritic(nn.Module):
                                           if config.obs_norm and part.kind == "vector"})
         self.actor = Trunk(config, parts)
         self.critic = Trunk(config, parts) if config.separate else None
+        self.detach_critic = config.detach_critic
         self.policy_head = make_policy_head(
             self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
             min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)
@@ -165,7 +167,7 @@ class ActorCritic(nn.Module):
         params = self.policy_head(features, action_mask)
         if self.critic is not None:
             features = self.critic.unroll(inputs, is_first, critic_state)
-        return params, features
+        return params, features.detach() if self.detach_critic else features
 
     def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                       action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
@@ -241,7 +243,7 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     """The model that `config` asks for in an environment as `spec` says; weights from torch's default generator.
 
     ConfigError for images too small for the network, squashed means without bounds, masks on actions without any,
-    actions that ACER has no critic for, and bfloat16 or a range of pixels without images.
+    actions that ACER has no critic for, and options that would do nothing.
     """
     if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
@@ -251,6 +253,10 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
         if asked and not any(part.kind == "image" for part in parts):
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
+    if config.network == "conv1d" and not any(part.kind == "vector" for part in parts):
+        raise ConfigError("network=conv1d is for vectors, and this environment shows none; use network=auto")
+    if config.detach_critic and config.separate:
+        raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
                           "drop action_mask from the environment's info")

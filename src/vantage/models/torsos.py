@@ -1,12 +1,13 @@
 """Torsos: one observation part to features, without memory. Frames are stacked before, heads come after.
 
-Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255.
+Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. With layer normalisation (Ba et
+al. 2016, arXiv:1607.06450) it stands between each layer and its activation.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -23,23 +24,27 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 @dataclass(frozen=True, slots=True)
 class ConvSpec:
-    """Convolutions as (channels, kernel, stride, padding), and the width of the layer after them (0: none)."""
+    """Convolutions as (channels, kernel, stride, padding), and the width of the layer after them (0: none).
+
+    With `pool` each is followed by the maximum over 2 x 2 pixels.
+    """
 
     layers: tuple[tuple[int, int, int, int], ...]
     width: int
     elu: bool = False
+    pool: bool = False
 
     def min_size(self) -> int:
         """Height and width of the smallest image that leaves at least one pixel."""
         size = 1
         for _, kernel, stride, padding in reversed(self.layers):
-            size = (size - 1) * stride + kernel - 2 * padding
+            size = ((2 if self.pool else 1) * size - 1) * stride + kernel - 2 * padding
         return max(1, size)
 
     def out_size(self, size: int) -> int:
-        """Pixels that the last convolution leaves of a side of `size`."""
+        """Pixels that the last layer leaves of a side of `size`."""
         for _, kernel, stride, padding in self.layers:
-            size = (size + 2 * padding - kernel) // stride + 1
+            size = ((size + 2 * padding - kernel) // stride + 1) // (2 if self.pool else 1)
         return size
 
 
@@ -50,10 +55,15 @@ _CONVOLUTIONS = {
     "nature": ConvSpec(((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512),
     # openai/universe-starter-agent, model.py
     "universe": ConvSpec(((32, 3, 2, 1),) * 4, 0, elu=True),
+    # dgriff777/rl_a3c_pytorch, model.py
+    "maxpool": ConvSpec(((32, 5, 1, 2), (32, 5, 1, 1), (64, 4, 1, 1), (64, 3, 1, 1)), 0, pool=True),
+    # grantsrb/PyTorch-A2C, models.py: ConvModel and GRUModel
+    "conv4": ConvSpec(((16, 3, 1, 1), (24, 3, 1, 1), (32, 3, 2, 1), (64, 3, 2, 1)), 2000),
+    "conv5": ConvSpec(((16, 3, 1, 1), (24, 3, 2, 1), (32, 3, 2, 1), (48, 3, 2, 1), (64, 3, 2, 1)), 288),
 }
 
 
-def initialise(layer: nn.Linear | nn.Conv2d, *, gain: float, init: str) -> None:
+def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, *, gain: float, init: str) -> None:
     """Orthogonal weights of this gain and zero biases for `init="orthogonal"`; torch's own are left for "torch"."""
     if init == "orthogonal":
         nn.init.orthogonal_(layer.weight, gain)
@@ -63,8 +73,13 @@ def initialise(layer: nn.Linear | nn.Conv2d, *, gain: float, init: str) -> None:
 
 def _initialise_hidden(module: nn.Module, init: str) -> None:
     for layer in module.modules():
-        if isinstance(layer, nn.Linear | nn.Conv2d):
+        if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
             initialise(layer, gain=math.sqrt(2), init=init)
+
+
+def _normalisers(widths: Sequence[int], *, layer_norm: bool) -> nn.ModuleList:
+    """For [N, width, ...] of each width: over all but N, with a gain and a bias for each of `width`; or nothing."""
+    return nn.ModuleList(nn.GroupNorm(1, width) if layer_norm else nn.Identity() for width in widths)
 
 
 def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
@@ -84,28 +99,30 @@ class Mlp(nn.Module):
 
     scale: Tensor
 
-    def __init__(self, shape: tuple[int, ...], hidden: tuple[int, ...], *, activation: str, init: str) -> None:
+    def __init__(self, shape: tuple[int, ...], hidden: tuple[int, ...], *, activation: str, init: str,
+                 layer_norm: bool = False) -> None:
         super().__init__()
         widths = (math.prod(shape), *hidden)
         self.is_image = len(shape) > 1
         self.out_features = widths[-1]
         self.activation = _ACTIVATIONS[activation]
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+        self.norms = _normalisers(hidden, layer_norm=layer_norm)
         self.register_buffer("scale", torch.tensor(1 / 255), persistent=False)
         _initialise_hidden(self, init)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.is_image:
             x = x.flatten(1) * self.scale
-        for layer in self.layers:
-            x = self.activation(layer(x))
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = self.activation(norm(layer(x)))
         return x
 
 
 class ConvTorso(nn.Module):
     """Convolutions, flattened, and usually one fully connected layer; an activation after each."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], *, init: str) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], *, init: str, layer_norm: bool = False) -> None:
         super().__init__()
         spec = _CONVOLUTIONS[name]
         if min(shape[1:]) < spec.min_size():
@@ -113,11 +130,14 @@ class ConvTorso(nn.Module):
                 f"network={name} needs images of at least {spec.min_size()}x{spec.min_size()} pixels, but these are "
                 f"{shape[1]}x{shape[2]}; use network=impala or network=mlp")
         self.activation: Callable[..., Tensor] = F.elu if spec.elu else F.relu
+        self.pool = spec.pool
         channels = (shape[0], *(layer[0] for layer in spec.layers))
         self.first, *others = [nn.Conv2d(a, *layer) for a, layer in zip(channels, spec.layers, strict=False)]
         self.others = nn.ModuleList(others)
         flat = channels[-1] * spec.out_size(shape[1]) * spec.out_size(shape[2])
         self.fc = nn.Linear(flat, spec.width) if spec.width else None
+        self.norms = _normalisers(channels[1:], layer_norm=layer_norm)
+        self.fc_norm = nn.LayerNorm(spec.width) if spec.width and layer_norm else nn.Identity()
         self.out_features = spec.width or flat
         _initialise_hidden(self, init)
 
@@ -126,11 +146,37 @@ class ConvTorso(nn.Module):
         # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning time.
         scaled = first.weight * (1 / 255)
         x = F.conv2d(to_floats(x, scaled.dtype), scaled, first.bias, first.stride, first.padding)
-        x = self.activation(x, inplace=True)
-        for conv in self.others:
-            x = self.activation(conv(x), inplace=True)
+        x = self._finish(x, 0)
+        for i, conv in enumerate(self.others, start=1):
+            x = self._finish(conv(x), i)
         x = x.flatten(1)
-        return x if self.fc is None else self.activation(self.fc(x), inplace=True)
+        return x if self.fc is None else self.activation(self.fc_norm(self.fc(x)), inplace=True)
+
+    def _finish(self, x: Tensor, layer: int) -> Tensor:
+        """What follows convolution number `layer`."""
+        x = self.norms[layer](x)
+        return self.activation(F.max_pool2d(x, 2) if self.pool else x, inplace=True)
+
+
+class Conv1dTorso(nn.Module):
+    """Convolutions along a vector, whose stacked observations are the channels: dgriff777/a3c_continuous, A3C_CONV."""
+
+    def __init__(self, channels: int, length: int, *, init: str, layer_norm: bool = False) -> None:
+        super().__init__()
+        layers = ((32, 3, 1), (32, 3, 1), (64, 2, 1), (64, 1, 0))  # channels, kernel, padding
+        widths = (channels, *(layer[0] for layer in layers))
+        self.channels = channels
+        self.layers = nn.ModuleList(nn.Conv1d(a, b, kernel, padding=padding)
+                                    for a, (b, kernel, padding) in zip(widths, layers, strict=False))
+        self.norms = _normalisers(widths[1:], layer_norm=layer_norm)
+        self.out_features = widths[-1] * (length + 1)
+        _initialise_hidden(self, init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.unflatten(x, 1, (self.channels, -1))
+        for layer, norm in zip(self.layers, self.norms, strict=True):
+            x = F.relu(norm(layer(x)), inplace=True)
+        return x.flatten(1)
 
 
 class ResidualBlock(nn.Module):
@@ -171,18 +217,23 @@ class ImpalaTorso(nn.Module):
         return F.relu(self.fc(F.relu(x).flatten(1)), inplace=True)
 
 
-Torso = Mlp | ConvTorso | ImpalaTorso
+Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso
 
 
 def make_torso(name: str, spec: ArraySpec, *, frame_stack: int, hidden: tuple[int, ...], activation: str,
-               init: str) -> Torso:
-    """The torso `name` for `frame_stack` observations as `spec` has them; a vector always goes through an mlp.
+               init: str, layer_norm: bool = False) -> Torso:
+    """The torso `name` for `frame_stack` observations as `spec` has them.
 
-    "auto" is a3c for images. ConfigError if the images are too small for the network.
+    "auto" is a3c for images. Vectors go through conv1d if it is named, else through an mlp; with conv1d, images have
+    what "auto" gives. ConfigError if the images are too small for the network, and for layer normalisation in impala.
     """
     shape = (spec.shape[0] * frame_stack, *spec.shape[1:])
+    if spec.kind == "vector" and name == "conv1d":
+        return Conv1dTorso(frame_stack, spec.shape[0], init=init, layer_norm=layer_norm)
     if spec.kind == "vector" or name == "mlp":
-        return Mlp(shape, hidden, activation=activation, init=init)
+        return Mlp(shape, hidden, activation=activation, init=init, layer_norm=layer_norm)
     if name == "impala":
+        if layer_norm:
+            raise ConfigError("norm=layer is not for network=impala, whose residual sums need none; leave it out")
         return ImpalaTorso(shape, init=init)
-    return ConvTorso("a3c" if name == "auto" else name, shape, init=init)
+    return ConvTorso("a3c" if name in ("auto", "conv1d") else name, shape, init=init, layer_norm=layer_norm)

@@ -135,6 +135,11 @@ def load_latest(run: Path) -> Checkpoint:
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint left; restore one from a copy:", *skipped]))
 
 
+def newest_step(run: Path) -> int | None:
+    """The step of the newest checkpoint, unread; None if there is none."""
+    return next((_step_of(path) for path in _newest_first(run / "checkpoints")), None)
+
+
 def load_named(run: Path, name: str = "auto") -> Checkpoint:
     """The checkpoint a person means by `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments, resolve_env
 from vantage.errors import CheckpointError, ConfigError
-from vantage.learning.collect import Position, collect, empty_rollout, join_firsts
+from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.learning.shared import SharedWeights
@@ -76,37 +76,46 @@ class ActorLearner:
             self.replay = make_replay(self.config, like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
-        """One rollout, one update from it and as many from the replay as are due, with the coefficients of `step()`.
+        """Its rollouts, one update from them and as many from the replay as are due, with the coefficients of `step()`.
 
-        `step` is asked when the rollout is there.
+        `step` is asked when the rollouts are there.
         """
         self.exact = False
         torch.set_num_threads(self.act_threads)
-        collected = collect(self.model, self.groups, self.position, length=self.rollout_length,
-                            generator=self.generator)
+        collected, position = [], self.position
+        for _ in range(self.config.rollouts_per_update):
+            collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
+                                     generator=self.generator))
+            position = collected[-1].position
         torch.set_num_threads(self.threads)
         started = perf_counter()
-        now, rollout = step(), collected.rollout
-        updates = [self.learner.update(rollout, now)]
+        now, rollouts = step(), [part.rollout for part in collected]
+        updates = [self.learner.update(join_rollouts(rollouts), now)]
+        for rollout in rollouts:
+            self.learner.observe(rollout, now)
         if self.replay is not None:
-            updates += self._replay(self.replay, rollout, now)
-        self.position, self.exact = collected.position, True
-        total = Advance(rollout.rewards.numel(), 0, collected.episodes, {}, collected.env_seconds,
-                        collected.act_seconds, perf_counter() - started)
+            updates += self._replay(self.replay, rollouts, now)
+        self.position, self.exact = position, True
+        total = Advance(learn_seconds=perf_counter() - started)
+        for part in collected:
+            total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
+                             act_seconds=part.act_seconds)
         for metrics in updates:
             total += Advance(updates=1, metrics=metrics)
         return total
 
-    def _replay(self, replay: Replay, rollout: Rollout, step: int) -> list[dict[str, float]]:
-        """Store the rollout, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
-        replay.add(rollout)
+    def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> list[dict[str, float]]:
+        """Store the rollouts, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
+        for rollout in rollouts:
+            replay.add(rollout)
         if replay.steps < self.config.replay_start / max(1, self.config.num_workers):
             return []
         generator, updates = self.replay_generator, []
         for _ in range(int(torch.poisson(torch.tensor(self.config.replay_ratio), generator))):
             if self.learner.shared is not None:
                 self.learner.pull()
-            updates.append(self.learner.update(replay.sample(rollout, generator), step, replayed=True))
+            sample = join_rollouts([replay.sample(rollout, generator) for rollout in rollouts])
+            updates.append(self.learner.update(sample, step, replayed=True))
         return updates
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:

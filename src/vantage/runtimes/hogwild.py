@@ -70,7 +70,7 @@ class HogwildRun:
         try:
             for worker in range(config.num_workers):
                 self._start(worker)
-            if config.eval_every > 0:
+            if config.evaluates:
                 self._start_judge()
         except BaseException:
             self._kill()
@@ -191,8 +191,7 @@ class HogwildRun:
     def _count(self, advance: Advance) -> None:
         before = self.progress.step
         self.progress.add(advance)
-        if passed(self.config.eval_every, before, self.progress.step):
-            self.progress.evaluation_due = True
+        self.recorder.note_due_evaluation(before)
 
     def _end(self, worker: int) -> None:
         """Let go of a worker; count the steps that it has taken and not told of, so that none is waited for."""
@@ -204,10 +203,8 @@ class HogwildRun:
     def _lose(self, worker: int, failure: Failure) -> None:
         """A worker has failed: replace it, or raise where that is of no use or too often."""
         self._end(worker)
-        if self.shared.lock is not None and not self.shared.lock.acquire(timeout=1.0):
-            self.notify(f"worker {worker} held the lock")
-        if self.shared.lock is not None:
-            self.shared.lock.release()
+        if self.shared.end_turn_of(worker):
+            self.notify(f"worker {worker} held the lock, which is free again")
         if self.shared.stop:
             return
         error = failure.error()
@@ -274,6 +271,7 @@ class HogwildRun:
         self.shared.beat(self.config.num_workers, monotonic())
         try:
             self._judge.connection.send((self.progress.step, sendable(self._judged)))
+            self.progress.evaluated()
         except OSError:
             self._lose_judge(self._end_of_judge())
 

@@ -48,6 +48,8 @@ class Progress:
         self.episodes = 0
         self.evaluation_due = False
         """An evaluation was due at this step and has not been made."""
+        self.evaluated_step, self.evaluated_at = 0, 0.0
+        """Where the clock of evaluations began to run: a step and the seconds of the run."""
         self.solved = False
         """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
@@ -83,6 +85,14 @@ class Progress:
                               ("learn", advance.learn_seconds)):
             self._shares[name] += seconds / self.num_workers
 
+    def unevaluated_for(self, seconds: float) -> bool:
+        """So many have passed since the last evaluation, and steps too; 0 seconds never have."""
+        return 0 < seconds <= self.seconds - self.evaluated_at and self.step > self.evaluated_step
+
+    def evaluated(self) -> None:
+        """The clock of evaluations begins to run anew."""
+        self.evaluated_step, self.evaluated_at = self.step, self.seconds
+
     def due(self, every_seconds: float) -> bool:
         """It is time for the next report; then the time until the one after begins."""
         now = perf_counter()
@@ -111,7 +121,8 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
         return {"step": self.step, "episodes": self.episodes, "seconds": self.seconds,
-                "evaluation_due": self.evaluation_due, "recent": [list(game) for game in self.recent],
+                "evaluation_due": self.evaluation_due, "evaluated_step": self.evaluated_step,
+                "evaluated_at": self.evaluated_at, "recent": [list(game) for game in self.recent],
                 "best_return": self.best_return}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -121,3 +132,5 @@ class Progress:
         self.recent.extend((score, length) for score, length in state["recent"])
         self.best_return = state["best_return"]
         self._seconds_before = state["seconds"]
+        self.evaluated_step = state.get("evaluated_step", self.step)
+        self.evaluated_at = state.get("evaluated_at", self._seconds_before)

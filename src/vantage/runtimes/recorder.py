@@ -38,7 +38,7 @@ class Recorder:
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
-        if config.eval_every <= 0:
+        if not config.evaluates:
             notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
 
     @property
@@ -53,6 +53,12 @@ class Recorder:
             return True
         minutes = (perf_counter() - self.started) / 60
         return progress.step >= config.steps or 0 < config.max_minutes <= minutes
+
+    def note_due_evaluation(self, before: int) -> None:
+        """An evaluation falls due after the steps since `before`, or at this time of the run."""
+        config, progress = self.config, self.progress
+        if passed(config.eval_every, before, progress.step) or progress.unevaluated_for(config.eval_every_seconds):
+            progress.evaluation_due = True
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
@@ -84,7 +90,7 @@ class Recorder:
 
         `retried` False: nothing follows this save, so its failure promises none.
         """
-        if self.config.eval_every <= 0 and len(self.progress.recent) == WINDOW:
+        if not self.config.evaluates and len(self.progress.recent) == WINDOW:
             self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()

@@ -56,8 +56,8 @@ class SyncRun:
         before = self.progress.step
         advance = self.actor_learner.advance(lambda: before)
         self.progress.add(advance)
-        if passed(self.config.eval_every, before, self.progress.step):
-            self.progress.evaluation_due = True
+        self.recorder.note_due_evaluation(before)
+        if self.progress.evaluation_due:
             self.evaluate(should_stop)
         with_replay = passed(self.config.replay_save_every, before, self.progress.step)
         if with_replay or passed(self.config.save_every, before, self.progress.step):
@@ -70,6 +70,7 @@ class SyncRun:
         played = evaluate_policy(self.actor_learner.model, self.config, self.progress.step, should_stop)
         if played is not None:
             self.progress.evaluation_due = False
+            self.progress.evaluated()
             metrics, self.progress.solved = played
             self.recorder.evaluated(metrics, self._contents, self.progress.step)
 

@@ -14,7 +14,7 @@ import torch
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.collect import collect, obs_at
+from vantage.learning.collect import collect, join_rollouts, obs_at
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.sync import SyncRun
 from vantage.training import prepare
@@ -67,8 +67,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     if config.runtime == "hogwild":
         raise ConfigError("bench measures the parts of one process, and this run has workers; measure a2c, or acer "
                           "under --runtime sync, or run benchmarks/throughput.py for workers together")
-    config = replace(prepare(config), tensorboard=False, eval_every=0, save_every=10**12,
-                     replay_start=0)
+    config = replace(prepare(config), tensorboard=False, eval_every=0, eval_every_seconds=0,
+                     save_every=10**12, replay_start=0)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
@@ -88,6 +88,8 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
     one.position, rollout = collected.position, collected.rollout
     actions = rollout.actions.cpu().numpy()
+    parts = run.config.rollouts_per_update
+    batch, learnt = join_rollouts([rollout] * parts), parts * steps
 
     ratio = run.config.replay_ratio if one.replay is not None else 0.0
     while one.replay is not None and len(one.replay) < one.replay.capacity:
@@ -112,18 +114,18 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
 
     def sample() -> None:
         assert one.replay is not None
-        one.replay.sample(rollout, one.replay_generator)
+        join_rollouts([one.replay.sample(rollout, one.replay_generator) for _ in range(parts)])
 
     def learn() -> float:
-        fresh = _rate(lambda: one.learner.update(rollout, 0), seconds / 2 if ratio else seconds)
-        again = _rate(lambda: one.learner.update(rollout, 0, replayed=True), seconds / 2) if ratio else 1.0
+        fresh = _rate(lambda: one.learner.update(batch, 0), seconds / 2 if ratio else seconds)
+        again = _rate(lambda: one.learner.update(batch, 0, replayed=True), seconds / 2) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
     for _ in range(rounds):
         yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
-               "learn": steps * learn(),
-               "sample": steps * _rate(sample, seconds / 4) / ratio if ratio else float("inf"),
-               "whole": steps * _rate(run.advance, seconds)} | {
+               "learn": learnt * learn(),
+               "sample": learnt * _rate(sample, seconds / 4) / ratio if ratio else float("inf"),
+               "whole": learnt * _rate(run.advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
 
 

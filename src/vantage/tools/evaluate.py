@@ -10,6 +10,7 @@ from statistics import fmean, pstdev
 
 import torch
 
+from vantage.config import Config
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
@@ -56,22 +57,41 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     `deterministic` None: sampled actions on Atari, the most probable ones elsewhere. `checkpoint`: auto (best if there
     is one, else latest), latest, best, or a step. `notify` gets what is wrong with one that had to be passed over.
     """
-    if episodes < 1:
-        raise ConfigError(f"episodes={episodes} is below 1")
-    if seed < 0:
-        raise ConfigError(f"seed={seed} is below 0")
+    check_games(episodes, seed)
     agent = load(run, checkpoint=checkpoint, notify=notify)
     config = agent.config
-    if deterministic is None:
-        deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
+    deterministic = acts_deterministically(config) if deterministic is None else deterministic
     torch.set_num_threads(cores_for(config.threads))
-    envs = make_environments(config.override({"seed": derive_seed(seed, "evaluate")}, source="evaluate"),
-                             num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True, threads=config.threads)
+    envs = make_environments(seeded(config, seed), num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True,
+                             threads=config.threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
-                     generator=torch.Generator().manual_seed(derive_seed(seed, "evaluate", "actions")))
+                     generator=action_generator(seed))
     finally:
         envs.close()
     scores = [game.score for game in games]
     return Evaluation(config.env, len(games), deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
                       fmean(game.length for game in games), scores, agent.checkpoint, agent.step)
+
+
+def check_games(episodes: int, seed: int) -> None:
+    """ConfigError where the numbers make no games."""
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes} is below 1")
+    if seed < 0:
+        raise ConfigError(f"seed={seed} is below 0")
+
+
+def acts_deterministically(config: Config) -> bool:
+    """What is usual where nothing was said: sampled actions on Atari, the most probable ones elsewhere."""
+    return resolve_env(config.env, config.atari_protocol).family != "atari"
+
+
+def seeded(config: Config, seed: int) -> Config:
+    """`config` with the seed of its evaluation's environments."""
+    return config.override({"seed": derive_seed(seed, "evaluate")}, source="evaluate")
+
+
+def action_generator(seed: int) -> torch.Generator:
+    """Where an evaluation's sampled actions come from."""
+    return torch.Generator().manual_seed(derive_seed(seed, "evaluate", "actions"))

@@ -1,36 +1,165 @@
-"""What a person wants at the end of a run: its score, its curve, where everything is, what to type next."""
+"""A run as one HTML page that opens from disk, on any machine: everything is in the file, nothing is fetched."""
 
 from __future__ import annotations
 
-import shutil
-import sys
+import base64
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
+from html import escape
 from pathlib import Path
+from string import Template
+from typing import Any
 
-from vantage.errors import ConfigError
-from vantage.runs.directory import RunDirectory
-from vantage.tools.evaluate import evaluate
+from matplotlib.figure import Figure
+
+from vantage.config import Config
+from vantage.errors import ConfigError, VantageError
+from vantage.runs.directory import RunDirectory, write_atomically
+from vantage.runs.metrics import read_metrics
+from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import plot
+from vantage.tools.record import record
+
+_CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
+           "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
+_MOST_VIDEO = 3_500_000
+"""Bytes of a video that still goes into the page, a third more in text, so that it stays below 5 MB."""
+_PRIVATE = ("host",)
+"""What meta.json has and a page that is passed on should not."""
+
+_PAGE = Template("""<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>$title</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem; color: #222 }
+h1 { font-size: 1.6rem; margin-bottom: 0 } h2 { font-size: 1.15rem; margin: 2rem 0 .5rem }
+.lead { color: #555; margin-top: .2rem }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1rem }
+img, video { max-width: 100%; height: auto } video { background: #000; max-height: 32rem }
+table { border-collapse: collapse } td, th { padding: .15rem .8rem .15rem 0; text-align: left; vertical-align: top }
+td + td { font-variant-numeric: tabular-nums } .changed { font-weight: 600 }
+code { font-size: .92em; overflow-wrap: anywhere }
+@media (prefers-color-scheme: dark) { body { background: #111; color: #ddd } .lead { color: #aaa }
+  img { background: #fff } }
+</style></head><body>
+<h1>$title</h1><p class="lead">$lead</p>
+$body
+</body></html>
+""")
 
 
-def final_report(run: Path, *, episodes: int = 20) -> None:
-    """Evaluate the run, draw curve.png in its directory, and print where things are."""
-    print(f"playing {episodes} games with the trained policy ...", flush=True)
-    print(evaluate(run, episodes=episodes).sentence())
-    places = [(run / "checkpoints", "the newest checkpoints"), (run / "metrics.jsonl", "all metrics, line by line")]
-    if (run / "best").exists():
-        places.insert(0, (run / "best", "the best checkpoint"))
+def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
+           checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Path:
+    """Write the page of `run`: curves, an evaluation over `episodes` games, one recorded game, the config.
+
+    `output` is by default report.html in the run. `checkpoint` is as `evaluate` has it; `notify` hears why a game
+    could not be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
+    """
+    directory = RunDirectory.open(Path(run))
+    output = directory.path / "report.html" if output is None else output
+    if output.suffix.lower() not in (".html", ".htm"):
+        raise ConfigError(f"{output}: the name must end in .html")
+    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, notify=notify)
+    with tempfile.TemporaryDirectory() as folder:
+        parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
+        if video:
+            parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, notify)))
+        parts.append(_section("Curves", _curves(directory.path, Path(folder))))
+    parts += [_section("Config", _config(directory.config)), _section("Origin", _origin(directory.path))]
+    title = escape(f"{directory.config.algo} on {directory.config.env}")
+    page = _PAGE.substitute(title=title, lead=_lead(directory), body="\n".join(parts))
     try:
-        places.insert(0, (plot([run], run / "curve.png"), "the learning curve"))
-    except ConfigError:
-        print("no game has ended in training yet, so there is no curve")
-    vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
-    directory = RunDirectory.open(run)
-    done = directory.read_summary().get("steps", 0) >= directory.config.steps
-    more = f" --steps {2 * directory.config.steps}" if done else ""
-    width = max(len(str(path)) for path, _ in places)
-    print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
-    print(f"""
-Next:
-  {vantage} resume {run}{more}
-  {vantage} evaluate {run} --episodes 100
-  {vantage} plot {run} -o curve.png""")
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, page)
+    except OSError as error:
+        raise ConfigError(f"cannot write {output}: {error.strerror}; choose another output") from None
+    return output
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>\n{content}</section>"
+
+
+def _lead(directory: RunDirectory) -> str:
+    summary = directory.read_summary()
+    words = [f"{summary.get('steps', 0):,} agent steps", f"{summary.get('seconds', 0) / 60:.1f} minutes",
+             f"{summary.get('episodes', 0):,} training episodes", str(summary.get("status", "running"))]
+    return escape(" · ".join(words))
+
+
+def _evaluation(result: Evaluation, folder: Path) -> str:
+    figure = Figure(figsize=(6, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    axes.hist(result.returns, bins=min(20, max(5, len(set(result.returns)))), color="#0072B2", edgecolor="white")
+    axes.set_xlabel("raw score of a game")
+    axes.set_ylabel("games")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(folder / "scores.png", dpi=130)
+    return f"<p>{escape(result.sentence())}</p>\n{_image(folder / 'scores.png', 'scores of the games')}"
+
+
+def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], None]) -> str:
+    """The newest video in the run's videos/, else one recorded now; words where there can be none."""
+    found = sorted((run / "videos").glob("*.mp4"), key=lambda path: path.stat().st_mtime)
+    try:
+        path = found[-1] if found else record(run, folder / "game.mp4", checkpoint=checkpoint, notify=notify).path
+    except VantageError as error:
+        notify(f"no video in the page: {error}")
+        return f"<p>No video: {escape(str(error))}</p>"
+    size = path.stat().st_size
+    if size > _MOST_VIDEO:
+        words = (f"The game is {size / 1e6:.1f} MB of video, too much for this page; record it with "
+                 "<code>vantage record</code>.")
+        return f"<p>{words}</p>"
+    return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
+
+
+def _curves(run: Path, folder: Path) -> str:
+    names = {name for line in read_metrics(run) for name, value in line.items() if value is not None}
+    images = []
+    for metric in _CURVES:
+        if metric in names:
+            path = folder / f"{metric.replace('/', '-')}.png"
+            plot([run], path, metric=metric)
+            images.append(_image(path, metric))
+    return f'<div class="grid">{"".join(images)}</div>' if images else "<p>Nothing has been recorded yet.</p>"
+
+
+def _config(config: Config) -> str:
+    standard = Config()
+    changed = {f.name for f in fields(Config) if getattr(config, f.name) != getattr(standard, f.name)}
+    rows = sorted(json.loads(config.to_json()).items(), key=lambda item: item[0] not in changed)
+    return "<p>Bold: other than without any environment or algorithm in mind.</p>\n" + _table(rows, bold=changed)
+
+
+def _origin(run: Path) -> str:
+    try:
+        meta = json.loads((run / "meta.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError) as error:
+        raise ConfigError(f"cannot read {run / 'meta.json'}: {error}") from None
+    return _table(_flat({key: value for key, value in meta.items() if key not in _PRIVATE}))
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key} ")
+        else:
+            yield prefix + key, " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _table(rows: Iterator[tuple[str, Any]] | list[tuple[str, Any]], *, bold: set[str] | None = None) -> str:
+    lines = [f"<tr{' class=changed' if bold and name in bold else ''}><td>{escape(name)}</td>"
+             f"<td><code>{escape(str(value))}</code></td></tr>" for name, value in rows]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def _image(path: Path, alt: str) -> str:
+    return f'<img alt="{escape(alt)}" src="{_data(path, "image/png")}">'
+
+
+def _data(path: Path, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"

@@ -1,0 +1,37 @@
+"""What a person wants at the end of a run: its score, its curve, where everything is, what to type next."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+
+from vantage.errors import ConfigError
+from vantage.runs.directory import RunDirectory
+from vantage.tools.evaluate import evaluate
+from vantage.tools.plot import plot
+
+
+def final_report(run: Path, *, episodes: int = 20) -> None:
+    """Evaluate the run, draw curve.png in its directory, and print where things are."""
+    print(f"playing {episodes} games with the trained policy ...", flush=True)
+    print(evaluate(run, episodes=episodes).sentence())
+    places = [(run / "checkpoints", "the newest checkpoints"), (run / "metrics.jsonl", "all metrics, line by line")]
+    if (run / "best").exists():
+        places.insert(0, (run / "best", "the best checkpoint"))
+    try:
+        plot([run], run / "curve.png")
+        places.insert(0, (run / "curve.png", "the learning curve"))
+    except ConfigError:
+        print("no game has ended in training yet, so there is no curve")
+    vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
+    directory = RunDirectory.open(run)
+    done = directory.read_summary().get("steps", 0) >= directory.config.steps
+    more = f" --steps {2 * directory.config.steps}" if done else ""
+    width = max(len(str(path)) for path, _ in places)
+    print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
+    print(f"""
+Next:
+  {vantage} resume {run}{more}
+  {vantage} evaluate {run} --episodes 100
+  {vantage} plot {run} -o curve.png""")

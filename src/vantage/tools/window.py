@@ -1,0 +1,79 @@
+"""A window in real time, and the keys pressed in it. What is shown is the caller's."""
+
+from __future__ import annotations
+
+import os
+
+from vantage.errors import ConfigError
+from vantage.tools.frames import Picture
+
+os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported
+
+import pygame
+
+_INVISIBLE = ("dummy", "offscreen")
+
+
+class Window:
+    """Shows frames until the person closes it, or presses Esc or q."""
+
+    def __init__(self, title: str, *, instead: str, q_closes: bool = True) -> None:
+        """ConfigError where there is no display; `instead` says what can be done without one."""
+        self._title, self._instead = title, instead
+        self._closing = {pygame.K_ESCAPE, *([pygame.K_q] if q_closes else [])}
+        self._clock = pygame.time.Clock()
+        self._surface: pygame.Surface | None = None
+        self._open()
+        self._held: set[int] = set()
+        self.keys: set[int] = set()
+        """Held down at the end of the last `wait`, or pressed during it, however shortly."""
+
+    def show(self, frame: Picture) -> None:
+        """Put `frame`, RGB [H, W, 3], into the window; its size is the window's."""
+        size = (frame.shape[1], frame.shape[0])
+        if not pygame.display.get_init():  # an environment that is closed may take all of pygame with it
+            self._open()
+        if self._surface is None or self._surface.get_size() != size:
+            self._surface = pygame.display.set_mode(size)
+            pygame.display.set_caption(self._title)
+        self._surface.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
+        pygame.display.flip()
+
+    def wait(self, fps: float) -> bool:
+        """Wait until the frame has been shown for its time; False once the person is done."""
+        self._clock.tick(fps)
+        pressed, done = set(), False
+        for event in pygame.event.get():
+            done |= event.type == pygame.QUIT
+            if event.type == pygame.KEYDOWN:
+                self._held.add(event.key)
+                pressed.add(event.key)
+            elif event.type == pygame.KEYUP:
+                self._held.discard(event.key)
+        self.keys = self._held | pressed
+        return not done and not self._closing & pressed
+
+    def close(self) -> None:
+        """Take the window away."""
+        pygame.quit()
+
+    def _open(self) -> None:
+        self._surface = None
+        try:
+            pygame.init()
+            pygame.display.init()
+            driver = pygame.display.get_driver()
+        except pygame.error as error:
+            raise ConfigError(f"there is no display for a window ({error}); {self._instead}") from None
+        if driver in _INVISIBLE and os.environ.get("SDL_VIDEODRIVER") != driver:
+            raise ConfigError(f"there is no display for a window; {self._instead}")
+
+
+def key_code(name: str) -> int:
+    """The code of a key by its name: left, space, q."""
+    return getattr(pygame, f"K_{name.upper() if len(name) > 1 else name}")  # type: ignore[no-any-return]
+
+
+def key_name(code: int) -> str:
+    """What a person calls the key."""
+    return next((name for name in ("left", "right", "up", "down", "space") if key_code(name) == code), chr(code))
