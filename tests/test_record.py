@@ -17,7 +17,7 @@ from vantage.cli import main
 from vantage.config import Config
 from vantage.envs import Rendered, make_rendered
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.learning.play import Moment
+from vantage.learning.play import MAX_GAME_STEPS, Moment
 from vantage.tools import record as module
 from vantage.tools.evaluate import evaluate, seeded
 from vantage.tools.frames import Canvas
@@ -54,6 +54,15 @@ def test_an_mp4_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Pat
     assert len(frames) == result.frames == sum(result.scores) + 2  # a point a step, and the frame before the first
     assert frames.shape[1:] == (434, 600, 3) and fps == 50
     assert [path.name for path in output.parent.iterdir()] == ["video.mp4"]
+
+
+def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAX_GAME_STEPS, "other", 6)
+    told: list[str] = []
+    result = record(cartpole_run, tmp_path / "video.gif", episodes=3, notify=told.append)
+    assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
+    assert result.frames == 7 and "2 were not played" in told[0]
 
 
 def test_a_gif_has_the_same_frames_at_the_same_speed(cartpole_run: Path, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from vantage.cli import main
 from vantage.config import Config
 from vantage.envs import make_rendered
 from vantage.errors import ConfigError
+from vantage.learning.play import MAX_GAME_STEPS
 from vantage.tools import frames
 from vantage.tools.play import Keys, choose_keys
 from vantage.tools.play import play as play_by_hand
@@ -119,6 +120,21 @@ def test_a_checkpoint_that_was_chosen_stays(tmp_path: Path, on_frame: Any) -> No
     assert trained == {"trained 400"}
 
 
+def test_after_a_game_without_an_end_the_next_begins(
+        cartpole_run: Path, on_frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MAX_GAME_STEPS, "other", 6)
+    steps = []
+
+    def react(count: int, words: Sequence[str]) -> None:
+        steps.append(words[2])
+        if count == 21:
+            close()
+
+    on_frame(react)
+    watch(cartpole_run)
+    assert steps == [f"step {i}" for i in range(7)] * 3
+
+
 def test_a_bad_newer_checkpoint_is_told_and_passed_over(tmp_path: Path, on_frame: Any) -> None:
     run = train_shortly(tmp_path / "run", "CartPole-v1", max_episode_steps=5)
     told: list[str] = []
@@ -150,6 +166,9 @@ def test_a_window_survives_an_environment_that_takes_pygame_with_it() -> None:
     frame = np.full((4, 6, 3), 9, np.uint8)
     window.show(frame)
     pygame.quit()
+    window.show(frame)
+    pygame.quit()
+    pygame.init()  # the next environment has begun to draw
     window.show(frame)
     assert pygame.display.get_surface() is not None and window.wait(60)
     window.close()

@@ -110,8 +110,7 @@ def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, envs: Ren
     scores: list[float] = []
     first, score = next(frames)
     height, width = first.shape[:2]
-    writer: Writer
-    writer = Gif(path, envs.fps) if path.suffix == ".gif" else Mp4(path, (width, height), envs.fps)
+    writer: Writer = Gif(path, envs.fps) if path.suffix == ".gif" else Mp4(path, (width, height), envs.fps)
     try:
         for frame, ended_with in chain([(first, score)], frames):
             writer.add(frame)

@@ -24,7 +24,6 @@ class Window:
         self._title, self._instead = title, instead
         self._closing = {pygame.K_ESCAPE, *([pygame.K_q] if q_closes else [])}
         self._clock = pygame.time.Clock()
-        self._surface: pygame.Surface | None = None
         self._open()
         self._held: set[int] = set()
         self.keys: set[int] = set()
@@ -35,10 +34,11 @@ class Window:
         size = (frame.shape[1], frame.shape[0])
         if not pygame.display.get_init():  # an environment that is closed may take all of pygame with it
             self._open()
-        if self._surface is None or self._surface.get_size() != size:
-            self._surface = pygame.display.set_mode(size)
+        surface = pygame.display.get_surface()
+        if surface is None or surface.get_size() != size:
+            surface = pygame.display.set_mode(size)
             pygame.display.set_caption(self._title)
-        self._surface.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
+        surface.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
         pygame.display.flip()
 
     def wait(self, fps: float) -> bool:
@@ -60,7 +60,6 @@ class Window:
         pygame.quit()
 
     def _open(self) -> None:
-        self._surface = None
         refusal = f"there is no display for a window; {self._instead}"
         # SDL would try one driver after the other, with a line of complaint from each.
         if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
