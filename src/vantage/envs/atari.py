@@ -54,8 +54,7 @@ class AtariEnvironments:
                  rendered: bool = False) -> None:
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
-        options = _options(config, atari, min(num_envs, cores_for(threads)))
-        make = partial(AtariVectorEnv, atari.game, num_envs, **options)
+        make = partial(_emulators, config, atari, num_envs, cores_for(threads))
         self._film = film(make, _screen_size(atari.game), FRAME_SKIP) if rendered else None
         self._env: AtariVectorEnv | FilmedEmulator = self._film or make()
         actions = self._env.ale.get_action_set()
@@ -226,8 +225,8 @@ def _screen_size(game: str) -> tuple[int, int]:
     return height, width
 
 
-def _options(config: Config, atari: AtariId, threads: int) -> dict[str, Any]:
-    """Arguments of `AtariVectorEnv`; ConfigError where the config asks for what it cannot do."""
+def _emulators(config: Config, atari: AtariId, num_envs: int, threads: int, **other: Any) -> AtariVectorEnv:
+    """The games that the config asks for; `other` are arguments in which they shall differ."""
     if config.vector != "sync":
         raise ConfigError(f"vector={config.vector} is not for Atari, whose emulators run in threads; leave it sync")
     options: dict[str, Any] = config.env_options
@@ -236,8 +235,9 @@ def _options(config: Config, atari: AtariId, threads: int) -> dict[str, Any]:
             raise ConfigError(f"env_kwargs: Atari games take {', '.join(OPTIONS)}, not {key!r}{nearest(key, OPTIONS)}; "
                               "how they are played is atari_protocol")
     protocol = atari.protocol
-    return {"num_threads": threads, "stack_num": 1, "grayscale": True, "frameskip": FRAME_SKIP, "maxpool": True,
-            "noop_max": protocol.noop_max, "repeat_action_probability": protocol.sticky,
-            "full_action_space": protocol.full_actions, "reward_clipping": False, "use_fire_reset": False,
-            "episodic_life": False, "life_loss_info": False, "autoreset_mode": AutoresetMode.NEXT_STEP,
-            "max_num_frames_per_episode": config.max_episode_steps * FRAME_SKIP or MAX_FRAMES, **options}
+    return AtariVectorEnv(
+        atari.game, num_envs, num_threads=min(num_envs, threads), stack_num=1, noop_max=protocol.noop_max,
+        repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions, reward_clipping=False,
+        use_fire_reset=False, episodic_life=False, life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
+        max_num_frames_per_episode=config.max_episode_steps * FRAME_SKIP or MAX_FRAMES,
+        **{"grayscale": True, "frameskip": FRAME_SKIP, "maxpool": True, **options, **other})
