@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 import torch
 
+import vantage
+
 
 @pytest.fixture(autouse=True)
 def known_start() -> None:
@@ -23,6 +25,20 @@ def known_start() -> None:
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
+
+
+@pytest.fixture(scope="session")
+def cartpole_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of CartPole of 400 steps, games of 60 at most; to be left as it is."""
+    return train_shortly(tmp_path_factory.mktemp("runs") / "cartpole", "CartPole-v1", max_episode_steps=60)
+
+
+def train_shortly(path: Path, env: str, **overrides: object) -> Path:
+    """A new run of 400 steps in one environment."""
+    values = {"steps": 400, "num_envs": 1, "tensorboard": False, "eval_every": 0, "threads": 1, **overrides}
+    config = vantage.configure("a2c", env=env, **values)
+    assert [report.status for report in vantage.train(config, run=path)][-1] == "done"
+    return path
 
 
 @pytest.fixture(autouse=True)

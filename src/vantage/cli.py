@@ -423,16 +423,18 @@ def _warn(text: str) -> None:
     print(f"vantage: {text}", file=sys.stderr)
 
 
-def _draw_without_screen() -> None:
-    """SDL, which many environments draw with, then neither looks for a display nor complains that there is none."""
-    os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+def _quiet_sdl(*, screen: bool) -> None:
+    """SDL, which many environments draw with, looks for no sound card and no needless screen, nor complains of none."""
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if not screen:
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
 
 
 def run_record(arguments: argparse.Namespace) -> int:
     """`vantage record`."""
     episodes = convert("episodes", arguments.episodes, int, source="--episodes")
     seed = convert("seed", arguments.seed, int, source="--seed")
-    _draw_without_screen()
+    _quiet_sdl(screen=False)
     from vantage.tools.record import record
 
     result = record(arguments.run, Path(arguments.output), episodes=episodes, deterministic=_deterministic(arguments),
@@ -444,6 +446,7 @@ def run_record(arguments: argparse.Namespace) -> int:
 def run_watch(arguments: argparse.Namespace) -> int:
     """`vantage watch`."""
     seed = convert("seed", arguments.seed, int, source="--seed")
+    _quiet_sdl(screen=True)
     from vantage.tools.watch import watch
 
     watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed,
@@ -454,7 +457,7 @@ def run_watch(arguments: argparse.Namespace) -> int:
 def run_preview(arguments: argparse.Namespace) -> int:
     """`vantage preview`."""
     config, _ = resolve(arguments)
-    _draw_without_screen()
+    _quiet_sdl(screen=False)
     from vantage.tools.preview import preview
 
     print(preview(config, Path(arguments.output)))
@@ -464,6 +467,7 @@ def run_preview(arguments: argparse.Namespace) -> int:
 def run_play(arguments: argparse.Namespace) -> int:
     """`vantage play`."""
     config, _ = resolve(arguments)
+    _quiet_sdl(screen=True)
     from vantage.tools.play import play
 
     play(config, say=print)

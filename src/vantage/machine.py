@@ -7,6 +7,7 @@ import ctypes
 import os
 import re
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
@@ -36,6 +37,16 @@ def free_memory() -> int:
     used = _read_number("/sys/fs/cgroup/memory.current", r"(\d+)")
     cached = _read_number("/sys/fs/cgroup/memory.stat", r"inactive_file (\d+)") or 0  # given up when it is wanted
     return free if limit is None or used is None else max(0, min(free, limit - used + cached))
+
+
+def free_gpu_memory() -> dict[str, int]:
+    """Free bytes of each NVIDIA GPU of the machine by its UUID, as nvidia-smi has it; nothing where that is not."""
+    command = ["nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits"]
+    try:
+        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {uuid: int(mib) * 2**20 for uuid, mib in re.findall(r"^(\S+), (\d+)$", told, re.MULTILINE)}
 
 
 def _read_number(path: str, pattern: str) -> int | None:

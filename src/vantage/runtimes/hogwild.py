@@ -28,6 +28,7 @@ from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.actor_learner import load_learner, make_replay
+from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.workers import Failure, Process, judge, sendable, start, work
@@ -109,7 +110,7 @@ class HogwildRun:
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)
-        self._first = envs.reset() if self.config.algo == "acer" else None
+        self._first = envs.reset() if self.config.algo == "acer" or "cuda" in self.config.device else None
         envs.close()
         self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
 
@@ -126,9 +127,18 @@ class HogwildRun:
             load_learner(self._learner, checkpoint)
         self._replay_bytes = free_memory() // (2 * self.config.num_workers)
         if self._first is not None:
-            position = Position.start(self._first, model.initial_state(self.config.num_envs), torch.device("cpu"))
-            make_replay(self.config, empty_rollout(model, position, max(self.config.rollout_lengths)),
-                        self._replay_bytes)
+            self._check_memory(Position.start(self._first, model.initial_state(self.config.num_envs),
+                                              torch.device("cpu")))
+
+    def _check_memory(self, position: Position) -> None:
+        """Refuse what is larger than the machine: replays in its memory, workers in that of its GPUs."""
+        config, length = self.config, max(self.config.rollout_lengths)
+        if config.algo == "acer":
+            make_replay(config, empty_rollout(self._learner.model, position, length), self._replay_bytes)
+        if "cuda" in config.device:
+            devices = ["cuda:0" if name == "cuda" else name for name in config.device.split(",")]
+            each = estimate(self._learner, position, length=length, num_envs=config.num_envs)
+            self.notify(fit(each, config.num_workers, devices, free_on(devices)))
 
     def _about_replays(self) -> str:
         return "; their replays begin empty" if self.config.algo == "acer" else ""

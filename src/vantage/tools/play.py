@@ -71,13 +71,14 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     """
     envs = make_rendered(config, stream=STREAM)
     try:
+        mask = envs.reset().action_mask  # before it an environment is not built, and has no keys
         keys = choose_keys(envs, config.env)
         q = key_code("q")
         window = Window(f"vantage play {config.env}", instead="vantage play needs one", q_closes=all(
             q not in chord for chord in keys.actions))
         say(f"{keys.describe()}; Esc ends")
         try:
-            _games(envs, keys, window, say)
+            _games(envs, keys, mask, window, say)
         finally:
             window.close()
     finally:
@@ -118,11 +119,10 @@ def _discrete_keys(name: str, number_of_actions: int) -> Keys:
     return Keys({_arrow(str(action)): action for action in range(number_of_actions)}, None, stepwise=True)
 
 
-def _games(envs: Rendered, keys: Keys, window: Window, say: Callable[[str], None]) -> None:
+def _games(envs: Rendered, keys: Keys, mask: Array | None, window: Window, say: Callable[[str], None]) -> None:
     """Steps at the environment's speed, until the person is done."""
-    first = envs.reset()
     canvas = Canvas(envs.render())
-    score, length, mask, action = 0.0, 0, first.action_mask, None
+    score, length, action = 0.0, 0, None
     while True:
         window.show(canvas.draw(envs.render(), game_words(score, None, f"step {length:,}", "Esc ends")))
         if not window.wait(envs.fps):

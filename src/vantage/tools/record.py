@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Protocol
 
+import imageio_ffmpeg
 import numpy as np
 import torch
 from PIL import GifImagePlugin, Image
@@ -109,8 +110,7 @@ def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, envs: Ren
     scores: list[float] = []
     first, score = next(frames)
     height, width = first.shape[:2]
-    writer: Writer
-    writer = Gif(path, envs.fps) if path.suffix == ".gif" else Mp4(path, (width, height), envs.fps)
+    writer: Writer = Gif(path, envs.fps) if path.suffix == ".gif" else Mp4(path, (width, height), envs.fps)
     try:
         for frame, ended_with in chain([(first, score)], frames):
             writer.add(frame)
@@ -127,18 +127,16 @@ class Mp4:
     """H.264, as every browser plays it."""
 
     def __init__(self, path: Path, size: tuple[int, int], fps: float) -> None:
-        try:
-            import imageio_ffmpeg
-            imageio_ffmpeg.get_ffmpeg_exe()
-        except (ImportError, RuntimeError) as error:
-            raise ConfigError(f"no ffmpeg for an MP4 ({error}): pip install imageio-ffmpeg, or record a .gif") from None
         self.fps, self.frames, self._path = fps, 0, path
-        self._count = imageio_ffmpeg.count_frames_and_secs
         # The index at the front: a browser then plays the file while it loads.
         self._pipe = imageio_ffmpeg.write_frames(
             str(path), size, fps=fps, codec="libx264", quality=7, macro_block_size=2, ffmpeg_log_level="error",
             output_params=["-movflags", "+faststart"])
-        self._pipe.send(None)
+        try:
+            self._pipe.send(None)  # starts ffmpeg
+        except (OSError, RuntimeError) as error:  # the package for this machine may be without one
+            raise ConfigError(f"no ffmpeg for an MP4 ({error}): pip install imageio-ffmpeg where it has a wheel, or "
+                              "record a .gif") from None
 
     def add(self, frame: Picture) -> None:
         """The next frame."""
@@ -152,7 +150,7 @@ class Mp4:
         """Wait for ffmpeg, then count what is in the file."""
         self._pipe.close()
         try:
-            written = self._count(str(self._path))[0]
+            written = imageio_ffmpeg.count_frames_and_secs(str(self._path))[0]
         except RuntimeError:
             written = 0
         if written != self.frames:

@@ -27,9 +27,9 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     `notify` are as in `evaluate`. ConfigError without a display.
     """
     check_games(1, seed)
+    agent = load(run, checkpoint=checkpoint, notify=notify)
     window = Window(f"vantage watch {run}", instead=f"without one: vantage record {run} -o video.mp4")
     try:
-        agent = load(run, checkpoint=checkpoint, notify=notify)
         deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
         torch.set_num_threads(1)  # more cost more than they give where one observation comes at a time
         round_ = 0

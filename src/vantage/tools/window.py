@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 from vantage.errors import ConfigError
 from vantage.tools.frames import Picture
@@ -11,6 +12,7 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is 
 
 import pygame
 
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 _INVISIBLE = ("dummy", "offscreen")
 
 
@@ -22,7 +24,6 @@ class Window:
         self._title, self._instead = title, instead
         self._closing = {pygame.K_ESCAPE, *([pygame.K_q] if q_closes else [])}
         self._clock = pygame.time.Clock()
-        self._surface: pygame.Surface | None = None
         self._open()
         self._held: set[int] = set()
         self.keys: set[int] = set()
@@ -33,10 +34,11 @@ class Window:
         size = (frame.shape[1], frame.shape[0])
         if not pygame.display.get_init():  # an environment that is closed may take all of pygame with it
             self._open()
-        if self._surface is None or self._surface.get_size() != size:
-            self._surface = pygame.display.set_mode(size)
+        surface = pygame.display.get_surface()
+        if surface is None or surface.get_size() != size:
+            surface = pygame.display.set_mode(size)
             pygame.display.set_caption(self._title)
-        self._surface.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
+        surface.blit(pygame.image.frombuffer(frame.tobytes(), size, "RGB"), (0, 0))
         pygame.display.flip()
 
     def wait(self, fps: float) -> bool:
@@ -58,15 +60,17 @@ class Window:
         pygame.quit()
 
     def _open(self) -> None:
-        self._surface = None
+        refusal = f"there is no display for a window; {self._instead}"
+        # SDL would try one driver after the other, with a line of complaint from each.
+        if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
+            raise ConfigError(refusal)
         try:
-            pygame.init()
             pygame.display.init()
             driver = pygame.display.get_driver()
         except pygame.error as error:
-            raise ConfigError(f"there is no display for a window ({error}); {self._instead}") from None
+            raise ConfigError(f"{refusal} ({error})") from None
         if driver in _INVISIBLE and os.environ.get("SDL_VIDEODRIVER") != driver:
-            raise ConfigError(f"there is no display for a window; {self._instead}")
+            raise ConfigError(refusal)
 
 
 def key_code(name: str) -> int:
@@ -76,4 +80,5 @@ def key_code(name: str) -> int:
 
 def key_name(code: int) -> str:
     """What a person calls the key."""
-    return next((name for name in ("left", "right", "up", "down", "space") if key_code(name) == code), chr(code))
+    return next((name for name in ("left", "right", "up", "down", "space") if key_code(name) == code),
+                chr(code) if code < 128 else f"key {code}")
