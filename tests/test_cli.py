@@ -81,7 +81,7 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     (["preview", "Pong", "-o", "x.png", "--frame-stak", "4"], "did you mean --frame-stack"),
     (["play", "CartPole-v9"], "CartPole"),
     (["play", "tiny:Bandit"], "draws no pictures"),
-    (["play", "Pong", "--env-kwargs", '{"frameskip": 2}'], "img_height"),
+    (["play", "Pong", "--env-kwargs", '{"frameskip": 2}'], "screen_size"),
     (["resum", "x"], "resume"),
     ([], "COMMAND"),
 ])
