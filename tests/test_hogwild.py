@@ -31,7 +31,7 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 0.2, "eval_eve
 @pytest.fixture(autouse=True, scope="module")
 def importable_in_workers() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS))
+        patch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
         yield
 
 
