@@ -283,3 +283,22 @@ def test_network_options_that_would_do_nothing_are_refused() -> None:
         model("image", network="conv1d")
     with pytest.raises(ConfigError, match="give --separate false"):
         model("vector", separate=True, detach_critic=True)
+
+
+def test_normalised_images_ignore_contrast_and_brightness() -> None:
+    net, source = model("image", network="mlp", image_norm=True), torch.Generator().manual_seed(3)
+    dark = torch.randint(0, 60, (T, B, *IMAGE.shape), dtype=torch.uint8, generator=source)
+    outputs = []
+    for images in (dark, 100 + 2 * dark):
+        other = model("image", network="mlp", image_norm=True)
+        assert torch.equal(net.unroll(images, MIDDLE, ())[0], other.unroll(images, MIDDLE, ())[0])
+        other.observe(images)
+        outputs.append(other.unroll(images, MIDDLE, ())[0])
+    torch.testing.assert_close(*outputs, rtol=1e-3, atol=1e-4)
+
+
+def test_images_are_normalised_once() -> None:
+    with pytest.raises(ConfigError, match="obs_scale=-1:1 has no effect on images that image_norm"):
+        model("image", image_norm=True, obs_scale="-1:1")
+    with pytest.raises(ConfigError, match="image_norm=True is for images"):
+        model("vector", image_norm=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vantage.models.normalize import ObsNormalizer
+from vantage.models.normalize import ObsNormalizer, PixelNormalizer
 
 
 def data() -> torch.Tensor:
@@ -51,3 +51,14 @@ def test_a_constant_observation_stays_finite() -> None:
     for _ in range(50):
         normalizer.update(torch.full((100, 8, 1), 1e4))
     assert normalizer(torch.full((1, 1), 1e4)).abs().item() <= 10 and normalizer.var.item() >= 0
+
+
+def test_pixels_share_one_mean_and_one_deviation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, normalizer = torch.randint(0, 90, (6, 2, 1, 9, 8), dtype=torch.uint8, generator=generator), PixelNormalizer()
+    for piece in (x[:1], x[1:]):
+        normalizer.update(piece)
+    torch.testing.assert_close(normalizer.mean, x.float().mean().view(1), rtol=1e-4, atol=0)
+    torch.testing.assert_close(normalizer.var, x.float().var(correction=0).view(1), rtol=1e-4, atol=0)
+    y = normalizer(x.flatten(0, 1).float())
+    assert y.shape == (12, 1, 9, 8) and abs(y.mean()) < 1e-3 and abs(y.std() - 1) < 1e-2

@@ -98,6 +98,7 @@ class Config:
     min_std: float = _key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = _key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
     obs_norm: bool = _key(False, "normalise vector observations by their running mean and deviation")
+    image_norm: bool = _key(False, "normalise images by the running mean and deviation of all their pixels")
     reward_norm: bool = _key(False, "divide rewards by the running deviation of the discounted return")
 
     # Learning

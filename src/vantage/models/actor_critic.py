@@ -15,7 +15,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
 from vantage.models.memory import Recurrent, push_frame, stack_frames
-from vantage.models.normalize import ObsNormalizer
+from vantage.models.normalize import ObsNormalizer, PixelNormalizer
 from vantage.models.torsos import make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
 
@@ -87,8 +87,9 @@ class ActorCritic(nn.Module):
         # What brings pixels to that range once the torsos have divided them by 255.
         self.pixel_factor, self.pixel_shift = high - low, 255 * low
         self.num_frame_states = len(parts) if config.frame_stack > 1 else 0
-        self.normalizers = nn.ModuleDict({str(i): ObsNormalizer(part.shape[0]) for i, part in enumerate(parts)
-                                          if config.obs_norm and part.kind == "vector"})
+        self.normalizers = nn.ModuleDict(
+            {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
+             for i, part in enumerate(parts) if (config.obs_norm if part.kind == "vector" else config.image_norm)})
         self.actor = Trunk(config, parts)
         self.critic = Trunk(config, parts) if config.separate else None
         self.detach_critic = config.detach_critic
@@ -202,7 +203,7 @@ class ActorCritic(nn.Module):
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
     def observe(self, obs: Obs) -> None:
-        """Let the running normaliser learn from the raw observations [T, B, ...]; nothing without `obs_norm`."""
+        """Let the running normalisers learn from the raw observations [T, B, ...]."""
         parts = self._split(obs)
         for i, normalizer in self.normalizers.items():
             cast(ObsNormalizer, normalizer).update(parts[int(i)])
@@ -230,10 +231,13 @@ class ActorCritic(nn.Module):
             if part.kind == "image":
                 wanted = self.image_dtype or dtype
                 x = to_floats(x, wanted).to(wanted)
+                if str(i) in self.normalizers:
+                    inputs.append((self.normalizers[str(i)](x) * 255).to(wanted))  # which torsos divide by
+                    continue
                 inputs.append(x if self.pixel_factor == 1 and not self.pixel_shift
                               else x * self.pixel_factor + self.pixel_shift)
                 continue
-            if self.normalizers:
+            if str(i) in self.normalizers:
                 x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
             inputs.append(x.to(dtype))
         return inputs
@@ -249,12 +253,16 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
                           "action a value, and a product space has too many; use a2c or a3c")
     parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
-    for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1))):
+    for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1)),
+                       ("image_norm", config.image_norm)):
         if asked and not any(part.kind == "image" for part in parts):
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
     if config.network == "conv1d" and not any(part.kind == "vector" for part in parts):
         raise ConfigError("network=conv1d is for vectors, and this environment shows none; use network=auto")
+    if config.image_norm and config.pixel_range != (0, 1):
+        raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "
+                          "of them")
     if config.detach_critic and config.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):

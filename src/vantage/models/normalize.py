@@ -1,4 +1,4 @@
-"""The running normaliser of vector observations. The normaliser of rewards is not here (learning/normalize.py)."""
+"""The running normalisers of observations. The normaliser of rewards is not here (learning/normalize.py)."""
 
 from __future__ import annotations
 
@@ -37,12 +37,27 @@ class ObsNormalizer(nn.Module):
     def update(self, x: Tensor) -> None:
         """Merge the observations `x` [..., N] into the statistics, in place."""
         seen = self.seen or (self.count, self.mean, self.var)
-        batch = x.flatten(0, -2).double().to(seen[0].device)
-        size = torch.tensor(batch.shape[0], dtype=torch.float64, device=batch.device)
-        merged = merge_moments(seen[0], seen[1].double(), seen[2].double(), size, batch.mean(0),
-                               batch.var(0, correction=0))
+        size, mean, variance = self._moments(x.to(seen[0].device))
+        count = torch.tensor(size, dtype=torch.float64, device=mean.device)
+        merged = merge_moments(seen[0], seen[1].double(), seen[2].double(), count, mean, variance)
         for statistic, value in zip(seen, merged, strict=True):
             statistic.copy_(value)
+
+    def _moments(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+        """Count, mean and variance of `x`."""
+        batch = x.flatten(0, -2).double()
+        return batch.shape[0], batch.mean(0), batch.var(0, correction=0)
+
+
+class PixelNormalizer(ObsNormalizer):
+    """The same for images: one mean and one deviation of all pixels, whatever the shape."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def _moments(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+        variance, mean = torch.var_mean(x.float(), correction=0)
+        return x.numel(), mean.double().view(1), variance.double().view(1)
 
 
 def merge_moments(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
