@@ -72,6 +72,17 @@ def test_no_floor_lets_the_deviation_go_anywhere() -> None:
     torch.testing.assert_close(log_std, torch.full((50, 3), -30.0))
 
 
+def test_a_squashed_variance_has_entropy_above_zero_and_a_gradient_everywhere() -> None:
+    head = gaussian(std="squashed")
+    torch.testing.assert_close(head(FEATURES * 0, None)[:, 3:].exp().square(), torch.full((50, 3), 0.5 + 0.058550))
+    log_std = head(FEATURES * 1e5, None)[:, 3:]
+    entropy = log_std + 0.5 * math.log(2 * math.pi * math.e)
+    assert entropy.min() > 0 and log_std.exp().square().max() < 1.0586
+    assert log_std.exp().square().min() < 0.06
+    log_std.sum().backward()
+    assert head.linear.weight.grad is not None and (head.linear.weight.grad[3:] != 0).all()
+
+
 def test_a_squashed_mean_stays_within_the_bounds_and_starts_in_their_middle() -> None:
     head = gaussian(squash_mean=True)
     middle = torch.tensor([0.0, 5.0, 0.0]).expand(50, 3)

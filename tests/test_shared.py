@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -181,3 +182,16 @@ def test_a_single_workers_normalisers_are_a_lone_learners_bit_for_bit() -> None:
     for name, tensor in lone.model.state_dict().items():
         assert torch.equal(one.model.state_dict()[name], tensor), name
     assert torch.equal(one.tensors()["rewards"]["moments"], lone.tensors()["rewards"]["moments"])
+
+
+def test_with_reward_terminates_nothing_is_expected_after_a_reward() -> None:
+    plain, ending = configure(reward_norm=False), configure(reward_norm=False, reward_terminates=True)
+    rollout, = rollouts(1)
+    rewards = torch.zeros_like(rollout.rewards)
+    rewards[1, 0] = -1
+    rewarded = replace(rollout, rewards=rewards)
+    ended = replace(rewarded, terminated=rewards != 0)
+    learner = Learner(model(plain), plain)
+    expected = learner.loss(ended, 0)[0]
+    assert not torch.equal(learner.loss(rewarded, 0)[0], expected)
+    assert torch.equal(Learner(model(ending), ending).loss(rewarded, 0)[0], expected)

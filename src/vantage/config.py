@@ -63,6 +63,8 @@ class Config:
                        "always raw", choices=("raw", "sign", "clip"))
     reward_scale: float = _key(1.0, "factor on the rewards as learnt from, after reward")
     reward_floor: float | None = _key(None, "least reward as learnt from, after reward_scale; none: no floor")
+    reward_terminates: bool = _key(False, "any reward ends the return, though not the game: each point of Pong by "
+                                   "itself")
     max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
 
     # Processes
@@ -80,7 +82,8 @@ class Config:
                         "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool",
                                                     "conv4", "conv5", "conv1d"))
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
-    activation: str = _key("tanh", "of the mlp", choices=("tanh", "relu", "elu", "silu"))
+    activation: str = _key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
+                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
     norm: str = _key("none", "layer normalisation before each activation of the torso", choices=("none", "layer"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
@@ -91,10 +94,10 @@ class Config:
     detach_critic: bool = _key(False, "the critic's error does not reach the trunk that it shares with the policy")
     init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
                      choices=("orthogonal", "torch"))
-    std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state, or "
-                    "fixed",
-                    choices=("free", "state", "fixed"))
-    log_std_init: float = _key(0.0, "log of a Gaussian's standard deviation at the start")
+    std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state "
+                    "(squashed: its square between 0.06 and 1.06), or fixed",
+                    choices=("free", "state", "squashed", "fixed"))
+    log_std_init: float = _key(0.0, "log of a Gaussian's standard deviation at the start, unless that is squashed")
     min_std: float = _key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = _key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
     obs_norm: bool = _key(False, "normalise vector observations by their running mean and deviation")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -101,6 +102,8 @@ class Learner:
     def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         rewards = rollout.rewards
+        if self.config.reward_terminates:
+            rollout = replace(rollout, terminated=rollout.terminated | (rewards != 0))
         if self.reward_normalizer is not None:
             rewards = self.reward_normalizer.scale(rewards)
         if self.average is None:

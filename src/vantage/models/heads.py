@@ -6,6 +6,7 @@ import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from vantage.algorithms.distributions import make_distribution, mask_logits
 from vantage.errors import ConfigError
@@ -16,6 +17,9 @@ POLICY_GAIN = 0.01
 """So small that the first policy is nearly uniform."""
 
 ADVANTAGE_WIDTH = 64
+
+SQUASHED_FLOOR = math.exp(-(math.log(2 * math.pi) + 1))
+"""Of a squashed variance: that of a Gaussian whose entropy is 0 (dgriff777/a3c_continuous)."""
 
 
 class LogitsHead(nn.Module):
@@ -33,9 +37,10 @@ class LogitsHead(nn.Module):
 class GaussianHead(nn.Module):
     """Means and logs of standard deviations, side by side.
 
-    The deviations are free parameters (`std="free"`), a linear function of the features ("state") or constant
-    ("fixed"), floored at `min_std` (0: no floor). Below the floor their gradient is zero; a free one that falls there
-    stays at the floor. `squash_mean` puts the mean through tanh and scales it to the bounds, which must then be finite.
+    The deviations are free parameters (`std="free"`), the exponential of a linear function s of the features ("state"),
+    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) of it ("squashed") or constant ("fixed"), floored at `min_std` (0: no floor).
+    Below the floor their gradient is zero; a free one that falls there stays at the floor. `squash_mean` puts the mean
+    through tanh and scales it to the bounds, which must then be finite.
     """
 
     low: Tensor
@@ -49,9 +54,9 @@ class GaussianHead(nn.Module):
             raise ConfigError(
                 f"squash_mean=true needs finite action bounds, but these are low={action.low}, high={action.high}; "
                 "use squash_mean=false")
-        self.squash_mean = squash_mean
+        self.squash_mean, self.squash_variance = squash_mean, std == "squashed"
         self.min_log_std = math.log(min_std) if min_std > 0 else -math.inf
-        self.linear = nn.Linear(in_features, 2 * size if std == "state" else size)
+        self.linear = nn.Linear(in_features, 2 * size if std in ("state", "squashed") else size)
         initialise(self.linear, gain=POLICY_GAIN, init=init)
         log_std = torch.full((size,), float(log_std_init))
         if std == "free":
@@ -60,8 +65,9 @@ class GaussianHead(nn.Module):
             self.register_buffer("log_std", log_std, persistent=False)
         else:
             self.register_parameter("log_std", None)
-            with torch.no_grad():
-                self.linear.bias[size:] += log_std_init
+            if std == "state":
+                with torch.no_grad():
+                    self.linear.bias[size:] += log_std_init
         self.register_buffer("low", torch.tensor(action.low), persistent=False)
         self.register_buffer("high", torch.tensor(action.high), persistent=False)
 
@@ -69,6 +75,8 @@ class GaussianHead(nn.Module):
         mean = self.linear(features)
         if self.log_std is None:
             mean, log_std = mean.chunk(2, -1)
+            if self.squash_variance:
+                log_std = 0.5 * (F.softsign(log_std) / 2 + 0.5 + SQUASHED_FLOOR).log()
         else:
             log_std = self.log_std.expand_as(mean)
         if self.squash_mean:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -19,7 +20,8 @@ from vantage.errors import ConfigError
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu}
+    "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu,
+    "leaky_relu": partial(F.leaky_relu, negative_slope=0.25)}
 
 
 @dataclass(frozen=True, slots=True)
