@@ -131,7 +131,7 @@ def _version() -> str:
 
 
 def _add_config(sub: Parser) -> None:
-    sub.add_argument("algo", help="algorithm: a2c, a3c, a3g or acer")
+    sub.add_argument("algo", help="a2c, a3c, a3g, acer, or a preset that vantage list names")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
     _add_keys(sub)
 

@@ -10,6 +10,7 @@ from typing import Any
 from vantage.config import Config, nearest
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
+from vantage.systems import SYSTEMS
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,22 +88,25 @@ ACER: dict[str, Defaults] = {
 
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
-    """The defaults of `algo` on `env`; ConfigError for an unknown algorithm or environment."""
-    if algo not in ALGORITHMS:
-        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, ALGORITHMS)}; known: "
-                          f"{', '.join(ALGORITHMS)}")
+    """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
+    known_names = [*ALGORITHMS, *SYSTEMS]
+    if algo not in known_names:
+        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, known_names)}; known: "
+                          f"{', '.join(known_names)}")
     if not isinstance(env, str):
         raise ConfigError(f"env is a {type(env).__name__}; give its name: a Gymnasium id, an Atari game or "
                           "module:Class")
     found = resolve_env(env, atari_protocol)
+    protocol = {"atari_protocol": found.atari.protocol.name} if found.atari else {}
+    if algo in SYSTEMS:
+        system = SYSTEMS[algo]
+        return Defaults({"env": found.name, **protocol, **system.values(found)}, f"preset {algo}: {system.title}")
     family = FAMILIES[found.family]
-    known = {"algo": algo, "env": found.name, **family.values}
+    known = {"algo": algo, "env": found.name, **family.values, **protocol}
     if algo in ("a3c", "a3g"):
         known["runtime"] = "hogwild"
     if algo == "a3g":
         known["device"] = "auto"
-    if found.atari:
-        known["atari_protocol"] = found.atari.protocol.name
     special = ENVIRONMENTS.get(found.name)
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
@@ -129,18 +133,19 @@ def _without_effect(algo: str, runtime: str) -> dict[str, str]:
 
 
 def configure(algo: str, *, env: str, **overrides: Any) -> Config:
-    """The config of `algo` on `env`: measured defaults, and `overrides` by key, typed or in text.
+    """The config of `algo`, or of a preset of `SYSTEMS`, on `env`; `overrides` go by key, typed or in text.
 
     Raises ConfigError for unknown keys, values that do not fit, unknown environments.
     """
     chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
     config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
+    preset, algo = algo in SYSTEMS, config.algo
     if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
         raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
     for key, meant_for in _without_effect(algo, config.runtime).items():
         if key in overrides and getattr(config, key) != getattr(Config(), key):
             raise ConfigError(f"{key} has no effect on {algo} under runtime={config.runtime}: it is for {meant_for}")
-    if config.memory != "none" and "frame_stack" not in overrides:
+    if config.memory != "none" and "frame_stack" not in overrides and not preset:
         config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
     if "save_every" not in overrides:
         config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
@@ -194,7 +199,13 @@ def catalogue() -> str:
              "  conv4      3x3 convolutions of 16, 24, 32, 64, then 2000 (PyTorch-A2C)",
              "  conv5      3x3 convolutions of 16, 24, 32, 48, 64, then 288 (PyTorch-A2C)",
              "  conv1d     for vectors: 4 convolutions of 32, 32, 64, 64 along them (a3c_continuous)",
-             "  with --memory none, lstm or gru, and --frame-stack N", ""]
+             "  with --memory none, lstm or gru, and --frame-stack N", "",
+             "presets (vantage train NAME --env ENV --dry-run prints the values)"]
+    for name, system in SYSTEMS.items():
+        lines += [f"  {name:<20} {system.title}",
+                  *(textwrap.fill(note, 118, initial_indent=" " * 23 + "- ", subsequent_indent=" " * 25)
+                    for note in system.notes)]
+    lines.append("")
     for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items(),
                         *((f"{family}, acer", own) for family, own in ACER.items())]:
         lines += [f"defaults for {name}: {entry.source}",
