@@ -25,6 +25,7 @@ LAYERS = (
     ("learning",),
     ("runs",),
     ("runtimes",),
+    ("systems",),
     ("presets",),
     ("training",),
     ("tools",),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+import vantage
 from vantage.errors import ConfigError
 from vantage.runs.metrics import MetricWriter, read_metrics
 
@@ -154,3 +155,24 @@ def test_a_closed_writer_ignores_what_comes(tmp_path: Path) -> None:
     writer.write(5, 1.0, {"a": 1.0})
     writer.close()
     assert steps(tmp_path) == [0, 1]
+
+
+@pytest.mark.parametrize("algo", ["a2c", "a3c"])
+def test_tensorboard_shows_the_network_its_weights_and_the_config_with_the_scores(algo: str, tmp_path: Path) -> None:
+    workers = {"num_workers": 1} if algo == "a3c" else {}
+    config = vantage.configure(algo, env="CartPole-v1", steps=600, hidden="8", separate=False, threads=1, eval_every=0,
+                               log_weights=True, save_every=300, log_every_seconds=0, **workers)
+    *_, last = vantage.train(config, run=tmp_path / "run", argv=())
+    board = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"histograms": 0})
+    board.Reload()
+    names = board.Tags()["histograms"]
+    assert "weights/actor/torsos/0/layers/0/weight" in names and "gradients/value_head/weight" in names
+    gradients = board.Histograms("gradients/value_head/weight")
+    assert gradients[-1].histogram_value.sum_squares > 0
+    weights = board.Histograms("weights/value_head/weight")
+    assert weights[0].histogram_value.sum != weights[-1].histogram_value.sum and weights[-1].step == last.step
+    nodes = {node.name: node for node in board.Graph().node}
+    assert any(name.startswith("model/value_head/") for name in nodes)
+    assert all(source in nodes for node in nodes.values() for source in node.input)
+    assert board.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
+    assert board.Scalars("final/return_mean")[0].value == pytest.approx(last.metrics["rollout/ep_rew_mean"])

@@ -163,6 +163,8 @@ class Config:
     eval_episodes: int = _key(20, "whole games an evaluation", low=1, high=10**6)
     log_every_seconds: float = _key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = _key(True, "write TensorBoard event files")
+    log_weights: bool = _key(False, "TensorBoard shows the network's graph, histograms of weights and gradients at "
+                             "each save, and the config beside the final scores")
     max_minutes: float = _key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     stop_at_eval: float | None = _key(None, "stop when the mean of an evaluation reaches this; its first 20 games must "
                                       "reach it before the rest are played")

@@ -93,6 +93,8 @@ class Learner:
             return
         # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
         self._moved.grad = self.flat.gradient.to(self._moved.device)
+        if self._worker == 0 and self.shared.gradient is not None:
+            self.shared.gradient.copy_(self.flat.gradient)
         metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
         with self.shared.turn(self._worker):
             self.optimizer.step()

@@ -70,6 +70,9 @@ class SharedWeights:
         layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"vector": ((size,), torch.float32)}
         if config.algo == "acer":
             layout["average"] = ((size,), torch.float32)
+        self._shows_gradient = config.log_weights
+        if config.log_weights:
+            layout["gradient"] = ((size,), torch.float32)
         for name in STATISTICS[config.optimizer]:
             layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
         for i, normalizer in _normalizers(model):
@@ -96,6 +99,11 @@ class SharedWeights:
     def average(self) -> Tensor:
         """[P] float32: the weights of ACER's average policy."""
         return self._memory["average"]
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """[P] float32: the gradient of the first worker's last update, where the config asks to see it."""
+        return self._memory["gradient"] if self._shows_gradient else None
 
     def statistics(self, worker: int) -> dict[str, Tensor]:
         """The optimiser's state that `worker` moves, as torch's optimisers name it."""

@@ -9,13 +9,15 @@ import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vantage.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from torch import Tensor
     from torch.utils.tensorboard import SummaryWriter
 
 FILE_NAME = "metrics.jsonl"
@@ -46,15 +48,45 @@ class MetricWriter:
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
         if self._file is not None:
             self._append(self._file, line.encode())
-        if self._tensorboard is not None:
-            try:
-                for name, value in values.items():
-                    if value is not None:
-                        self._tensorboard.add_scalar(name, value, step)
-                self._tensorboard.flush()
-            except OSError as error:  # its thread is gone and will not come back
-                self._report(Path(self._tensorboard.log_dir), error)
-                self._tensorboard = None
+
+        def show(board: SummaryWriter) -> None:
+            for name, value in values.items():
+                if value is not None:
+                    board.add_scalar(name, value, step)
+            board.flush()
+
+        self._show(show)
+
+    def write_histogram(self, name: str, values: Tensor, step: int) -> None:
+        """A histogram for TensorBoard, which is flushed with the next line."""
+        self._show(lambda board: board.add_histogram(name, values, step))
+
+    def write_graph(self, graph: GraphDef) -> None:
+        """The network for TensorBoard."""
+        from tensorboard.compat.proto.config_pb2 import RunMetadata
+
+        self._show(lambda board: _file_writer(board).add_graph((graph, RunMetadata())))
+
+    def write_hyperparameters(self, values: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
+        """The config of the run and its scores, for TensorBoard's page of hyperparameters."""
+        from torch.utils.tensorboard.summary import hparams
+
+        def show(board: SummaryWriter) -> None:
+            for summary in hparams(dict(values), dict(scores)):  # type: ignore[no-untyped-call]
+                _file_writer(board).add_summary(summary)
+            for name, score in scores.items():
+                board.add_scalar(name, score)
+
+        self._show(show)
+
+    def _show(self, show: Callable[[SummaryWriter], object]) -> None:
+        if self._tensorboard is None:
+            return
+        try:
+            show(self._tensorboard)
+        except OSError as error:  # its thread is gone and will not come back
+            self._report(Path(self._tensorboard.log_dir), error)
+            self._tensorboard = None
 
     def close(self) -> None:
         """Close both files; further writes are ignored."""
@@ -94,6 +126,10 @@ class MetricWriter:
     def _report(self, path: Path, error: OSError) -> None:
         if self.problem is None:
             self.problem = f"cannot write {path}: {error.strerror or error}; training goes on without these metrics"
+
+
+def _file_writer(board: SummaryWriter) -> Any:
+    return board._get_file_writer()  # type: ignore[no-untyped-call]
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:

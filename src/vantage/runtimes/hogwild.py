@@ -63,6 +63,7 @@ class HogwildRun:
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
         self.shared.start_steps(self.progress.step)
         self._told[0] = self.progress.step
+        self.recorder.show_weights(self._learner.model)
         if checkpoint is None:
             self.save()
         else:
@@ -145,6 +146,8 @@ class HogwildRun:
 
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
         self._learner.pull()
+        if self.shared.gradient is not None:
+            self._learner.flat.gradient.copy_(self.shared.gradient)
         return self._learner.tensors(), self._state()
 
     def _state(self) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, VantageError
+from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
+from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.progress import WINDOW, Progress
 from vantage.types import Report
 
@@ -32,6 +34,7 @@ class Recorder:
         self.last_report: Report | None = None
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
                                     tensorboard=config.tensorboard)
+        self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._pending: dict[str, float] = {}
         self._told_problem = False
@@ -85,6 +88,11 @@ class Recorder:
         self._pending |= metrics
         self._keep_if_best(metrics["eval/mean_reward"], contents, step)
 
+    def show_weights(self, model: ActorCritic) -> None:
+        """Let TensorBoard show `model` from now on, if the config asks for it."""
+        if self.config.log_weights:
+            self._weights = WeightLog(self.config, model, self._writer)
+
     def save(self, contents: Contents, *, final: bool = False, retried: bool = True) -> None:
         """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
 
@@ -94,6 +102,8 @@ class Recorder:
             self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()
+            if self._weights is not None:
+                self._weights.write(self.progress.step)
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
                  keep=self.config.keep_checkpoints)
             self._saved_at = perf_counter()
@@ -114,6 +124,9 @@ class Recorder:
     def close(self, status: Status) -> None:
         """Say how it ended in summary.json and in the last report."""
         self.last_report = self.report(status)
+        if self._weights is not None:
+            scores = {"final/return_mean": self.progress.return_mean, "final/best_return": self.progress.best_return}
+            self._weights.close({name: score for name, score in scores.items() if score is not None})
         self._writer.close()
         self._write_summary(status)
 

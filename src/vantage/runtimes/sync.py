@@ -28,6 +28,7 @@ class SyncRun:
                 notify(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
+            self.recorder.show_weights(self.actor_learner.model)
             if checkpoint is None:
                 self.actor_learner.begin()
                 self.save()  # so that even a run that is killed in its first minute can be resumed

@@ -1,0 +1,86 @@
+"""What TensorBoard shows of a network under `log_weights`: its graph, histograms of weights and gradients, the scores.
+
+The gradient is that of the last update, as it was clipped; of asynchronous workers the first one's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from vantage.config import Config
+from vantage.models.actor_critic import ActorCritic
+from vantage.runs.metrics import MetricWriter
+from vantage.types import ArraySpec, Obs, State
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+
+
+class WeightLog:
+    """Writes for one run; its graph once, as it was at the start."""
+
+    def __init__(self, config: Config, model: ActorCritic, writer: MetricWriter) -> None:
+        self._config, self._model, self._writer = config, model, writer
+        writer.write_graph(graph_of(model))
+
+    def write(self, step: int) -> None:
+        """Histograms of all weights and of their gradients."""
+        for name, parameter in self._model.named_parameters():
+            path = name.replace(".", "/")
+            self._writer.write_histogram(f"weights/{path}", parameter.detach().cpu(), step)
+            if parameter.grad is not None:
+                self._writer.write_histogram(f"gradients/{path}", parameter.grad.cpu(), step)
+
+    def close(self, scores: dict[str, float]) -> None:
+        """The config beside the final scores, for TensorBoard's page of hyperparameters."""
+        values = {key: value if isinstance(value, bool | int | float | str) else str(value)
+                  for key, value in json.loads(self._config.to_json()).items()}
+        self._writer.write_hyperparameters(values, scores)
+
+
+class _Step(nn.Module):
+    """`ActorCritic.step_with_values` as a module, which is what torch.export takes."""
+
+    def __init__(self, model: ActorCritic) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None) -> tuple[Any, ...]:
+        return self.model.step_with_values(obs, is_first, state, action_mask)
+
+
+def graph_of(model: ActorCritic) -> GraphDef:
+    """The operations of one step of the policy and the critic, in the boxes of their modules."""
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from tensorboard.compat.proto.versions_pb2 import VersionDef
+
+    parameter = next(model.parameters())
+    parts = [_example(part, parameter.device) for part in model.parts]
+    obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
+    is_first = torch.zeros(2, dtype=torch.bool, device=parameter.device)
+    sizes = sum(model.spec.action.sizes)
+    mask = torch.ones(2, sizes, dtype=torch.bool, device=parameter.device) if model.spec.masked else None
+    with torch.no_grad():
+        program = torch.export.export(_Step(model), (obs, is_first, model.initial_state(2), mask))
+    return GraphDef(node=list(_nodes(program.graph)), versions=VersionDef(producer=22))
+
+
+def _example(part: ArraySpec, device: torch.device) -> Tensor:
+    dtype = torch.uint8 if part.kind == "image" else torch.float32
+    return torch.zeros(2, *part.shape, dtype=dtype, device=device)
+
+
+def _nodes(graph: torch.fx.Graph) -> Iterator[Any]:
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef
+
+    names: dict[torch.fx.Node, str] = {}
+    for node in graph.nodes:
+        stack = node.meta.get("nn_module_stack") or {}
+        path = next(reversed(stack.values()))[0].split(".") if stack else []
+        names[node] = "/".join([*filter(None, path), node.name])
+        yield NodeDef(name=names[node], op=str(node.target), input=[names[part] for part in node.all_input_nodes])
