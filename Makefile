@@ -20,7 +20,7 @@ help:
 	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
 	@echo '             ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
 	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
-	@echo 'make test    run the tests; ARGS="-k gae" picks some'
+	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
 	@echo 'make lint    check style (ruff) and types (mypy)'
 	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
@@ -32,7 +32,7 @@ train: $(STAMP)
 	@$(BIN)/vantage train $(ALGO) --env $(ENV) --max-minutes $(MINUTES) --report $(ARGS)
 
 test: $(STAMP)
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 lint: $(STAMP)
 	@$(BIN)/ruff check
