@@ -44,6 +44,7 @@ ONLY_IN = {
     "matplotlib": {"tools"},
     "onnx": {"tools"},
     "onnxruntime": {"tools"},
+    "optuna": {"tools"},
     "PIL": {"tools"},
     "pygame": {"tools"},
     "imageio_ffmpeg": {"tools"},

@@ -22,6 +22,7 @@ from vantage.errors import ConfigError, EnvError, VantageError
 
 if TYPE_CHECKING:
     from vantage.tools.display import Display
+    from vantage.tools.search.show import SearchDisplay
     from vantage.types import Report
 
 POSITIONAL = {"algo", "env"}
@@ -110,6 +111,7 @@ def _parser() -> Parser:
         return sub
 
     _add_train(command("train", "train an agent in a new run directory", run_train))
+    _add_search(command("search", "find good values for config keys by many short trainings", run_search))
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", run_evaluate))
     _add_record(command("record", "record whole games of a run's policy as a video", run_record))
@@ -164,10 +166,33 @@ def _add_keys(sub: Parser) -> None:
 
 
 def _add_train(sub: Parser) -> None:
-    _add_config(sub)
+    sub.add_argument("algo", nargs="?", help="algorithm: a2c, a3c, a3g or acer")
+    sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
+    sub.add_argument("--from-search", metavar="DIR", help="config of the best trial of a search; --config and flags "
+                     "override it")
+    _add_keys(sub)
     sub.add_argument("--run", metavar="DIR", help="run directory to create; default runs/ENV/ALGO-N")
     sub.add_argument("--dry-run", action="store_true", help="print the resolved config as JSON and stop")
     sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
+
+
+def _add_search(sub: Parser) -> None:
+    sub.add_argument("--grid", metavar="FILE.json", help="keys with lists: their full product; an object of equally "
+                     "long lists: these go together")
+    sub.add_argument("--space", metavar="FILE.json", help="keys with ranges or choices, which Optuna draws from")
+    sub.add_argument("--trials", help="trials of a --space, all told (30)")
+    sub.add_argument("--seeds", default="1", help="seeds of each trial, from --seed on; their mean counts (1)")
+    sub.add_argument("--jobs", default="1", help="runs at once, each in a process of its own (1)")
+    sub.add_argument("--sampler", default="tpe", choices=("tpe", "random"), help="how a --space is drawn from (tpe)")
+    sub.add_argument("--pruner", choices=("asha", "none"), help="asha: successive halving ends poor trials early, the "
+                     "default for --space; none: the default for --grid")
+    sub.add_argument("--reduction", default="3", help="asha goes on with one in so many, so many times as long (3)")
+    sub.add_argument("--min-steps", help="agent steps before asha first compares; default steps / reduction^2")
+    sub.add_argument("--storage", metavar="URL|FILE", help="Optuna storage that several machines share: a URL, or a "
+                     "file ending in .db or .journal; default study.db in the search's directory")
+    sub.add_argument("--run", metavar="DIR", help="search directory; default runs/search/ENV/ALGO-N, for the same "
+                     "command the same")
+    _add_config(sub)
 
 
 def _add_resume(sub: Parser) -> None:
@@ -258,6 +283,13 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of the command line: defaults of the environment, then the config file, then flags; and its source."""
     from vantage.presets import configure, defaults
 
+    algo, env, values = _given(arguments)
+    config = configure(algo, env=env, **values)
+    return config, defaults(algo, env, config.atari_protocol).source
+
+
+def _given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
+    """Algorithm, environment, and the keys that the config file and flags name."""
     values: dict[str, Any] = {}
     if arguments.config:
         try:
@@ -279,13 +311,30 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
     if not env:
         raise ConfigError("which environment? Give --env, for example --env CartPole-v1 or --env Pong")
     values.pop("env", None)
-    config = configure(arguments.algo, env=env, **values)
-    return config, defaults(arguments.algo, env, config.atari_protocol).source
+    return arguments.algo, env, values
+
+
+def _resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
+    """The config of a search's best trial, which the config file and flags override; and its source."""
+    from vantage.presets import configure
+    from vantage.tools.search.directory import read_best
+
+    best, source = read_best(Path(arguments.from_search))
+    for name, given in (("algo", arguments.algo), ("env", arguments.env)):
+        if given not in (None, best[name]):
+            raise ConfigError(f"--from-search {arguments.from_search} is of {name}={best[name]}, not {given}; leave "
+                              "one of them out")
+    arguments.algo, arguments.env = best.pop("algo"), best.pop("env")
+    algo, env, values = _given(arguments)
+    return configure(algo, env=env, **{**best, **values}), source
 
 
 def run_train(arguments: argparse.Namespace) -> int:
     """`vantage train`."""
-    config, source = resolve(arguments)
+    if arguments.algo is None and arguments.from_search is None:
+        raise ConfigError("which algorithm? Give a2c, a3c, a3g or acer, or --from-search DIR; see vantage train --help")
+    config, source = resolve(arguments) if arguments.from_search is None else _resolve_search(arguments)
+    kind = "defaults" if arguments.from_search is None else "config"
     if arguments.dry_run:
         print(config.to_json())
         return 0
@@ -293,7 +342,25 @@ def run_train(arguments: argparse.Namespace) -> int:
 
     stop = Stop()
     reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.note)
-    return _follow(config, reports, stop, report=arguments.report, notes=[f"defaults: {source}"])
+    return _follow(config, reports, stop, report=arguments.report, notes=[f"{kind}: {source}"])
+
+
+def run_search(arguments: argparse.Namespace) -> int:
+    """`vantage search`."""
+    from vantage.tools.search.command import Options, check_libraries, search
+
+    check_libraries()
+    numbers = {name: convert(name, value, int, source="--" + name.replace("_", "-"))
+               for name in ("trials", "seeds", "jobs", "reduction", "min_steps")
+               if (value := getattr(arguments, name)) is not None}
+    algo, env, given = _given(arguments)
+    options = Options(grid=arguments.grid, space=arguments.space, sampler=arguments.sampler, pruner=arguments.pruner,
+                      storage=arguments.storage, run=arguments.run, **numbers)
+    stop = Stop()
+    try:
+        return search(algo, env, given, options, stop)
+    finally:
+        stop.over()
 
 
 def run_resume(arguments: argparse.Namespace) -> int:
@@ -326,7 +393,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal = 0
-        self.display: Display | None = None
+        self.display: Display | SearchDisplay | None = None
         self._training = False
         heard = [signal.SIGINT, signal.SIGTERM]
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it

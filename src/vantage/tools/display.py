@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from time import monotonic
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,7 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from vantage.config import Config
-from vantage.types import Report
+
+if TYPE_CHECKING:
+    from vantage.types import Report
 
 LINE_EVERY_SECONDS = 10.0
 _BARS = "▁▂▃▄▅▆▇█"

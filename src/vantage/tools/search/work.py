@@ -1,0 +1,208 @@
+"""A process of the search: it trains one run after another up to the steps it is told. It knows nothing of trials."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+from vantage.config import Config
+from vantage.errors import ConfigError, VantageError
+from vantage.machine import available_cores, deaf_to_signals, die_with
+from vantage.runs.directory import RunDirectory
+from vantage.runs.lock import locked
+from vantage.runs.metrics import read_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from vantage.types import Report
+
+LOCK_SECONDS = 60.0
+"""How long a run may still be held by a process that is on its way out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """Train the run `path` of `config` up to `target` steps, from where it is; `metric` is what counts at the end."""
+
+    path: Path
+    config: Config
+    target: int
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A run on its way."""
+
+    step: int
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a person should know once."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The end of a segment."""
+
+    step: int
+    value: float | None
+    """The metric there; None if it has none yet."""
+    interrupted: bool = False
+    """It was told to stop, and has saved."""
+    error: str = ""
+    """What ended it otherwise."""
+
+
+class Worker:
+    """A process and what it is doing, seen from the search."""
+
+    def __init__(self, jobs: int, argv: Sequence[str]) -> None:
+        context = get_context("spawn")
+        self.connection, there = context.Pipe()
+        # No daemon: a run may have processes of its own.
+        self.process: BaseProcess = context.Process(target=_serve, args=(there, os.getpid(), jobs, tuple(argv)),
+                                                    name="vantage-search", daemon=False)
+        with deaf_to_signals():
+            self.process.start()
+        there.close()
+
+    def send(self, segment: Segment | None) -> None:
+        """Have it train `segment`; None stops what it does, with a checkpoint."""
+        try:
+            self.connection.send(segment)
+        except OSError:  # it is gone, which whoever listens to it learns
+            return
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        self.process.kill()
+        self.process.join()
+        self.connection.close()
+
+
+def _serve(connection: Connection, parent: int, jobs: int, argv: Sequence[str]) -> None:
+    """Train what comes through the pipe until it is closed."""
+    die_with(parent)
+    segments: SimpleQueue[Segment | None] = SimpleQueue()
+    stop = threading.Event()
+    threading.Thread(target=_listen, args=(connection, segments, stop), daemon=True).start()
+    while (segment := segments.get()) is not None:
+        try:
+            outcome = _train(segment, jobs, argv, stop.is_set, connection.send)
+        except (BrokenPipeError, ConnectionResetError):  # the search is gone
+            break
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            outcome = Outcome(0, None, error=_words(error))
+        try:
+            connection.send(outcome)
+        except OSError:
+            break
+
+
+def _listen(connection: Connection, segments: SimpleQueue[Segment | None], stop: threading.Event) -> None:
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            stop.set()
+            segments.put(None)
+            return
+        if message is None:
+            stop.set()
+        else:  # the search sends it once the former has ended, so that no stop is forgotten here
+            stop.clear()
+            segments.put(message)
+
+
+def _words(error: BaseException) -> str:
+    cause = error.__cause__
+    text = str(error) if isinstance(error, VantageError) else f"{type(error).__name__}: {error}"
+    return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
+
+
+def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
+           tell: Callable[[Reached | Note], None]) -> Outcome:
+    """Train the run up to the segment's target; a run that is there already is only read."""
+    _wait_until_free(segment.path)
+    step, interrupted = _done_step(segment), False
+    if step is None:
+        step = 0
+        with closing(_begin_or_go_on(segment, jobs, argv, should_stop, lambda text: tell(Note(text)))) as reports:
+            for report in reports:
+                step, interrupted = report.step, report.status == "interrupted"
+                tell(Reached(step, report.metrics.get("rollout/ep_rew_mean")))
+    return Outcome(step, last_value(segment.path, segment.metric), interrupted)
+
+
+def last_value(run: Path, metric: str) -> float | None:
+    """The newest value of `metric` in the run's record."""
+    values = [value for record in read_metrics(run) if (value := record.get(metric)) is not None]
+    return values[-1] if values and math.isfinite(values[-1]) else None
+
+
+def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
+                    notify: Callable[[str], None]) -> Generator[Report]:
+    from vantage.runs.checkpoint import newest_step
+    from vantage.training import resume, train
+
+    path, config, target = segment.path, segment.config, segment.target
+    step = newest_step(path)
+    # It was killed between the checkpoint at its end and the record of what it had come to: learn the last part again.
+    while step is not None and step >= target:
+        shutil.rmtree(path / "checkpoints" / f"step-{step:012d}")
+        step = newest_step(path)
+    if step is not None:
+        return resume(path, steps=target, should_stop=should_stop, notify=notify)
+    if path.exists():  # killed before its first checkpoint
+        shutil.rmtree(path)
+    cores = max(1, available_cores() // jobs)
+    if config.runtime == "hogwild":
+        config = replace(config, num_workers=config.num_workers or cores)
+    else:
+        config = replace(config, threads=config.threads or cores)
+    # Up to the first comparison, on schedules that run over the whole trial.
+    config = replace(config, steps=target, schedule_steps=config.schedule_steps or config.steps)
+    return train(config, run=path, argv=argv, should_stop=should_stop, notify=notify)
+
+
+def _done_step(segment: Segment) -> int | None:
+    """Where the run ended, if that is the segment's target or beyond; None if there is something left to do."""
+    if not (segment.path / "config.json").exists():
+        return None
+    summary = RunDirectory.open(segment.path).read_summary()
+    steps = int(summary.get("steps", 0))
+    return steps if summary.get("status") == "done" and steps >= segment.target else None
+
+
+def _wait_until_free(run: Path) -> None:
+    """Until no process writes into the run: a killed search's may take a moment to end."""
+    deadline = monotonic() + LOCK_SECONDS
+    while run.is_dir():
+        try:
+            with locked(run):
+                return
+        except ConfigError:
+            if monotonic() > deadline:
+                raise
+            sleep(0.1)
+

@@ -1,0 +1,363 @@
+"""`vantage search`: what its files mean, and that no trial is lost, doubled or stuck, whatever is killed."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vantage.cli import main
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.runs.directory import RunDirectory
+from vantage.tools.search import study as study_module
+from vantage.tools.search.directory import find_directory
+from vantage.tools.search.plan import Plan
+from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
+from vantage.tools.search.study import Trials, open_storage
+from vantage.training import train
+
+TESTS = Path(__file__).parent
+SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
+GRID = {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]}
+SEARCH = ["search", "a2c", "--env", "tiny:DelayedReward", "--grid", "grid.json", "--steps", "2000", "--save-every",
+          "500", *SHORT]
+
+
+def write(name: str, value: Any) -> Path:
+    Path(name).write_text(json.dumps(value))
+    return Path(name)
+
+
+def results(directory: str = "runs/search/tiny-DelayedReward/a2c-1") -> list[dict[str, str]]:
+    with (Path(directory) / "results.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+# What the files mean.
+
+
+def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> None:
+    space = read_grid(write("grid.json", {"lr": ["1e-3", "linear:1e-3:0"],
+                                          "size": {"num_envs": [8, 16], "hidden": [[32], [64, 64]]}}))
+    assert space.points == (
+        {"lr": "1e-3", "num_envs": 8, "hidden": "32"}, {"lr": "1e-3", "num_envs": 16, "hidden": "64,64"},
+        {"lr": "linear:1e-3:0", "num_envs": 8, "hidden": "32"},
+        {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"})
+
+
+def test_a_range_is_whole_where_its_key_counts_something() -> None:
+    space = read_space(write("space.json", {
+        "num_envs": {"low": 4, "high": 64, "log": True}, "rollout_length": {"low": 5, "high": 20, "step": 5},
+        "gamma": {"low": 0, "high": 1}, "lr": {"low": "1e-4", "high": 0.01, "log": True, "as": "linear:{}:0"},
+        "memory": ["none", "lstm"], "separate": {"choices": [True, False]}}))
+    assert space.domains == {
+        "num_envs": Range(4, 64, True, log=True), "rollout_length": Range(5, 20, True, step=5),
+        "gamma": Range(0, 1, False), "lr": Range(1e-4, 0.01, False, log=True, text="linear:{}:0"),
+        "memory": Choices(("none", "lstm")), "separate": Choices((True, False))}
+    assert space.domains["lr"].value(0.00123456789) == "linear:0.0012346:0"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("kind", "content", "says"), [
+    ("grid", {"lrr": [1]}, "did you mean lr"),
+    ("grid", {"lr": 1}, "no list of values"),
+    ("grid", {"lr": []}, "no list of values"),
+    ("grid", {"lr": ["fast"]}, "not a schedule"),
+    ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "num_envs has 2, hidden has 1"),
+    ("grid", {"lr": [1], "both": {"lr": [1]}}, "lr is there twice"),
+    ("grid", {"steps": [1, 2]}, "give --steps"),
+    ("grid", {"num_envs": [4]}, "both given and searched"),
+    ("grid", {}, "names no key"),
+    ("space", {"lr": {"low": 1e-3}}, "or a range such as"),
+    ("space", {"lr": {"low": 1e-3, "hihg": 1}}, "or a range such as"),
+    ("space", {"lr": {"low": 1e-3, "high": 1e-2, "logs": True}}, "did you mean log"),
+    ("space", {"lr": {"low": 1e-2, "high": 1e-3}}, "is not below"),
+    ("space", {"lr": {"low": 0, "high": 1e-3, "log": True}}, "begins above 0"),
+    ("space", {"lr": {"low": 0, "high": 1, "as": "linear:1:0"}}, "the number's place"),
+    ("space", {"rollout_length": {"low": "few", "high": 5}}, "'few' is not a number"),
+    ("space", {"frame_stack": {"low": 0.5, "high": 5}}, "is a whole number"),
+    ("space", {"gamma": {"low": 0.9, "high": 1.5}}, "gamma=1.5 is above 1"),
+    ("space", {"memory": ["lsmt"]}, "did you mean lstm"),
+])
+def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
+        kind: str, content: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write("file.json", content)
+    assert main(["search", "a2c", "--env", "CartPole-v1", f"--{kind}", "file.json", "--num-envs", "4"]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([], "--grid FILE.json or --space FILE.json"),
+    (["--grid", "grid.json", "--space", "grid.json"], "not both"),
+    (["--grid", "missing.json"], "cannot read missing.json"),
+    (["--grid", "grid.json", "--trials", "5"], "as many trials as points"),
+    (["--grid", "grid.json", "--seeds", "0"], "--seeds 0 is below 1"),
+    (["--grid", "grid.json", "--jobs", "0"], "--jobs 0 is below 1"),
+    (["--grid", "grid.json", "--max-minutes", "1"], "give --steps"),
+    (["--grid", "grid.json", "--storage", "somewhere"], "is no storage"),
+    (["--grid", "grid.json", "--storage", "nosql://me:secret@host/x"], "nosql://me:***@host/x"),
+    (["--grid", "grid.json", "--storage", "grid.json/study.db"], "cannot use the storage"),
+    (["--grid", "grid.json", "--run", "."], "no search directory"),
+])
+def test_bad_options_are_one_line_with_the_remedy_and_status_2(
+        arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    write("grid.json", GRID)
+    assert main(["search", "a2c", "--env", "CartPole-v1", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1 and "secret" not in error
+    assert not Path("runs").exists()
+
+
+def test_without_optuna_the_error_names_the_command_that_installs_it(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("vantage.tools.search.command.find_spec", lambda name: None)
+    assert main(["search", "a2c", "--env", "CartPole-v1", "--grid", "grid.json"]) == 2
+    assert "pip install 'vantage-rl[search]'" in capsys.readouterr().err
+
+
+def test_training_the_best_takes_no_optuna() -> None:
+    code = "import sys, vantage.tools.search.directory; sys.exit('optuna' in sys.modules or 'torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["train"], "which algorithm"),
+    (["train", "--from-search", "."], "no search directory"),
+    (["train", "--from-search", "begun"], "no trial of it is complete yet"),
+    (["train", "--from-search", "damaged"], "is damaged"),
+    (["train", "a3c", "--from-search", "ended"], "is of algo=a2c, not a3c"),
+    (["train", "--from-search", "ended", "--lr", "fast"], "not a schedule"),
+])
+def test_a_search_that_cannot_be_trained_from_is_one_line(
+        arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, file, content in (("begun", "search.json", "{}"), ("damaged", "best.json", "{"), ("ended", "best.json", (
+            json.dumps({"trial": 0, "value": 1.0, "objective": "return", "config": {"algo": "a2c", "env": "CartPole-v1",
+                                                                                 "lr": "1e-3"}})))):
+        Path(name).mkdir()
+        (Path(name) / file).write_text(content)
+    assert main(arguments) != 0
+    error = capsys.readouterr().err
+    assert says in error and error.count("\n") == 1
+
+
+# What trials are compared by, and where they are.
+
+
+def plan(**options: Any) -> Plan:
+    space = Space({"lr": Range(1e-4, 1e-2, False, log=True)})
+    return Plan("a2c", "CartPole-v1", {"steps": 100_000, **options.pop("given", {})}, space, **options)
+
+
+def test_trials_are_compared_where_evaluations_are() -> None:
+    assert plan().rungs == (15_000, 45_000, 100_000)  # 11,111 up to a multiple of eval_every, then three times that
+    assert plan(min_steps=20_000, reduction=2).rungs == (20_000, 40_000, 100_000)
+    assert plan(pruner="none").rungs == (100_000,)
+    assert plan(given={"eval_every": 0}).rungs == (11_111, 33_333, 100_000)
+    assert plan().metric == "eval/mean_reward"
+    assert plan(given={"eval_every": 0}).metric == "rollout/ep_rew_mean"
+
+
+def test_the_same_search_has_the_same_directory_and_another_a_new_one() -> None:
+    first = find_directory(plan(), None, None)
+    assert find_directory(plan(), None, None) == first == Path("runs/search/CartPole-v1/a2c-1")
+    assert find_directory(plan(seeds=2), None, None).name == "a2c-2"
+    with pytest.raises(ConfigError, match=r"another search: seeds, objective differ"):
+        find_directory(plan(seeds=2), first, None)
+
+
+# Who has which trial. Two `Trials` with one storage are two machines.
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(study_module, "GRACE_SECONDS", -1.0)
+
+
+def machines(names: Sequence[str], storage: str, total: int, **options: Any) -> list[Trials]:
+    for name in names:
+        Path(name).mkdir()
+    return [Trials(plan(**options), Path(name), open_storage(storage), total) for name in names]
+
+
+@pytest.mark.parametrize("storage", ["study.db", "study.journal"])
+def test_an_abandoned_trial_is_taken_up_with_its_number_and_its_values(storage: str, at_once: None) -> None:
+    here, there = machines(["here", "there"], storage, total=2)
+    first = here.take()
+    assert first is not None and there.compare(first, 15_000, 3.0)
+    second = there.take()  # which sees the lease of the first, and that it might be alive
+    assert second is not None and second.number == 1 and second.values != first.values
+    taken = there.take()  # which sees the same lease again
+    assert taken is not None and (taken.number, taken.values, taken.reached) == (0, first.values, 15_000)
+    assert here.beat([first]) == [first]  # lost to the other
+    here.complete(first, 7.0, {0: 7.0}, 1)
+    assert [row.state for row in there.rows()] == ["running", "running"]
+    there.complete(taken, 8.0, {0: 8.0}, 1)
+    there.complete(taken, 9.0, {0: 9.0}, 1)
+    there.prune(second, {}, 1) if there.compare(second, 15_000, 1.0) else there.fail(second, "x", 1)
+    assert there.rows()[0].value == 8.0 and there.over and here.over and here.take() is None
+
+
+def test_a_trial_that_beats_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study_module, "SETTLE_SECONDS", 0.0)
+    here, there = machines(["here", "there"], "study.db", total=1)
+    first = here.take()
+    assert first is not None
+    for _ in range(3):
+        monkeypatch.setattr(study_module, "GRACE_SECONDS", 1e9)
+        assert there.take() is None
+        monkeypatch.setattr(study_module, "GRACE_SECONDS", -1.0)
+        assert here.beat([first]) == []
+        assert there.take() is None
+    here.leave(first)
+    left = there.take()
+    assert left is not None and left.values == first.values
+
+
+def test_of_two_machines_that_make_the_last_trial_at_once_one_has_it() -> None:
+    here, there = machines(["here", "there"], "study.db", total=1)
+    assert here.take() is not None
+    assert there._new() is None  # as if it had counted before the other's was there
+    assert [row.number for row in there.rows()] == [0]
+
+
+def test_a_trial_killed_before_it_had_values_gets_those_it_would_have_had() -> None:
+    (whole,) = machines(["whole"], "whole.db", total=1)
+    (cut,) = machines(["cut"], "cut.db", total=1)
+    cut._storage.create_new_trial(cut._study_id)  # and then kill -9
+    cut.shared = False  # the directory's lock is this process's, and so is the study
+    expected, found = whole.take(), cut.take()
+    assert expected is not None and found is not None
+    assert (found.number, found.values) == (0, expected.values)
+
+
+def test_each_trial_draws_anew_and_the_same_when_the_study_is_resumed() -> None:
+    def drawn(directory: str, at_a_time: int) -> list[Any]:
+        Path(directory).mkdir()
+        values: list[Any] = []
+        while len(values) < 4:
+            trials = Trials(plan(), Path(directory), None, total=4)
+            for _ in range(at_a_time):
+                trial = trials.take()
+                assert trial is not None
+                trials.complete(trial, trial.number, {}, 0)
+                values.append(trial.values["lr"])
+        return values
+
+    at_once, one_by_one = drawn("a", 4), drawn("b", 1)
+    assert at_once == one_by_one and len(set(at_once)) == 4
+
+
+def test_of_three_trials_one_goes_on_and_of_equals_those_that_came_first() -> None:
+    (trials,) = machines(["here"], "study.db", total=12)
+    went_on = []
+    for value in (1.0, 0.0, 2.0, 2.0, 2.0, 2.0, 1.5, 2.0, 3.0):
+        trial = trials.take()
+        assert trial is not None
+        if trials.compare(trial, 15_000, value):
+            went_on.append(trial.number)
+        else:
+            trials.prune(trial, {}, 15_000)
+    # Of three or fewer the best alone, of six two, of nine three: 5 is the sixth, and as good as the best.
+    assert went_on == [0, 2, 5, 8]
+
+
+# Whole searches.
+
+
+def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: [])  # another test looks at them
+    write("grid.json", GRID)
+    process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *SEARCH, "--jobs", "2"], start_new_session=True,
+                               stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    search = Path("runs/search/tiny-DelayedReward/a2c-1")
+    deadline = time.monotonic() + 60
+    while not list(search.glob("trial-*/seed-0/checkpoints/step-000000001*")):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    begun = sorted(search.glob("trial-*"))
+    assert begun and not (search / "results.csv").exists()
+
+    assert main(SEARCH) == 0
+    found = results()
+    assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in found] == [
+        ("0", "complete", "0.001", "0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0"),
+        ("3", "complete", "0.01", "0.05")]
+    assert len(list(search.glob("trial-*"))) == 4
+    for row in found:
+        config = RunDirectory.open(Path(row["runs"]) / "seed-0").config
+        *_, last = train(config, run=f"whole-{row['trial']}")
+        assert last.step == int(row["steps"])
+        assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
+    assert len({row["value"] for row in found}) > 1
+
+
+def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
+        capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
+    command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
+               "--steps", "1200", "--min-steps", "300", "--reduction", "4", *SHORT]
+    assert main(command) == 0
+    directory = Path("runs/search/tiny-Bandit/a2c-1")
+    rows = results(str(directory))
+    complete = [row for row in rows if row["state"] == "complete"]
+    assert len(rows) == 6 and complete and all(row["state"] in ("complete", "pruned") for row in rows)
+    assert sum(int(row["steps"]) for row in rows) < 0.7 * 6 * 2 * 1200
+    for row in rows:
+        steps = 1200 if row["state"] == "complete" else int(row["compared_at"])
+        for seed in (0, 1):
+            run = RunDirectory.open(Path(row["runs"]) / f"seed-{seed}")
+            summary, update = run.read_summary(), run.config.num_envs * run.config.rollout_lengths[0]
+            assert summary["status"] == "done" and 0 <= summary["steps"] - steps < update
+            # On the schedule of the whole trial from its first step.
+            assert (run.config.seed, run.config.schedule_steps, run.config.lr) == (seed, 1200, row["lr"])
+    assert {path.name for path in directory.iterdir()} >= {"results.md", "history.png", "slices.png", "importance.png",
+                                                           "curves.png", "study.db"}
+    best = max(complete, key=lambda row: float(row["value"]))
+    capsys.readouterr()
+    assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0
+    config = Config.from_json(capsys.readouterr().out, source="output")
+    assert (config.env, config.lr, config.seed, config.steps, config.schedule_steps) == (
+        "tiny:Bandit", best["lr"], 5, 1200, 0)
+
+    monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: [])
+    before = {path: path.stat().st_mtime_ns for path in directory.rglob("metrics.jsonl")}
+    assert main(command) == 0
+    assert "6 of 6 trials ended" in capsys.readouterr().out
+    assert results(str(directory)) == rows
+    assert {path: path.stat().st_mtime_ns for path in directory.rglob("metrics.jsonl")} == before
+
+
+def test_a_stopped_search_saves_and_leaves_nothing_running_and_an_error_ends_one_trial_alone() -> None:
+    write("grid.json", {"env_kwargs": [{"how": "raise"}, {"how": "none"}]})
+    command = [sys.executable, "-m", "vantage.cli", "search", "a2c", "--env", "tiny:Misbehaving", "--grid", "grid.json",
+               "--steps", "1M", "--log-every-seconds", "0.1", *SHORT]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environment)
+    search = Path("runs/search/tiny-Misbehaving/a2c-1")
+    deadline = time.monotonic() + 60
+    record = search / "trial-001" / "seed-0" / "metrics.jsonl"
+    while not (record.exists() and record.stat().st_size):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all processes of the group
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130 and "stopped by SIGINT" in out
+    failed, left = results(str(search))
+    assert failed["state"] == "failed" and "the simulator broke" in failed["error"]
+    assert left["state"] == "waiting"
+    summary = RunDirectory.open(search / "trial-001" / "seed-0").read_summary()
+    assert summary["status"] == "interrupted" and summary["steps"] > 0
