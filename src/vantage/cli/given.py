@@ -1,0 +1,60 @@
+"""From a parsed command line to a config."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, get_type_hints
+
+from vantage.config import Config, convert, nearest, read_json_object
+from vantage.errors import ConfigError
+
+
+def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
+    """The config of the command line: defaults of the environment, then the config file, then flags; and its source."""
+    from vantage.presets import configure, defaults
+
+    algo, env, values = given(arguments)
+    config = configure(algo, env=env, **values)
+    return config, defaults(algo, env, config.atari_protocol).source
+
+
+def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
+    """Algorithm, environment, and the keys that the config file and flags name."""
+    values: dict[str, Any] = {}
+    if arguments.config:
+        try:
+            text = Path(arguments.config).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
+        values = read_json_object(text, source=arguments.config)
+    hints = get_type_hints(Config)
+    for key, value in values.items():
+        if key not in hints:
+            raise ConfigError(f"{arguments.config}: unknown key {key!r}{nearest(key, hints)}")
+        values[key] = convert(key, value, hints[key], source=arguments.config)
+    for name, value in vars(arguments).items():
+        if name.startswith("key_"):
+            key = name.removeprefix("key_")
+            values[key] = convert(key, value, hints[key], source="--" + key.replace("_", "-"))
+    values.pop("algo", None)
+    env = arguments.env or convert("env", values.get("env", ""), str, source=str(arguments.config))
+    if not env:
+        raise ConfigError("which environment? Give --env, for example --env CartPole-v1 or --env Pong")
+    values.pop("env", None)
+    return arguments.algo, env, values
+
+
+def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
+    """The config of a search's best trial, which the config file and flags override; and its source."""
+    from vantage.presets import configure
+    from vantage.tools.search.directory import read_best
+
+    best, source = read_best(Path(arguments.from_search))
+    for name, given in (("algo", arguments.algo), ("env", arguments.env)):
+        if given not in (None, best[name]):
+            raise ConfigError(f"--from-search {arguments.from_search} is of {name}={best[name]}, not {given}; leave "
+                              "one of them out")
+    arguments.algo, arguments.env = best.pop("algo"), best.pop("env")
+    algo, env, values = given(arguments)
+    return configure(algo, env=env, **{**best, **values}), source

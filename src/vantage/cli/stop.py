@@ -1,0 +1,72 @@
+"""Signals that end a training: saved after its update, or at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from vantage.tools.display import Display
+    from vantage.tools.search.show import SearchDisplay
+
+
+class Stopped(KeyboardInterrupt):
+    """A signal came before training began, when there was nothing to save."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
+class Stop:
+    """SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+        self.display: Display | SearchDisplay | None = None
+        self._training = False
+        heard = [signal.SIGINT, signal.SIGTERM]
+        if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+            heard.append(signal.SIGHUP)
+        self._former = {number: signal.signal(number, self._handle) for number in heard}
+
+    def note(self, text: str) -> None:
+        """Say `text` where the person looks."""
+        from vantage.tools.display import say
+
+        if self.display is None:
+            say(f"- {text}")
+        else:
+            self.display.note(text)
+
+    def over(self) -> None:
+        """The run has ended: signals do again what they did before it."""
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+
+    def requested(self) -> bool:
+        """A signal has arrived. The first to ask is the run, before its first update."""
+        self._training = True
+        return self.signal != 0
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            self._leave(128 + number)
+        self.signal = number
+        if not self._training:
+            raise Stopped(number)
+        if self.display is not None:
+            self.display.stopping("stopping after this update; once more to exit at once")
+
+    def _leave(self, status: int) -> NoReturn:
+        """Exit at once, with nothing left behind but what is in the last checkpoint."""
+        import multiprocessing
+
+        for worker in multiprocessing.active_children():
+            worker.kill()
+        if sys.stdout.isatty():
+            os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
+        os._exit(status)

@@ -1,0 +1,102 @@
+"""Commands that train: train, search and resume."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vantage.cli.given import given, resolve, resolve_search
+from vantage.cli.stop import Stop
+from vantage.config import Config, convert
+from vantage.errors import ConfigError
+
+if TYPE_CHECKING:
+    from vantage.types import Report
+
+
+def run_train(arguments: argparse.Namespace) -> int:
+    """`vantage train`."""
+    if arguments.algo is None and arguments.from_search is None:
+        raise ConfigError("which algorithm? Give a2c, a3c, a3g or acer, or --from-search DIR; see vantage train --help")
+    config, source = resolve(arguments) if arguments.from_search is None else resolve_search(arguments)
+    kind = "defaults" if arguments.from_search is None else "config"
+    if arguments.dry_run:
+        print(config.to_json())
+        return 0
+    from vantage.training import train
+
+    stop = Stop()
+    reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.note)
+    return _follow(config, reports, stop, report=arguments.report, notes=[f"{kind}: {source}"])
+
+
+def run_search(arguments: argparse.Namespace) -> int:
+    """`vantage search`."""
+    from vantage.tools.search.command import Options, check_libraries, search
+
+    check_libraries()
+    numbers = {name: convert(name, value, int, source="--" + name.replace("_", "-"))
+               for name in ("trials", "seeds", "jobs", "reduction", "min_steps")
+               if (value := getattr(arguments, name)) is not None}
+    algo, env, values = given(arguments)
+    options = Options(grid=arguments.grid, space=arguments.space, sampler=arguments.sampler, pruner=arguments.pruner,
+                      storage=arguments.storage, run=arguments.run, **numbers)
+    stop = Stop()
+    try:
+        return search(algo, env, values, options, stop)
+    finally:
+        stop.over()
+
+
+def run_resume(arguments: argparse.Namespace) -> int:
+    """`vantage resume`."""
+    from vantage.runs.directory import RunDirectory
+
+    config = RunDirectory.open(Path(arguments.run)).config
+    steps = None if arguments.steps is None else convert("steps", arguments.steps, int, source="--steps")
+    minutes = None if arguments.max_minutes is None else convert("max_minutes", arguments.max_minutes, float,
+                                                                 source="--max-minutes")
+    from vantage.training import resume
+
+    stop = Stop()
+    reports = resume(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule, max_minutes=minutes,
+                     device=arguments.device, should_stop=stop.requested, notify=stop.note)
+    shown = replace(config, steps=steps or config.steps, max_minutes=minutes or config.max_minutes)
+    return _follow(shown, reports, stop, report=arguments.report, notes=[])
+
+
+def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
+    """Show the reports until the last; returns the exit status."""
+    from vantage.presets import expectation
+    from vantage.tools.display import make_display, say
+
+    last = None
+    with ExitStack() as stack:
+        stack.enter_context(closing(reports))
+        display = stack.enter_context(make_display(config, expectation(config)))
+        stop.display = display
+        try:
+            for note in notes:
+                display.note(note)
+            for last in reports:
+                display.show(last)
+        finally:
+            stop.over()
+    if last is None:
+        return 1
+    if stop.signal:
+        say(f"stopped by {signal.Signals(stop.signal).name} at step {last.step:,}, saved; go on with: "
+            f"vantage resume {last.run}")
+        return 128 + stop.signal
+    if report:
+        from vantage.tools.finish import final_report
+        final_report(Path(last.run))
+    else:
+        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
+    return 0
