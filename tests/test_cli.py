@@ -356,3 +356,11 @@ def test_pongs_flat_start_is_foretold() -> None:
     from vantage.presets import configure, expectation
 
     assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))
+
+
+def test_a_switch_does_not_swallow_what_follows_it() -> None:
+    from vantage.cli.parser import parse
+
+    arguments = parse(["train", "--obs-norm", "a2c", "--env", "CartPole-v1", "--bptt", "False", "--separate"])
+    assert (arguments.algo, arguments.key_obs_norm, arguments.key_bptt, arguments.key_separate) == (
+        "a2c", "true", "False", "true")

@@ -152,7 +152,7 @@ def test_metrics_of_a_resumed_run_have_no_step_twice(tmp_path: Path) -> None:
 
 def test_a_non_finite_loss_never_reaches_the_weights(tmp_path: Path) -> None:
     config = configure(env="tiny:ContinuousTarget", steps=5_000, reward_scale=1e30, reward_norm=False, eval_every=0,
-                       save_every=256)
+                       save_every=256, tensorboard=True, log_weights=True)
     with pytest.raises(NonFiniteError, match="weights were not changed"):
         list(vantage.train(config, run=tmp_path / "run"))
     assert all(torch.isfinite(tensor).all() for name, tensor in tensors(tmp_path / "run").items()

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import vantage
+from vantage.cli.given import resolve
+from vantage.cli.parser import parse
 from vantage.config import Config
+from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.presets import catalogue
 from vantage.systems import SYSTEMS
 
+SYSTEMS_PAGE = Path(__file__).parent.parent / "docs" / "systems.md"
 OWN = {"pytorch-a2c": ("Pong", "Breakout", "vantage/Snake-v0"), "rl-a3c-pytorch": ("Pong", "Seaquest"),
        "a3c-continuous": ("BipedalWalker-v3", "BipedalWalkerHardcore-v3"),
        "a3c-acer-pytorch": ("PongNoFrameskip-v4", "Pendulum-v1"),
@@ -48,7 +54,6 @@ def test_values_are_the_systems_converted_to_means() -> None:
 def test_two_presets_of_one_algorithm_and_network_differ_in_the_options_they_name() -> None:
     one, other = (vantage.configure(name, env="Pong", network="a3c") for name in ("rl-a3c-pytorch", "universe-a3c"))
     named = SYSTEMS["rl-a3c-pytorch"].values, SYSTEMS["universe-a3c"].values
-    from vantage.envs import resolve_env
     keys = {key for values in named for key in values(resolve_env("Pong"))} | {"save_every", "schedule_steps"}
     assert {f.name for f in fields(Config) if getattr(one, f.name) != getattr(other, f.name)} <= keys
 
@@ -63,6 +68,21 @@ def test_the_list_shows_each_preset_and_what_was_converted() -> None:
 def test_an_unknown_preset_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean rl-a3c-pytorch"):
         vantage.configure("rl-a3c-torch", env="Pong")
+
+
+def commands() -> list[str]:
+    """The trainings that docs/systems.md names."""
+    return sorted(set(re.findall(r"`vantage (train [^`]*?--env [^`]*)`", SYSTEMS_PAGE.read_text(encoding="utf-8"))))
+
+
+@pytest.mark.parametrize("command", commands())
+def test_a_command_of_the_page_on_systems_builds_its_environment(command: str) -> None:
+    config, _ = resolve(parse(shlex.split(command)))
+    make_environments(config, num_envs=1, stream=0).close()
+
+
+def test_presets_save_as_often_as_the_family_of_the_environment() -> None:
+    assert vantage.configure("rl-a3c-pytorch", env="Pong").save_every == vantage.configure("a2c", env="Pong").save_every
 
 
 @pytest.mark.parametrize("name", OWN)

@@ -188,10 +188,11 @@ def test_a_key_pressed_and_let_go_within_a_frame_counts_for_it() -> None:
 
 
 def keys_of(env: str, **values: Any) -> Keys:
-    envs = make_rendered(Config(env=env, **values), stream=3)
+    config = Config(env=env, **values)
+    envs = make_rendered(config, stream=3)
     envs.reset()
     try:
-        return choose_keys(envs, env)
+        return choose_keys(envs, config)
     finally:
         envs.close()
 
@@ -201,6 +202,15 @@ def test_atari_keys_follow_what_the_actions_mean() -> None:
     names = {0: "NOOP", 1: "FIRE", 2: "RIGHT", 3: "LEFT", 4: "RIGHTFIRE", 5: "LEFTFIRE"}
     for pressed, meaning in ((set(), "NOOP"), ({SPACE}, "FIRE"), ({RIGHT, SPACE}, "RIGHTFIRE"), ({LEFT, UP}, "LEFT")):
         assert names[keys.action(pressed, None)] == meaning
+
+
+def test_keys_give_the_numbers_that_a_subset_of_actions_has() -> None:
+    keys = keys_of("MountainCar-v0", action_subset="0,2")
+    assert [keys.action(pressed, None) for pressed in ({LEFT}, {RIGHT})] == [0, 1]
+    lander = keys_of("LunarLander-v3", action_subset="3,0")
+    assert lander.action({RIGHT}, None) == 0 and lander.action({LEFT}, None) == 1  # to do nothing
+    pong = keys_of("Pong", action_subset="FIRE,RIGHT,LEFT")
+    assert [pong.action({RIGHT}, None), pong.action({LEFT}, None), pong.action(set(), 2)] == [1, 2, 2]
 
 
 def test_an_environments_own_keys_come_first() -> None:

@@ -89,25 +89,27 @@ ACER: dict[str, Defaults] = {
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
-    known_names = [*ALGORITHMS, *SYSTEMS]
-    if algo not in known_names:
-        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, known_names)}; known: "
-                          f"{', '.join(known_names)}")
+    algorithms = [*ALGORITHMS, *SYSTEMS]
+    if algo not in algorithms:
+        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, algorithms)}; known: "
+                          f"{', '.join(algorithms)}")
     if not isinstance(env, str):
         raise ConfigError(f"env is a {type(env).__name__}; give its name: a Gymnasium id, an Atari game or "
                           "module:Class")
     found = resolve_env(env, atari_protocol)
+    family, special = FAMILIES[found.family], ENVIRONMENTS.get(found.name)
     protocol = {"atari_protocol": found.atari.protocol.name} if found.atari else {}
     if algo in SYSTEMS:
         system = SYSTEMS[algo]
-        return Defaults({"env": found.name, **protocol, **system.values(found)}, f"preset {algo}: {system.title}")
-    family = FAMILIES[found.family]
+        every = {key: value for source in (family, special) if source for key, value in source.values.items()
+                 if key == "save_every"}
+        return Defaults({"env": found.name, **protocol, **every, **system.values(found)},
+                        f"preset {algo}: {system.title}")
     known = {"algo": algo, "env": found.name, **family.values, **protocol}
     if algo in ("a3c", "a3g"):
         known["runtime"] = "hogwild"
     if algo == "a3g":
         known["device"] = "auto"
-    special = ENVIRONMENTS.get(found.name)
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
     if algo == "acer":
@@ -154,6 +156,11 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
         config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
     check_options(config, resolve_env(config.env, config.atari_protocol))
     _check_replay(config)
+    if config.log_weights and not config.tensorboard:
+        raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
+    if config.reward_terminates and config.reward_norm:
+        raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
+                          "returns at each reward; leave one of them out")
     if config.stop_at_eval is not None and not config.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
     return config

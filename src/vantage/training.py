@@ -203,6 +203,6 @@ def _scores(config: Config, found: Checkpoint) -> dict[str, float]:
     scores = {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if found.path.name == "best" and config.eval_every > 0:
+    if found.path.name == "best" and config.evaluates:
         scores["eval/mean_reward"] = float(progress["best_return"])
     return scores

@@ -51,9 +51,9 @@ def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
     from vantage.tools.search.directory import read_best
 
     best, source = read_best(Path(arguments.from_search))
-    for name, given in (("algo", arguments.algo), ("env", arguments.env)):
-        if given not in (None, best[name]):
-            raise ConfigError(f"--from-search {arguments.from_search} is of {name}={best[name]}, not {given}; leave "
+    for name, asked in (("algo", arguments.algo), ("env", arguments.env)):
+        if asked not in (None, best[name]):
+            raise ConfigError(f"--from-search {arguments.from_search} is of {name}={best[name]}, not {asked}; leave "
                               "one of them out")
     arguments.algo, arguments.env = best.pop("algo"), best.pop("env")
     algo, env, values = given(arguments)

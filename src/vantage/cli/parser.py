@@ -26,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed command line; ConfigError names the nearest flag for an unknown one."""
     parser = _parser()
-    arguments, unknown = parser.parse_known_args(_join_negative(argv))
+    arguments, unknown = parser.parse_known_args(_join(argv))
     if unknown:
         flag = unknown[0].partition("=")[0]
         known = arguments.parser._option_string_actions
@@ -35,15 +35,30 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     return arguments
 
 
-def _join_negative(argv: Sequence[str]) -> list[str]:
-    """`--flag -1e-3` as `--flag=-1e-3`: argparse takes a number with an exponent for a flag."""
+def _join(argv: Sequence[str]) -> list[str]:
+    """`--flag -1e-3` as `--flag=-1e-3`, and `--switch WORD` as `--switch=true WORD`.
+
+    argparse takes a number with an exponent for a flag, and what follows a switch for its value.
+    """
     joined: list[str] = []
+    switches = _switches()
     for word in argv:
+        if joined and joined[-1] in switches:
+            joined[-1] += f"={word}" if word.lower() in ("true", "false") else "=true"
+            if joined[-1].endswith(f"={word}"):
+                continue
         if joined and joined[-1].startswith("--") and "=" not in joined[-1] and re.match(r"-\.?\d", word):
             joined[-1] += f"={word}"
         else:
             joined.append(word)
     return joined
+
+
+def _switches() -> set[str]:
+    """Flags of config keys that are true or false, in both spellings."""
+    hints = get_type_hints(Config)
+    keys = [f.name for f in fields(Config) if bool in (get_args(hints[f.name]) or (hints[f.name],))]
+    return {f"--{spelling}" for key in keys for spelling in (key, key.replace("_", "-"))}
 
 
 def _parser() -> Parser:
@@ -114,7 +129,7 @@ def _add_keys(sub: Parser) -> None:
 
 
 def _add_train(sub: Parser) -> None:
-    sub.add_argument("algo", nargs="?", help="algorithm: a2c, a3c, a3g or acer")
+    sub.add_argument("algo", nargs="?", help="a2c, a3c, a3g, acer, or a preset that vantage list names")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
     sub.add_argument("--from-search", metavar="DIR", help="config of the best trial of a search; --config and flags "
                      "override it")

@@ -107,7 +107,7 @@ def run_report(arguments: argparse.Namespace) -> int:
     print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
                  episodes=convert("episodes", arguments.episodes, int, source="--episodes"),
                  video=not arguments.no_video, checkpoint=arguments.checkpoint,
-                 notify=lambda text: print(f"vantage: {text}", file=sys.stderr)))
+                 notify=_warn))
     return 0
 
 
@@ -117,7 +117,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
     output = None if arguments.output is None else Path(arguments.output)
     result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
-                    notify=lambda text: print(f"vantage: {text}", file=sys.stderr))
+                    notify=_warn)
     print(result.sentence())
     return 0
 

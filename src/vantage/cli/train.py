@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 def run_train(arguments: argparse.Namespace) -> int:
     """`vantage train`."""
     if arguments.algo is None and arguments.from_search is None:
-        raise ConfigError("which algorithm? Give a2c, a3c, a3g or acer, or --from-search DIR; see vantage train --help")
+        raise ConfigError("which algorithm? Give a2c, a3c, a3g, acer or a preset, or --from-search DIR; see vantage "
+                          "train --help")
     config, source = resolve(arguments) if arguments.from_search is None else resolve_search(arguments)
     kind = "defaults" if arguments.from_search is None else "config"
     if arguments.dry_run:

@@ -22,19 +22,17 @@ if TYPE_CHECKING:
 
 
 class WeightLog:
-    """Writes for one run; its graph once, as it was at the start."""
+    """Writes for one run."""
 
     def __init__(self, config: Config, model: ActorCritic, writer: MetricWriter) -> None:
         self._config, self._model, self._writer = config, model, writer
-        writer.write_graph(graph_of(model))
 
     def write(self, step: int) -> None:
-        """Histograms of all weights and of their gradients."""
+        """Histograms of all weights and of their gradients; none of what is not finite."""
         for name, parameter in self._model.named_parameters():
-            path = name.replace(".", "/")
-            self._writer.write_histogram(f"weights/{path}", parameter.detach().cpu(), step)
-            if parameter.grad is not None:
-                self._writer.write_histogram(f"gradients/{path}", parameter.grad.cpu(), step)
+            for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
+                if tensor is not None and tensor.isfinite().all():
+                    self._writer.write_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
 
     def close(self, scores: dict[str, float]) -> None:
         """The config beside the final scores, for TensorBoard's page of hyperparameters."""

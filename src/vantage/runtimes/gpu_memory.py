@@ -65,7 +65,7 @@ def estimate(learner: Learner, position: Position, *, length: int, num_envs: int
     rollout = _blank(empty_rollout(learner.model, single, length))
     weights = 2 * learner.flat.vector.nbytes + (learner.average.vector.nbytes if learner.average else 0)
     parts = [*_tensors(rollout.obs), rollout.actions, rollout.rewards, rollout.behaviour, *rollout.state]
-    return worker_bytes(weights=weights, rollout=num_envs * sum(part.nbytes for part in parts),
+    return worker_bytes(weights=weights, rollout=2 * num_envs * sum(part.nbytes for part in parts),
                         activations=num_envs * activation_bytes(learner, rollout))
 
 

@@ -138,7 +138,8 @@ class HogwildRun:
             make_replay(config, empty_rollout(self._learner.model, position, length), self._replay_bytes)
         if "cuda" in config.device:
             devices = ["cuda:0" if name == "cuda" else name for name in config.device.split(",")]
-            each = estimate(self._learner, position, length=length, num_envs=config.num_envs)
+            each = estimate(self._learner, position, length=length,
+                            num_envs=config.num_envs * config.rollouts_per_update)
             self.notify(fit(each, config.num_workers, devices, free_on(devices)))
 
     def _about_replays(self) -> str:

@@ -123,14 +123,14 @@ class Progress:
         return {"step": self.step, "episodes": self.episodes, "seconds": self.seconds,
                 "evaluation_due": self.evaluation_due, "evaluated_step": self.evaluated_step,
                 "evaluated_at": self.evaluated_at, "recent": [list(game) for game in self.recent],
-                "best_return": self.best_return}
+                "best_return": self.best_return, "solved": self.solved}
 
     def load(self, state: dict[str, Any]) -> None:
         """Take up what `state` gave."""
         self.step = self._logged_step = state["step"]
         self.episodes, self.evaluation_due = state["episodes"], state.get("evaluation_due", False)
         self.recent.extend((score, length) for score, length in state["recent"])
-        self.best_return = state["best_return"]
+        self.best_return, self.solved = state["best_return"], state.get("solved", False)
         self._seconds_before = state["seconds"]
         self.evaluated_step = state.get("evaluated_step", self.step)
         self.evaluated_at = state.get("evaluated_at", self._seconds_before)

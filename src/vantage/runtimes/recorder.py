@@ -15,7 +15,7 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.runs.weight_log import WeightLog
+from vantage.runs.weight_log import WeightLog, graph_of
 from vantage.runtimes.progress import WINDOW, Progress
 from vantage.types import Report
 
@@ -90,8 +90,13 @@ class Recorder:
 
     def show_weights(self, model: ActorCritic) -> None:
         """Let TensorBoard show `model` from now on, if the config asks for it."""
-        if self.config.log_weights:
-            self._weights = WeightLog(self.config, model, self._writer)
+        if not self.config.log_weights:
+            return
+        self._weights = WeightLog(self.config, model, self._writer)
+        try:
+            self._writer.write_graph(graph_of(model))
+        except Exception as error:  # torch.export raises what it likes about a network that it cannot follow
+            self.notify(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
     def save(self, contents: Contents, *, final: bool = False, retried: bool = True) -> None:
         """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
@@ -102,12 +107,12 @@ class Recorder:
             self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()
-            if self._weights is not None:
-                self._weights.write(self.progress.step)
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
                  keep=self.config.keep_checkpoints)
             self._saved_at = perf_counter()
             self._write_summary("running")
+            if self._weights is not None:
+                self._weights.write(self.progress.step)
         except CheckpointError as error:
             if final:
                 raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -48,6 +49,17 @@ class Evaluation:
         return (f"{self.env}: mean {self.return_mean:.2f} ± {self.return_std:.2f} (from {self.return_min:g} to "
                 f"{self.return_max:g}) over {self.episodes} games of {self.length_mean:.0f} steps on average, "
                 f"{actions} actions, {self.checkpoint}")
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """torch computes with one thread: more cost more than they give where one observation comes at a time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",

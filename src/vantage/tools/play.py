@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from vantage.config import Config
 from vantage.envs import Rendered, make_rendered
 from vantage.envs.interface import Array
+from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
 from vantage.tools.frames import Canvas, game_words, number
 from vantage.tools.window import Window, key_code, key_name
@@ -72,7 +73,7 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     envs = make_rendered(config, stream=STREAM)
     try:
         mask = envs.reset().action_mask  # before it an environment is not built, and has no keys
-        keys = choose_keys(envs, config.env)
+        keys = choose_keys(envs, config)
         q = key_code("q")
         window = Window(f"vantage play {config.env}", instead="vantage play needs one", q_closes=all(
             q not in chord for chord in keys.actions))
@@ -85,8 +86,19 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
         envs.close()
 
 
-def choose_keys(envs: Rendered, name: str) -> Keys:
+def choose_keys(envs: Rendered, config: Config) -> Keys:
     """The environment's own keys, else arrows and space by what the actions are; ConfigError where neither is."""
+    subset = EnvOptions.of(config).action_subset
+    if not subset or envs.action_names:  # Atari's names are those of the subset already
+        return _all_keys(envs, config.env, envs.spec.action.sizes[0])
+    chosen = [int(action) for action in subset]
+    keys = _all_keys(envs, config.env, max(chosen) + 1)
+    actions = {chord: chosen.index(action) for chord, action in keys.actions.items() if action in chosen}
+    return replace(keys, actions=actions, idle=chosen.index(keys.idle) if keys.idle in chosen else None)
+
+
+def _all_keys(envs: Rendered, name: str, number_of_actions: int) -> Keys:
+    """Keys for the environment's own actions, of which there are `number_of_actions` if they are Discrete."""
     spec = envs.spec.action
     own = envs.keys_to_action()
     if own is not None:
@@ -94,7 +106,7 @@ def choose_keys(envs: Rendered, name: str) -> Keys:
         return Keys(actions, actions.get(frozenset()))
     if envs.action_names:
         chords = {frozenset(_atari_keys(meaning)): action for action, meaning in enumerate(envs.action_names)}
-        return Keys(chords, chords[frozenset()])
+        return Keys(chords, chords.get(frozenset()))
     if spec.kind == "box" and spec.sizes == (1,) and np.isfinite([*spec.low, *spec.high]).all():
         middle = (spec.low[0] + spec.high[0]) / 2
         return Keys({_arrow("left"): [spec.low[0]], _arrow("right"): [spec.high[0]]}, [middle])
@@ -102,7 +114,7 @@ def choose_keys(envs: Rendered, name: str) -> Keys:
         remedy = "; with --env-kwargs '{\"continuous\": false}' it is one of five" if "CarRacing" in name else ""
         raise ConfigError(f"{name} takes {_describe_action(spec.kind, spec.sizes)} at each step, which keys cannot "
                           f"give: play is for Discrete actions and for one bounded number{remedy}")
-    return _discrete_keys(name, spec.sizes[0])
+    return _discrete_keys(name, number_of_actions)
 
 
 def _discrete_keys(name: str, number_of_actions: int) -> Keys:

@@ -21,6 +21,7 @@ from vantage.learning.collect import tensor_obs
 from vantage.models.memory import push_frame
 from vantage.models.normalize import ObsNormalizer
 from vantage.specs import ActionSpec, ArraySpec
+from vantage.tools.evaluate import one_thread
 from vantage.types import Obs
 
 Pictures = tuple[tuple[str, NDArray[Any]], ...]
@@ -63,10 +64,10 @@ def preview(config: Config, output: Path) -> Path:
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
-    torch.set_num_threads(1)
     envs, pictures = _open(config)
     try:
-        shown, normalizers = _look(config, envs, pictures)
+        with one_thread():
+            shown, normalizers = _look(config, envs, pictures)
         panels = [_Panel(title, picture) for title, picture in shown.pictures]
         for name, spec in _parts(envs).items():
             panels += _panels(config, name, spec, shown, normalizers.get(name))

@@ -14,13 +14,12 @@ from typing import Protocol
 
 import imageio_ffmpeg
 import numpy as np
-import torch
 from PIL import GifImagePlugin, Image
 
 from vantage.envs import Rendered, make_rendered
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
-from vantage.tools.evaluate import STREAM, action_generator, acts_deterministically, check_games, seeded
+from vantage.tools.evaluate import STREAM, action_generator, acts_deterministically, check_games, one_thread, seeded
 from vantage.tools.frames import Canvas, Picture, game_words, number
 from vantage.training import Agent, load
 
@@ -77,10 +76,10 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     check_games(episodes, seed)
     agent = load(run, checkpoint=checkpoint, notify=notify)
     deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
-    torch.set_num_threads(1)  # more cost more than they give where one observation comes at a time
     envs = make_rendered(seeded(agent.config, seed), stream=STREAM)
     try:
-        with whole_file(output) as path, closing(_frames(agent, envs, episodes, deterministic, seed)) as frames:
+        with (one_thread(), whole_file(output) as path,
+              closing(_frames(agent, envs, episodes, deterministic, seed)) as frames):
             scores, writer = _write(frames, path, envs)
     finally:
         envs.close()

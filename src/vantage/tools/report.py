@@ -25,7 +25,7 @@ from vantage.tools.record import record
 
 _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
-_MOST_VIDEO = 3_500_000
+_MOST_VIDEO = 2_500_000
 """Bytes of a video that still goes into the page, a third more in text, so that it stays below 5 MB."""
 _PRIVATE = ("host",)
 """What meta.json has and a page that is passed on should not."""
@@ -62,13 +62,14 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
+    origin = _origin(directory.path)
     result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, notify=notify)
     with tempfile.TemporaryDirectory() as folder:
         parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
         if video:
             parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, notify)))
         parts.append(_section("Curves", _curves(directory.path, Path(folder))))
-    parts += [_section("Config", _config(directory.config)), _section("Origin", _origin(directory.path))]
+    parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
     title = escape(f"{directory.config.algo} on {directory.config.env}")
     page = _PAGE.substitute(title=title, lead=_lead(directory), body="\n".join(parts))
     try:

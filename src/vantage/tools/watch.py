@@ -12,8 +12,9 @@ from vantage.envs import make_rendered
 from vantage.errors import VantageError
 from vantage.learning.play import moments
 from vantage.runs.checkpoint import newest_step
+from vantage.runs.weights import SUFFIX
 from vantage.seeding import derive_seed
-from vantage.tools.evaluate import STREAM, acts_deterministically, check_games, seeded
+from vantage.tools.evaluate import STREAM, acts_deterministically, check_games, one_thread, seeded
 from vantage.tools.frames import Canvas, game_words
 from vantage.tools.window import Window
 from vantage.training import Agent, load
@@ -27,25 +28,27 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     `notify` are as in `evaluate`. ConfigError without a display.
     """
     check_games(1, seed)
-    agent = load(run, checkpoint=checkpoint, notify=notify)
+    single = Path(run).suffix == SUFFIX and not Path(run).is_dir()  # an exported policy, which has no checkpoints
+    agent = load(run, checkpoint="auto" if single and checkpoint == "latest" else checkpoint, notify=notify)
     window = Window(f"vantage watch {run}", instead=f"without one: vantage record {run} -o video.mp4")
     try:
         deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
-        torch.set_num_threads(1)  # more cost more than they give where one observation comes at a time
-        round_ = 0
-        while _play(window, agent, derive_seed(seed, "watch", round_), deterministic,
-                    Path(run) if checkpoint == "latest" else None, notify):
-            round_ += 1  # a game was cut as too long: its environment plays no other
+        follow = Path(run) if checkpoint == "latest" and not single else None
+        round_, step = 0, agent.step
+        with one_thread():
+            while not (done := _play(window, agent, step, derive_seed(seed, "watch", round_), deterministic, follow,
+                                     notify))[0]:
+                round_, step = round_ + 1, done[1]  # a game was cut as too long: its environment plays no other
     finally:
         window.close()
 
 
-def _play(window: Window, agent: Agent, seed: int, deterministic: bool, follow: Path | None,
-          notify: Callable[[str], None]) -> bool:
-    """Games in one environment; False once the person is done."""
+def _play(window: Window, agent: Agent, step: int, seed: int, deterministic: bool, follow: Path | None,
+          notify: Callable[[str], None]) -> tuple[bool, int]:
+    """Games in one environment: whether the person is done, and the step of the agent's weights."""
     envs = make_rendered(seeded(agent.config, seed), stream=STREAM)
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
-    canvas, step = None, agent.step
+    canvas = None
     try:
         for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
             screen = envs.render()
@@ -53,12 +56,12 @@ def _play(window: Window, agent: Agent, seed: int, deterministic: bool, follow: 
             window.show(canvas.draw(screen, game_words(moment.score, moment.value, f"step {moment.length:,}",
                                                        f"trained {step:,}")))
             if not window.wait(envs.fps):
-                return False
+                return True, step
             if moment.over and follow is not None:
                 step = _reload(agent, follow, step, notify)
     finally:
         envs.close()
-    return True
+    return False, step
 
 
 def _reload(agent: Agent, run: Path, step: int, notify: Callable[[str], None]) -> int:
