@@ -79,10 +79,11 @@ ACER: dict[str, Defaults] = {
     "classic": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
     "box2d": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
     "mujoco": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
-    "atari": Defaults({"memory": "none", "frame_stack": 4, "rollout_length": 20, "lr": "linear:2e-4:0"},
-                      "not yet measured; stacked frames, since the state that a memory had grows stale"),
+    "atari": Defaults({"memory": "none", "frame_stack": 4, "num_envs": 4, "rollout_length": 20, "lr": "linear:2e-4:0"},
+                      "as on Pong; stacked frames, since the state that a memory had grows stale"),
     "other": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
+    "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
 """ACER's own values by family and by environment, on top of those above."""
 
