@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,16 @@ import pytest
 from vantage.cli import main
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.presets import configure
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search import study as study_module
 from vantage.tools.search.directory import find_directory
 from vantage.tools.search.plan import Plan
+from vantage.tools.search.search import Search
+from vantage.tools.search.show import Lines
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
 from vantage.tools.search.study import Trials, open_storage
+from vantage.tools.search.work import Outcome, Segment, _train
 from vantage.training import train
 
 TESTS = Path(__file__).parent
@@ -273,6 +277,150 @@ def test_of_three_trials_one_goes_on_and_of_equals_those_that_came_first() -> No
     assert went_on == [0, 2, 5, 8]
 
 
+def test_a_trial_let_go_on_stays_so_whatever_comes_later() -> None:
+    (trials,) = machines(["here"], "study.db", total=9)
+    first = trials.take()
+    assert first is not None and trials.compare(first, 15_000, 1.0)
+    for _ in range(4):
+        other = trials.take()
+        assert other is not None
+        trials.compare(other, 15_000, 2.0)
+    assert trials.compare(first, 15_000, 1.0) and trials.goes_on(first)
+
+
+def test_seeds_that_ended_before_their_steps_are_forgotten_where_their_runs_cannot_be_read(at_once: None) -> None:
+    here, there = machines(["here", "there"], "study.db", total=1)
+    first = here.take()
+    assert first is not None
+    here.stopped(first, 0, 500)  # but "here" has no directory of it, as if on another disk
+    here.leave(first)
+    taken = there.take()
+    assert taken is not None and taken.stopped == {} and taken.runs == Path("there/trial-000").resolve()
+
+
+# What a run has come to, wherever it was cut off.
+
+
+def segment(target: int, eval_every: int = 0) -> Segment:
+    config = configure("a2c", env="tiny:DelayedReward", steps=1200, num_envs=4, rollout_length=5, hidden="8",
+                       threads=1, tensorboard=False, save_every=200, eval_every=eval_every,
+                       eval_episodes=3, keep_checkpoints=2)
+    return Segment(Path("run"), config, target, "eval/mean_reward" if eval_every else "rollout/ep_rew_mean")
+
+
+def do(segment: Segment, should_stop: Callable[[], bool] = lambda: False) -> Outcome:
+    return _train(segment, 1, [], should_stop, lambda message: None)
+
+
+def checkpoints() -> dict[str, int]:
+    """Those of the run, and when each was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in Path("run/checkpoints").glob("step-*/manifest.json")}
+
+
+@pytest.mark.parametrize("eval_every", [0, 400])
+def test_a_run_past_a_comparison_tells_its_value_there_and_loses_nothing(eval_every: int) -> None:
+    at_first = do(segment(400, eval_every))
+    polls = iter(range(10**9))
+    assert do(segment(1200, eval_every), lambda: next(polls) > 15).interrupted
+    kept = checkpoints()
+    assert len(kept) == 2 and min(kept) > "step-000000000400"
+    again = do(segment(400, eval_every))
+    assert (again.value, again.interrupted) == (at_first.value, False) and again.step > 400
+    assert checkpoints() == kept
+
+
+@pytest.mark.parametrize("eval_every", [0, 400])
+def test_a_kill_before_the_record_of_the_last_step_costs_no_step(eval_every: int) -> None:
+    whole = do(segment(400, eval_every))
+    kept, run = checkpoints(), RunDirectory.open(Path("run"))
+    lines = Path("run/metrics.jsonl").read_text().splitlines(keepends=True)
+    Path("run/metrics.jsonl").write_text("".join(lines[:-1]))
+    run.write_summary({**run.read_summary(), "status": "running"})
+    assert do(segment(400, eval_every)) == whole and whole.value is not None
+    assert checkpoints() == kept
+    assert run.read_summary()["status"] == "done"
+    assert do(segment(1200, eval_every)).step == 1200
+
+
+def test_an_evaluation_that_a_stop_cut_short_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = do(segment(400, 400))
+    Path("run").rename("whole")
+    stopped = False
+
+    def cut_short(*_: object) -> None:
+        nonlocal stopped
+        stopped = True
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vantage.runtimes.sync.evaluate_policy", cut_short)
+        assert do(segment(400, 400), lambda: stopped) == Outcome(400, None, interrupted=True)
+    assert do(segment(400, 400)) == whole
+
+
+# Who trains what, without processes.
+
+
+class FakeWorker:
+    """Takes note of what it is sent."""
+
+    def __init__(self, *_: object) -> None:
+        self.sent: list[Segment | None] = []
+
+    def send(self, segment: Segment | None) -> None:
+        self.sent.append(segment)
+
+
+def searching(monkeypatch: pytest.MonkeyPatch, total: int, **options: Any) -> Search:
+    """A search of 1,000 steps, of two seeds in two processes, with comparisons at 111 and 333."""
+    monkeypatch.setattr("vantage.tools.search.search.Worker", FakeWorker)
+    given = {"steps": 1000, "eval_every": 0, **options}
+    (trials,) = machines(["here"], "study.db", total=total, seeds=2, given=given)
+    return Search(plan(seeds=2, given=given), trials, jobs=2, display=Lines(), argv=[])
+
+
+def test_a_trial_taken_up_begins_at_the_comparison_after_its_last_with_the_seeds_that_have_more_to_do(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searching(monkeypatch, 1, stop_at_return=5.0)
+    trial = search.trials.take()
+    assert trial is not None and search.trials.compare(trial, 111, 3.0)
+    trial.run(0).mkdir(parents=True)
+    (trial.run(0) / "metrics.jsonl").write_text('{"step": 90, "seconds": 1, "rollout/ep_rew_mean": 5.5}\n')
+    search.trials.stopped(trial, 0, 90)
+    search.trials.leave(trial)
+    assert search._deal()
+    ((worker, job),) = search.working.items()
+    assert job is not None and (job.seed, job.active.pending) == (1, [])
+    assert job.active.outcomes == {0: Outcome(90, 5.5)}
+    assert [sent and (sent.path, sent.target) for sent in worker.sent] == [  # type: ignore[attr-defined]
+        (trial.run(1), 333)]
+
+
+def test_a_trial_killed_between_its_verdict_and_its_end_ends_without_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searching(monkeypatch, 2)
+    better, worse = search.trials.take(), search.trials.take()
+    assert better is not None and search.trials.compare(better, 111, 3.0)
+    assert worse is not None and not search.trials.compare(worse, 111, 1.0)
+    search.trials.complete(better, 3.0, {}, 2000)
+    search.trials.leave(worse)
+    assert not search._deal() and search.trials.over
+    assert [(row.state, row.value, row.reached) for row in search.trials.rows()] == [
+        ("complete", 3.0, 1000), ("pruned", 1.0, 111)]
+
+
+def test_a_seed_that_fails_stops_the_others_of_its_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    search = searching(monkeypatch, 2)
+    search.jobs = 3
+    assert search._deal()
+    (failing, job), (sibling, other), (stranger, _) = search.working.items()
+    assert job is not None and other is not None and job.active is other.active
+    search.working[failing] = None
+    search._take_in(job, Outcome(0, None, error="the simulator broke"))
+    assert [worker.sent[1:] for worker in (failing, sibling, stranger)] == [[], [None], []]  # type: ignore[attr-defined]
+    search._take_in(other, Outcome(50, None, interrupted=True))
+    assert [row.state for row in search.trials.rows()] == ["failed", "running"]
+    assert search.trials.rows()[0].error == "seed 0: the simulator broke"
+
+
 # Whole searches.
 
 
@@ -303,6 +451,38 @@ def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: 
         assert last.step == int(row["steps"])
         assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
     assert len({row["value"] for row in found}) > 1
+
+
+@pytest.mark.parametrize("by", [signal.SIGKILL, signal.SIGINT])
+def test_a_pruned_search_stopped_past_its_first_comparison_loses_no_checkpoint(
+        by: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: [])
+    write("grid.json", {"lr": [1e-3]})
+    command = ["search", "a2c", "--env", "tiny:DelayedReward", "--grid", "grid.json", "--pruner", "asha", "--steps",
+               "8000", "--min-steps", "400", "--reduction", "10", "--rollout-length", "5", "--save-every", "500",
+               "--keep-checkpoints", "99", *SHORT]
+    process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *command], start_new_session=True,
+                               stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    search = Path("runs/search/tiny-DelayedReward/a2c-1")
+    run = search / "trial-000" / "seed-0"
+    deadline = time.monotonic() + 60
+    while not (run / "checkpoints" / "step-000000001500").exists():  # on its way from 400 to 4,000
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    os.killpg(process.pid, by)
+    assert process.wait(timeout=60) == (-by if by is signal.SIGKILL else 130)
+
+    def written() -> dict[Path, int]:
+        paths = [run / "meta.json", *run.glob("checkpoints/step-*/manifest.json")]
+        return {path: path.stat().st_mtime_ns for path in paths}
+
+    left = written()
+    assert main(command) == 0
+    assert left.items() <= written().items()
+    row = results()[0]
+    *_, last = train(RunDirectory.open(run).config, run="whole")
+    assert (row["state"], int(row["steps"])) == ("complete", last.step)
+    assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
 
 
 def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(

@@ -119,8 +119,10 @@ def _finish(plan: Plan, trials: Trials, running: Search, directory: Path, signal
     from vantage.tools.search.results import write_plots, write_tables
 
     view = running.view()
+    best = view.best
     written = write_tables(plan, view, directory)
-    best = write_best(plan, view.rows, directory)
+    if best is not None:
+        write_best(plan, best, directory)
     if signal_number:
         say(f"stopped by {signal.Signals(signal_number).name}, trials under way saved; {view.sentence()}. The same "
             "command goes on")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,17 +77,12 @@ def _check_same(path: Path, record: dict[str, Any]) -> None:
                           "repeat its command, or choose another --run")
 
 
-def write_best(plan: Plan, rows: Iterable[Row], directory: Path) -> Row | None:
-    """best.json, what `vantage train --from-search` reads, of the complete trial with the highest value."""
-    complete = [row for row in rows if row.state == "complete" and row.value is not None]
-    if not complete:
-        return None
-    best = max(complete, key=lambda row: (row.value, -row.number))
+def write_best(plan: Plan, best: Row, directory: Path) -> None:
+    """best.json, what `vantage train --from-search` reads, of the trial `best`."""
     config = json.loads(plan.config(best.values, plan.base.seed).to_json())
     write_atomically(directory / BEST_NAME, json.dumps(
         {"trial": best.number, "value": best.value, "objective": plan.objective, "keys": best.values, "runs": best.runs,
          "config": config}, indent=2))
-    return best
 
 
 def read_best(directory: Path) -> tuple[dict[str, Any], str]:

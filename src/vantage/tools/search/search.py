@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from vantage.errors import ConfigError
 from vantage.runs.lock import locked
+from vantage.tools.search.measure import last_value, steps_of
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.show import SearchDisplay, View
 from vantage.tools.search.study import BEAT_EVERY_SECONDS, Trial, Trials
@@ -97,8 +99,7 @@ class Search:
             active.pending.remove(seed)
             active.training.add(seed)
             config = self.plan.config(active.trial.values, seed)
-            worker.send(Segment(active.trial.runs / f"seed-{seed}", config, self.plan.rungs[active.rung],
-                                self.plan.metric))
+            worker.send(Segment(active.trial.run(seed), config, self.plan.rungs[active.rung], self.plan.metric))
             free, dealt = free - 1, True
         return dealt
 
@@ -109,15 +110,29 @@ class Search:
                 return Job(active, active.pending[0])
         if monotonic() - self._empty < _READ_EVERY_SECONDS:  # looking reads the whole study
             return None
-        trial = self.trials.take()
-        if trial is None:
-            self._empty = monotonic()
-            return None
-        rungs = self.plan.rungs
-        rung = next((i for i, step in enumerate(rungs) if step >= trial.reached), len(rungs) - 1)
-        active = Active(trial, rung, list(self.plan.trial_seeds()))
+        while (trial := self.trials.take()) is not None:
+            active = self._take_up(trial)
+            if active.pending:
+                return Job(active, active.pending[0])
+        self._empty = monotonic()
+        return None
+
+    def _take_up(self, trial: Trial) -> Active:
+        """`trial` on its way to the comparison after its last. It has nothing pending if that is its end."""
+        seeds, metric = self.plan.trial_seeds(), self.plan.metric
+        active = Active(trial, bisect_right(self.plan.rungs, trial.reached), [],
+                        steps={seed: steps_of(trial.run(seed)) for seed in seeds})
         self.active.append(active)
-        return Job(active, active.pending[0])
+        if trial.reached and not self.trials.goes_on(trial):  # a kill came between the verdict and the deed
+            values = {seed: last_value(trial.run(seed), metric) for seed in seeds}
+            self._prune(active, {seed: value for seed, value in values.items() if value is not None})
+            return active
+        active.pending = [seed for seed in seeds if seed not in trial.stopped]
+        active.outcomes = {seed: Outcome(step, last_value(trial.run(seed), metric))
+                           for seed, step in trial.stopped.items()}
+        if not active.pending:
+            self._advance(active)
+        return active
 
     def _listen(self) -> None:
         """Take in what the processes say, for a moment at most."""
@@ -152,8 +167,8 @@ class Search:
         active.pending.insert(0, job.seed)
         active.killed += 1
         if active.killed >= TRIES:
-            active.error = (f"its process was killed {TRIES} times (exit status {worker.process.exitcode}); where "
-                            "memory was short give fewer --jobs")
+            self._fail(active, f"its process was killed {TRIES} times (exit status {worker.process.exitcode}); where "
+                               "memory was short give fewer --jobs")
             self._advance(active)
         else:
             self._note(f"trial {active.trial.number}: a process ended by itself (exit status "
@@ -165,7 +180,7 @@ class Search:
         if active not in self.active:  # another machine's by now
             return
         if outcome.error:
-            active.error = active.error or f"seed {seed}: {outcome.error}"
+            self._fail(active, f"seed {seed}: {outcome.error}")
         elif outcome.interrupted:
             active.interrupted = True
             active.steps[seed] = outcome.step
@@ -201,15 +216,30 @@ class Search:
             self.trials.complete(trial, value, scores, steps)
             self.display.event(f"trial {trial.number} complete: {value:.6g}")
         elif value is not None and not self.trials.compare(trial, at, value):
-            self._ended(active)
-            self.trials.prune(trial, scores, steps)
-            self.display.event(f"trial {trial.number} pruned at {at:,} steps: {value:.6g}")
+            self._prune(active, scores)
         else:
             active.rung += 1
             active.pending = [seed for seed in self.plan.trial_seeds() if seed not in trial.stopped]
             active.outcomes = {seed: active.outcomes[seed] for seed in trial.stopped}
             if not active.pending:
                 self._advance(active)
+
+    def _prune(self, active: Active, scores: dict[int, float]) -> None:
+        trial = active.trial
+        self._ended(active)
+        value = self.trials.prune(trial, scores, sum(active.steps.values()))
+        self.display.event(f"trial {trial.number} pruned at {trial.reached:,} steps: {value:.6g}")
+
+    def _fail(self, active: Active, error: str) -> None:
+        """The trial is to have no value; it ends once its other seeds have stopped."""
+        active.error = active.error or error
+        self._stop(active)
+
+    def _stop(self, active: Active) -> None:
+        """Have the processes that train for it save and stop."""
+        for worker, job in self.working.items():
+            if job is not None and job.active is active:
+                worker.send(None)
 
     def _ended(self, active: Active) -> None:
         self.active.remove(active)
@@ -231,9 +261,7 @@ class Search:
         self._note(f"trial {trial.number} is another machine's now: this one had been silent")
         active = next(active for active in self.active if active.trial is trial)
         self.active.remove(active)
-        for worker, job in self.working.items():
-            if job is not None and job.active is active:
-                worker.send(None)
+        self._stop(active)
 
     def view(self) -> View:
         """What is to be shown."""

@@ -16,7 +16,7 @@ import socket
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ GRACE_SECONDS = 90.0
 SETTLE_SECONDS = 3.0
 """Longer than two writers of one storage take to see each other."""
 
-_LEASE, _RUNS, _EXTRA = "lease", "runs", "surplus"
+_LEASE, _RUNS, _EXTRA, _STOPPED, _WENT_ON = "lease", "runs", "surplus", "stopped", "went_on"
 
 
 @dataclass(slots=True)
@@ -59,6 +59,10 @@ class Trial:
     """The last step it was compared at; 0: none."""
     stopped: dict[int, int]
     """Seeds whose runs ended before their steps, by a stop condition of the config, and where."""
+
+    def run(self, seed: int) -> Path:
+        """The run directory of one of its seeds."""
+        return self.runs / f"seed-{seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,21 +140,33 @@ class Trials:
         if step not in self._storage.get_trial(trial.id).intermediate_values:
             self._storage.set_trial_intermediate_value(trial.id, step, value)
         trial.reached = step
-        return self.plan.pruner == "none" or self._is_promising(trial.number, step, value)
+        return self.goes_on(trial)
+
+    def goes_on(self, trial: Trial) -> bool:
+        """The verdict where `trial` was compared last; once it is to go on, what comes later does not change that."""
+        frozen = self._storage.get_trial(trial.id)
+        if self.plan.pruner == "none" or frozen.user_attrs.get(_WENT_ON, 0) >= trial.reached:
+            return True
+        if not self._is_promising(trial.number, trial.reached, frozen.intermediate_values[trial.reached]):
+            return False
+        with suppress(UpdateFinishedTrialError):  # another machine has ended it
+            self._storage.set_trial_user_attr(trial.id, _WENT_ON, trial.reached)
+        return True
 
     def stopped(self, trial: Trial, seed: int, step: int) -> None:
         """A seed's run ended before its steps."""
         trial.stopped[seed] = step
-        self._storage.set_trial_user_attr(trial.id, "stopped", {str(key): at for key, at in trial.stopped.items()})
+        self._storage.set_trial_user_attr(trial.id, _STOPPED, {str(key): at for key, at in trial.stopped.items()})
 
     def complete(self, trial: Trial, value: float, scores: dict[int, float], steps: int) -> None:
         """The trial has its value."""
         self._end(trial, TrialState.COMPLETE, value, scores=scores, steps=steps)
 
-    def prune(self, trial: Trial, scores: dict[int, float], steps: int) -> None:
-        """The trial is not worth going on with; its value is that of the last comparison."""
+    def prune(self, trial: Trial, scores: dict[int, float], steps: int) -> float:
+        """The trial is not worth going on with; its value, which is returned, is that of the last comparison."""
         value = self._storage.get_trial(trial.id).intermediate_values[trial.reached]
         self._end(trial, TrialState.PRUNED, value, scores=scores, steps=steps)
+        return value
 
     def fail(self, trial: Trial, error: str, steps: int) -> None:
         """The trial will have no value."""
@@ -257,12 +273,14 @@ class Trials:
         trial_id = self._id_of(number)
         self._choose(number, trial_id)
         frozen = self._storage.get_trial(trial_id)
-        runs = frozen.user_attrs.get(_RUNS)
+        runs, stopped = frozen.user_attrs.get(_RUNS), frozen.user_attrs.get(_STOPPED, {})
         if runs is None or not Path(runs).is_dir():  # new, or its machine's disk is not to be reached from here
             runs = str(self.directory.resolve() / f"trial-{number:03d}")
             self._storage.set_trial_user_attr(trial_id, _RUNS, runs)
-        stopped = {int(seed): step for seed, step in frozen.user_attrs.get("stopped", {}).items()}
-        return Trial(number, trial_id, self.plan.values(frozen.params), Path(runs), frozen.last_step or 0, stopped)
+            stopped = {}
+            self._storage.set_trial_user_attr(trial_id, _STOPPED, stopped)
+        return Trial(number, trial_id, self.plan.values(frozen.params), Path(runs), frozen.last_step or 0,
+                     {int(seed): step for seed, step in stopped.items()})
 
     def _choose(self, number: int, trial_id: int) -> None:
         """Give the trial the parameters that it has not got yet."""

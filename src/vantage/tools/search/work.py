@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 import threading
@@ -20,9 +19,8 @@ from typing import TYPE_CHECKING
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.machine import available_cores, deaf_to_signals, die_with
-from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
-from vantage.runs.metrics import read_metrics
+from vantage.tools.search.measure import last_value, reached, value_at
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -66,7 +64,7 @@ class Outcome:
     value: float | None
     """The metric there; None if it has none yet."""
     interrupted: bool = False
-    """It was told to stop, and has saved."""
+    """It was told to stop, and has saved; it may have more to do."""
     error: str = ""
     """What ended it otherwise."""
 
@@ -143,21 +141,22 @@ def _words(error: BaseException) -> str:
 def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
            tell: Callable[[Reached | Note], None]) -> Outcome:
     """Train the run up to the segment's target; a run that is there already is only read."""
-    _wait_until_free(segment.path)
-    step, interrupted = _done_step(segment), False
-    if step is None:
-        step = 0
-        with closing(_begin_or_go_on(segment, jobs, argv, should_stop, lambda text: tell(Note(text)))) as reports:
-            for report in reports:
-                step, interrupted = report.step, report.status == "interrupted"
-                tell(Reached(step, report.metrics.get("rollout/ep_rew_mean")))
-    return Outcome(step, last_value(segment.path, segment.metric), interrupted)
+    path, metric = segment.path, segment.metric
+    _wait_until_free(path)
 
+    def notify(text: str) -> None:
+        tell(Note(text))
 
-def last_value(run: Path, metric: str) -> float | None:
-    """The newest value of `metric` in the run's record."""
-    values = [value for record in read_metrics(run) if (value := record.get(metric)) is not None]
-    return values[-1] if values and math.isfinite(values[-1]) else None
+    checkpoint, step = reached(path, segment.target), 0
+    if checkpoint is not None:
+        value = value_at(path, segment.target, metric, checkpoint, should_stop=should_stop, notify=notify)
+        return Outcome(checkpoint.step, value, should_stop())
+    with closing(_begin_or_go_on(segment, jobs, argv, should_stop, notify)) as reports:
+        for report in reports:
+            step = report.step
+            tell(Reached(step, report.metrics.get("rollout/ep_rew_mean")))
+    # At its target too: the stop may have cut its last evaluation short, which whoever goes on finds out.
+    return Outcome(step, last_value(path, metric), should_stop())
 
 
 def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
@@ -166,12 +165,7 @@ def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_sto
     from vantage.training import resume, train
 
     path, config, target = segment.path, segment.config, segment.target
-    step = newest_step(path)
-    # It was killed between the checkpoint at its end and the record of what it had come to: learn the last part again.
-    while step is not None and step >= target:
-        shutil.rmtree(path / "checkpoints" / f"step-{step:012d}")
-        step = newest_step(path)
-    if step is not None:
+    if newest_step(path) is not None:
         return resume(path, steps=target, should_stop=should_stop, notify=notify)
     if path.exists():  # killed before its first checkpoint
         shutil.rmtree(path)
@@ -183,15 +177,6 @@ def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_sto
     # Up to the first comparison, on schedules that run over the whole trial.
     config = replace(config, steps=target, schedule_steps=config.schedule_steps or config.steps)
     return train(config, run=path, argv=argv, should_stop=should_stop, notify=notify)
-
-
-def _done_step(segment: Segment) -> int | None:
-    """Where the run ended, if that is the segment's target or beyond; None if there is something left to do."""
-    if not (segment.path / "config.json").exists():
-        return None
-    summary = RunDirectory.open(segment.path).read_summary()
-    steps = int(summary.get("steps", 0))
-    return steps if summary.get("status") == "done" and steps >= segment.target else None
 
 
 def _wait_until_free(run: Path) -> None:
