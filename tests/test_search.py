@@ -246,12 +246,13 @@ def test_a_trial_killed_before_it_had_values_gets_those_it_would_have_had() -> N
     assert (found.number, found.values) == (0, expected.values)
 
 
-def test_each_trial_draws_anew_and_the_same_when_the_study_is_resumed() -> None:
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_each_trial_draws_anew_and_the_same_when_the_study_is_resumed(sampler: str) -> None:
     def drawn(directory: str, at_a_time: int) -> list[Any]:
         Path(directory).mkdir()
         values: list[Any] = []
         while len(values) < 4:
-            trials = Trials(plan(), Path(directory), None, total=4)
+            trials = Trials(plan(sampler=sampler), Path(directory), None, total=4)
             for _ in range(at_a_time):
                 trial = trials.take()
                 assert trial is not None

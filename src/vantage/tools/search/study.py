@@ -296,6 +296,7 @@ class Trials:
         seed = derive_seed(self.plan.base.seed, "search", number)
         sampler: BaseSampler = TPESampler(seed=seed) if self.plan.sampler == "tpe" else RandomSampler(seed=seed)
         study = optuna.load_study(study_name=self.plan.name, storage=self._storage, sampler=sampler)
+        study.get_trials(deepcopy=False)  # after which the cache of the storage knows a trial that another process made
         trial = optuna.trial.Trial(study, trial_id)
         for name, domain in domains.items():
             _suggest(trial, name, domain)
