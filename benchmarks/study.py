@@ -51,7 +51,7 @@ STUDIES = {
         "replay ratio 8": {"replay_ratio": 8},
         "no trust region": {"trust_region": "none"},
         "no bias correction": {"bias_correction": False},
-    }, 450),
+    }, 300),
 }
 
 

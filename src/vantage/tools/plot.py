@@ -32,7 +32,7 @@ _Y_LABELS = {
     "time/fps": "agent steps per second",
 }
 _AGGREGATES = {"mean": "mean", "iqm": "interquartile mean"}
-_ROW, _LABEL_WIDTH = 0.2, 62  # inches of a row of the table; characters of its first column
+_ROW, _LABEL_WIDTH = 0.2, 54  # inches of a row of the table; characters of its first column
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
