@@ -102,6 +102,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
 
 def run_report(arguments: argparse.Namespace) -> int:
     """`vantage report`."""
+    _quiet_sdl(screen=False)
     from vantage.tools.report import report
 
     print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
