@@ -73,16 +73,19 @@ ENVIRONMENTS: dict[str, Defaults] = {
 
 
 _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
-_ACER_UNMEASURED = "as on CartPole-v1; not yet measured"
+_ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
 
 ACER: dict[str, Defaults] = {
-    "classic": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
-    "box2d": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
-    "mujoco": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
+    "classic": Defaults(_ACER_VECTOR, _ACER_MEASURED),
+    "box2d": Defaults(_ACER_VECTOR, _ACER_MEASURED),
+    "mujoco": Defaults(_ACER_VECTOR, "as classic; not yet measured"),
     "atari": Defaults({"memory": "none", "frame_stack": 4, "num_envs": 4, "rollout_length": 20, "lr": "linear:2e-4:0"},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
-    "other": Defaults(_ACER_VECTOR, _ACER_UNMEASURED),
+    "other": Defaults(_ACER_VECTOR, "as classic; not yet measured"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
+    "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
+    "Pendulum-v1": Defaults({"steps": 200_000}, "measured, results/acer-Pendulum-v1"),
+    "LunarLander-v3": Defaults({"steps": 300_000}, "measured, results/acer-LunarLander-v3"),
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
 """ACER's own values by family and by environment, on top of those above."""
