@@ -84,7 +84,7 @@ ACER: dict[str, Defaults] = {
     "other": Defaults(_ACER_VECTOR, "as classic; not yet measured"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
-    "Pendulum-v1": Defaults({"steps": 200_000}, "measured, results/acer-Pendulum-v1"),
+    "Pendulum-v1": Defaults({"steps": 400_000}, "measured, results/acer-Pendulum-v1"),
     "LunarLander-v3": Defaults({"steps": 300_000}, "measured, results/acer-LunarLander-v3"),
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
