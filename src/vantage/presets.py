@@ -145,7 +145,7 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     """
     chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
     config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
-    preset, algo = algo in SYSTEMS, config.algo
+    preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env, config.atari_protocol)
     if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
         raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
     for key, meant_for in _without_effect(algo, config.runtime).items():
@@ -156,9 +156,9 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if "save_every" not in overrides:
         config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
     if config.eval_every == -1:
-        never = config.eval_every_seconds > 0 or resolve_env(config.env, config.atari_protocol).family == "atari"
+        never = config.eval_every_seconds > 0 or found.family == "atari"
         config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
-    check_options(config, resolve_env(config.env, config.atari_protocol))
+    check_options(config, found)
     _check_replay(config)
     if config.log_weights and not config.tensorboard:
         raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")

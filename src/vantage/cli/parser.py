@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, get_args, get_type_hints
 
 from vantage.cli import tools, train
 from vantage.config import Config, nearest
@@ -57,8 +57,17 @@ def _join(argv: Sequence[str]) -> list[str]:
 def _switches() -> set[str]:
     """Flags of config keys that are true or false, in both spellings."""
     hints = get_type_hints(Config)
-    keys = [f.name for f in fields(Config) if bool in (get_args(hints[f.name]) or (hints[f.name],))]
-    return {f"--{spelling}" for key in keys for spelling in (key, key.replace("_", "-"))}
+    return {name for f in fields(Config) if _is_switch(hints[f.name]) for name in _spellings(f.name)}
+
+
+def _is_switch(hint: Any) -> bool:
+    """A key of this type is true or false, perhaps none."""
+    return bool in (get_args(hint) or (hint,))
+
+
+def _spellings(key: str) -> list[str]:
+    """The flags of a config key, the usual one first."""
+    return list(dict.fromkeys(["--" + key.replace("_", "-"), "--" + key]))
 
 
 def _parser() -> Parser:
@@ -114,10 +123,9 @@ def _add_keys(sub: Parser) -> None:
     for f in fields(Config):
         if f.name in POSITIONAL:
             continue
-        flag = "--" + f.name.replace("_", "-")
-        names = [flag] if "_" not in f.name else [flag, "--" + f.name]
+        names = _spellings(f.name)
         text = f.metadata["help"].replace("%", "%%")
-        if bool in (get_args(hints[f.name]) or (hints[f.name],)):
+        if _is_switch(hints[f.name]):
             keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{f.name}",
                               metavar="true|false", help=text)
             keys.add_argument(*[name.replace("--", "--no-", 1) for name in names], action="store_const", const="false",

@@ -27,18 +27,23 @@ LINE_EVERY_SECONDS = 10.0
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-class Display(Protocol):
-    """Shows reports and notes; a context manager."""
+class Listener(Protocol):
+    """Where a person looks while something goes on: says notes; a context manager."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None: ...
-    def show(self, report: Report) -> None:
-        """Take in the newest report."""
     def note(self, text: str) -> None:
         """Say `text` once."""
     def stopping(self, text: str) -> None:
         """Say that a signal has been heard. Called by its handler, in the middle of anything."""
+
+
+class Display(Listener, Protocol):
+    """Shows reports too."""
+
+    def show(self, report: Report) -> None:
+        """Take in the newest report."""
 
 
 def make_display(config: Config, expectation: str) -> Display:

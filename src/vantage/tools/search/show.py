@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vantage.tools.display import clock, number, say
+from vantage.tools.display import Listener, clock, number, say
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.space import Value
 from vantage.tools.search.study import Row
@@ -65,20 +65,13 @@ class View:
         return (str(row.number), row.state, f"{steps:,.0f}", number(row.value), words(row.values))
 
 
-class SearchDisplay(Protocol):
-    """Shows views, events and notes; a context manager."""
+class SearchDisplay(Listener, Protocol):
+    """Shows views and events too."""
 
-    def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None: ...
     def show(self, view: View) -> None:
         """Take in the newest view."""
     def event(self, text: str) -> None:
         """A trial has ended."""
-    def note(self, text: str) -> None:
-        """Say `text` once."""
-    def stopping(self, text: str) -> None:
-        """Say that a signal has been heard. Called by its handler, in the middle of anything."""
 
 
 def make_display() -> SearchDisplay:
