@@ -24,7 +24,7 @@ from vantage.tools.search import study as study_module
 from vantage.tools.search.directory import find_directory
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.search import Search
-from vantage.tools.search.show import Lines
+from vantage.tools.search.show import EventLines
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
 from vantage.tools.search.study import Trials, open_storage
 from vantage.tools.search.work import Outcome, Segment, _train
@@ -376,7 +376,7 @@ def searching(monkeypatch: pytest.MonkeyPatch, total: int, **options: Any) -> Se
     monkeypatch.setattr("vantage.tools.search.search.Worker", FakeWorker)
     given = {"steps": 1000, "eval_every": 0, **options}
     (trials,) = machines(["here"], "study.db", total=total, seeds=2, given=given)
-    return Search(plan(seeds=2, given=given), trials, jobs=2, display=Lines(), argv=[])
+    return Search(plan(seeds=2, given=given), trials, jobs=2, display=EventLines(), argv=[])
 
 
 def test_a_trial_taken_up_begins_at_the_comparison_after_its_last_with_the_seeds_that_have_more_to_do(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from time import monotonic
 from types import TracebackType
@@ -66,8 +67,27 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class LineDisplay:
-    """One line every 10 s, for logs."""
+class Lines:
+    """Notes as lines, for logs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        """Print the note."""
+        say(f"- {text}")
+
+    def stopping(self, text: str) -> None:
+        """Write it at once, past any buffer that may be in use."""
+        with contextlib.suppress(OSError):
+            os.write(2, f"{text}\n".encode())
+
+
+class LineDisplay(Lines):
+    """One line every 10 s."""
 
     def __init__(self, config: Config, expectation: str) -> None:
         self.config, self.expectation = config, expectation
@@ -77,9 +97,6 @@ class LineDisplay:
         if self.expectation:
             self.note(self.expectation)
         return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        pass
 
     def show(self, report: Report) -> None:
         """Print the report if 10 s have passed, or if it is the last."""
@@ -93,26 +110,18 @@ class LineDisplay:
             f"return {number(m.get('rollout/ep_rew_mean'))}  entropy {number(m.get('train/entropy'))}  "
             f"value loss {number(m.get('train/value_loss'))}")
 
-    def note(self, text: str) -> None:
-        """Print the note."""
-        say(f"- {text}")
 
-    def stopping(self, text: str) -> None:
-        """Write it at once, past any buffer that may be in use."""
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
+class LivePanel(ABC):
+    """A panel that is redrawn in place; its first drawing is when it is made."""
 
-
-class LiveDisplay:
-    """A panel that is redrawn in place."""
-
-    def __init__(self, config: Config, expectation: str) -> None:
-        self.config, self.expectation = config, expectation
+    def __init__(self) -> None:
         self.console = Console()
-        self.curve: list[float] = []
-        self.report: Report | None = None
         self.last_word = ""
-        self.live = Live(console=self.console, refresh_per_second=2, transient=False, get_renderable=self._panel)
+        self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._panel)
+
+    @abstractmethod
+    def _panel(self) -> Panel:
+        """What is drawn now."""
 
     def __enter__(self) -> Self:
         self.live.__enter__()
@@ -123,10 +132,29 @@ class LiveDisplay:
         with contextlib.suppress(OSError):
             self.live.__exit__(kind, error, traceback)
 
+    def refresh(self) -> None:
+        """Redraw now."""
+        with contextlib.suppress(OSError):
+            self.live.refresh()
+
     def note(self, text: str) -> None:
         """Print the note above the panel."""
         with contextlib.suppress(OSError):  # the terminal is gone
             self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
+
+    def stopping(self, text: str) -> None:
+        """Have the panel's next redrawing say it."""
+        self.last_word = text
+
+
+class LiveDisplay(LivePanel):
+    """The panel of a training."""
+
+    def __init__(self, config: Config, expectation: str) -> None:
+        self.config, self.expectation = config, expectation
+        self.curve: list[float] = []
+        self.report: Report | None = None
+        super().__init__()
 
     def show(self, report: Report) -> None:
         """Redraw the panel."""
@@ -134,12 +162,7 @@ class LiveDisplay:
         if mean is not None:
             self.curve.append(mean)
         self.report = report
-        with contextlib.suppress(OSError):
-            self.live.refresh()
-
-    def stopping(self, text: str) -> None:
-        """Have the panel's next redrawing say it."""
-        self.last_word = text
+        self.refresh()
 
     def _title(self) -> str:
         return f"vantage {self.config.algo} · {self.config.env} · seed {self.config.seed}"

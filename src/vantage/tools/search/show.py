@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Protocol
 
-from rich.console import Console, Group
-from rich.live import Live
+from rich.console import Group
 from rich.markup import escape
 from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from vantage.tools.display import Listener, clock, number, say
+from vantage.tools.display import Lines, Listener, LivePanel, clock, number, say
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.space import Value
 from vantage.tools.search.study import Row
@@ -76,7 +72,7 @@ class SearchDisplay(Listener, Protocol):
 
 def make_display() -> SearchDisplay:
     """The live table if standard output is a terminal, else lines."""
-    return LiveTable() if sys.stdout.isatty() else Lines()
+    return LiveTable() if sys.stdout.isatty() else EventLines()
 
 
 def words(values: Mapping[str, Value]) -> str:
@@ -100,17 +96,11 @@ def _cut(part: str) -> str:
         return part
 
 
-class Lines:
-    """A line for each event, and one every 30 s, for logs."""
+class EventLines(Lines):
+    """A line for each event, and one every 30 s."""
 
     def __init__(self) -> None:
         self.shown = -LINE_EVERY_SECONDS
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        pass
 
     def show(self, view: View) -> None:
         """Print the counts if 30 s have passed."""
@@ -122,52 +112,22 @@ class Lines:
         """Print it."""
         say(text)
 
-    def note(self, text: str) -> None:
-        """Print it."""
-        say(f"- {text}")
 
-    def stopping(self, text: str) -> None:
-        """Write it at once, past any buffer that may be in use."""
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
-
-
-class LiveTable:
-    """A table that is redrawn in place."""
+class LiveTable(LivePanel):
+    """The table of a search."""
 
     def __init__(self) -> None:
-        self.console = Console()
         self.view: View | None = None
-        self.last_word = ""
         self.started = monotonic()
-        self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._panel)
-
-    def __enter__(self) -> Self:
-        self.live.__enter__()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None:
-        with contextlib.suppress(OSError):
-            self.live.__exit__(kind, error, traceback)
+        super().__init__()
 
     def show(self, view: View) -> None:
         """Redraw the table."""
         self.view = view
-        with contextlib.suppress(OSError):
-            self.live.refresh()
+        self.refresh()
 
     def event(self, text: str) -> None:
         """The table will show it."""
-
-    def note(self, text: str) -> None:
-        """Print it above the table."""
-        with contextlib.suppress(OSError):  # the terminal is gone
-            self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
-
-    def stopping(self, text: str) -> None:
-        """Have the table's next redrawing say it."""
-        self.last_word = text
 
     def _panel(self) -> Panel:
         view = self.view
