@@ -2,6 +2,7 @@
 
     .venv/bin/python benchmarks/study.py a3c       step sizes, statistics and lock of asynchronous workers
     .venv/bin/python benchmarks/study.py acer      replay ratio, trust region, bias correction
+    .venv/bin/python benchmarks/study.py bptt      gradients through whole rollouts or single steps, with memory
 
 Runs go to runs/results/study-<name>-<variant>-<seed>; those that are done are not run again.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -33,6 +34,8 @@ class Study:
     variants: dict[str, dict[str, Any]]
     solved: float
     """Training return whose first step is reported."""
+    common: dict[str, Any] = field(default_factory=dict)
+    """What all variants have other than the defaults."""
 
 
 STUDIES = {
@@ -52,6 +55,12 @@ STUDIES = {
         "no trust region": {"trust_region": "none"},
         "no bias correction": {"bias_correction": False},
     }, 300),
+    "bptt": Study("a2c", "recall:Recall", 100_000, {
+        "LSTM": {"memory": "lstm"},
+        "LSTM, single steps": {"memory": "lstm", "bptt": False},
+        "GRU": {"memory": "gru"},
+        "GRU, single steps": {"memory": "gru", "bptt": False},
+    }, 0.9, {"memory_size": 64}),
 }
 
 
@@ -64,8 +73,9 @@ def main() -> None:
     study, runs, rows = STUDIES[arguments.study], [], []
     for variant, overrides in study.variants.items():
         for seed in range(arguments.seeds):
-            config = vantage.configure(study.algo, env=study.env, steps=study.steps, seed=seed, threads=1, **overrides)
-            run = Path("runs/results") / f"study-{arguments.study}-{variant.replace(' ', '-')}-{seed}"
+            config = vantage.configure(study.algo, env=study.env, steps=study.steps, seed=seed, threads=1,
+                                       **study.common, **overrides)
+            run = Path("runs/results") / f"study-{arguments.study}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
             train(config, run)
             latest = evaluate(run, seed, arguments.episodes)[0]
             rows.append({"variant": variant, **latest, "solved_at": first_step(run, study.solved)})
@@ -91,8 +101,8 @@ def write(folder: Path, study: Study, arguments: argparse.Namespace, runs: list[
     plot(runs, folder / "curve.png", csv=folder / "curve.csv")
     command = f"python benchmarks/study.py {arguments.study} --seeds {arguments.seeds} --episodes {arguments.episodes}"
     (folder / "protocol.json").write_text(json.dumps(
-        {"command": command, "algo": study.algo, "env": study.env, "steps": study.steps, "variants": study.variants,
-         "machine": machine()}, indent=2) + "\n")
+        {"command": command, "algo": study.algo, "env": study.env, "steps": study.steps, "common": study.common,
+         "variants": study.variants, "machine": machine()}, indent=2) + "\n")
     text = table(study, rows)
     (folder / "table.md").write_text(text)
     print(text)
