@@ -11,7 +11,7 @@ import vantage
 from vantage.tools.display import LineDisplay, LiveDisplay, clock, number, sparkline
 
 METRICS = {"rollout/ep_rew_mean": -20.5, "rollout/ep_len_mean": 900.0, "rollout/episodes": 12, "time/fps": 2000.0,
-           "time/frames": 40_000, "train/entropy": 1.79, "time/save_age": 61.0}
+           "time/frames": 40_000, "train/entropy": 1.79, "time/save_age": 61.0, "time/memory_mib": 412.3}
 
 
 def report(step: int, **extra: float) -> vantage.Report:
@@ -31,7 +31,7 @@ def test_the_panel_shows_the_score_the_speed_and_the_last_save(width: int) -> No
     text = display.console.file.getvalue()  # type: ignore[attr-defined]
     assert "[bracket]" in text
     if width > 80:
-        assert all(word in text for word in ("-20.5", "2,000", "1:01 ago", "20.0%", "flat at first"))
+        assert all(word in text for word in ("-20.5", "2,000", "1:01 ago", "412 MiB", "20.0%", "flat at first"))
 
 
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:

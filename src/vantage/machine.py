@@ -39,6 +39,27 @@ def free_memory() -> int:
     return free if limit is None or used is None else max(0, min(free, limit - used + cached))
 
 
+def used_memory() -> int | None:
+    """Resident bytes of this process and its children, with what children share counted once; None but on Linux."""
+    try:
+        children = [pid for task in Path("/proc/self/task").iterdir()
+                    for pid in (task / "children").read_text().split()]
+        used = _resident_pages("self")[0]
+    except OSError:
+        return None
+    for pid in children:
+        with contextlib.suppress(OSError):  # it has just ended
+            resident, shared = _resident_pages(pid)
+            used += resident - shared
+    return used * os.sysconf("SC_PAGE_SIZE")
+
+
+def _resident_pages(pid: str) -> tuple[int, int]:
+    """Pages of a process in memory, and how many of them are files or shared."""
+    _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
+    return int(resident), int(shared)
+
+
 def free_gpu_memory() -> dict[str, int]:
     """Free bytes of each NVIDIA GPU of the machine by its UUID, as nvidia-smi has it; nothing where that is not."""
     command = ["nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits"]

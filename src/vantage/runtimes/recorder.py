@@ -11,6 +11,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, VantageError
+from vantage.machine import used_memory
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
@@ -68,6 +69,9 @@ class Recorder:
         if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
             return replace(self.last_report, status=status)
         metrics = self.progress.metrics() | self._pending
+        memory = used_memory()
+        if memory is not None:
+            metrics["time/memory_mib"] = memory / 2**20
         if self.progress.step > self._written_step or self._pending:
             self._writer.write(self.progress.step, self.progress.seconds, metrics)
             self._written_step = self.progress.step

@@ -30,6 +30,7 @@ _Y_LABELS = {
     "eval/mean_ep_length": "episode length in evaluation, agent steps",
     "train/entropy": "entropy of the policy, nats",
     "time/fps": "agent steps per second",
+    "time/memory_mib": "resident memory, MiB",
 }
 _AGGREGATES = {"mean": "mean", "iqm": "interquartile mean"}
 _ROW, _LABEL_WIDTH = 0.2, 54  # inches of a row of the table; characters of its first column
