@@ -35,6 +35,10 @@ class Config:
                                low=0, high=10**15)
     seed: int = _key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
 
+    init_from: str | None = _key(None, "begin with the weights and normalisers of this run or exported .safetensors "
+                                 "file; step, optimiser and schedules begin anew")
+    init_checkpoint: str = _key("auto", "of the run init_from: latest, best or a step; auto: best if there is one")
+
     # Environments
     num_envs: int = _key(8, "environments in one process", low=1, high=100_000)
     vector: str = _key("sync", "step the environments in this process, or each in a process of its own (not Atari, "

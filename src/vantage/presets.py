@@ -165,6 +165,9 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if config.reward_terminates and config.reward_norm:
         raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
                           "returns at each reward; leave one of them out")
+    if config.init_from is None and config.init_checkpoint != "auto":
+        raise ConfigError(f"init_checkpoint={config.init_checkpoint} chooses among a run's checkpoints; name the run "
+                          "with --init-from")
     if config.stop_at_eval is not None and not config.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
     return config
