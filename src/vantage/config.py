@@ -96,8 +96,9 @@ class Config:
     stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = _key(False, "the critic has a trunk of its own")
     detach_critic: bool = _key(False, "the critic's error does not reach the trunk that it shares with the policy")
-    init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
-                     choices=("orthogonal", "torch"))
+    init: str = _key("orthogonal", "first weights: orthogonal with gains sqrt 2, policy 0.01, value 1; torch's own; "
+                     "columns: normal, each output's of norm 1, policy 0.01; kaiming and xavier, uniform",
+                     choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
     std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state "
                     "(squashed: its square between 0.06 and 1.06), or fixed",
                     choices=("free", "state", "squashed", "fixed"))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
+from vantage.models.initialisation import initialise
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -65,18 +66,10 @@ _CONVOLUTIONS = {
 }
 
 
-def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, *, gain: float, init: str) -> None:
-    """Orthogonal weights of this gain and zero biases for `init="orthogonal"`; torch's own are left for "torch"."""
-    if init == "orthogonal":
-        nn.init.orthogonal_(layer.weight, gain)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
-
-
-def _initialise_hidden(module: nn.Module, init: str) -> None:
+def _initialise_hidden(module: nn.Module, init: str, activation: str = "relu") -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
-            initialise(layer, gain=math.sqrt(2), init=init)
+            initialise(layer, init=init, activation=activation)
 
 
 def _normalisers(widths: Sequence[int], *, layer_norm: bool) -> nn.ModuleList:
@@ -111,7 +104,7 @@ class Mlp(nn.Module):
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.norms = _normalisers(hidden, layer_norm=layer_norm)
         self.register_buffer("scale", torch.tensor(1 / 255), persistent=False)
-        _initialise_hidden(self, init)
+        _initialise_hidden(self, init, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.is_image:
