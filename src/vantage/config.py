@@ -88,7 +88,8 @@ class Config:
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
     activation: str = _key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
                            choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
-    norm: str = _key("none", "layer normalisation before each activation of the torso", choices=("none", "layer"))
+    norm: str = _key("none", "layer normalisation, or batch normalisation by running statistics, before each "
+                     "activation of the torso", choices=("none", "layer", "batch"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")

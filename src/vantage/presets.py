@@ -160,6 +160,7 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
         config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
     check_options(config, found)
     _check_replay(config)
+    _check_batch(config)
     if config.log_weights and not config.tensorboard:
         raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
     if config.reward_terminates and config.reward_norm:
@@ -185,6 +186,14 @@ def _check_replay(config: Config) -> None:
     if config.burn_in >= min(config.rollout_lengths):
         raise ConfigError(f"burn_in={config.burn_in} leaves nothing of a rollout of {min(config.rollout_lengths)} "
                           "steps; give a smaller one")
+
+
+def _check_batch(config: Config) -> None:
+    """Whether batch normalisation leaves a gradient: none of what moves the batch's mean or deviation has one."""
+    rows = min(config.rollout_lengths) * config.num_envs * config.rollouts_per_update
+    if config.norm == "batch" and rows < 3:
+        raise ConfigError(f"norm=batch lets no gradient through a batch of {rows}; give a larger --rollout-length or "
+                          "--num-envs, or norm=layer")
 
 
 FIRST_RISE = {"pong": (700_000, 2_000_000)}

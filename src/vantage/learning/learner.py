@@ -127,7 +127,7 @@ class Learner:
         """Let the running normalisers learn from a fresh rollout, after the update that it served."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
-        if self.config.obs_norm or self.config.image_norm:
+        if self.config.obs_norm or self.config.image_norm or self.config.norm == "batch":
             self.model.observe(rollout.obs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
