@@ -63,10 +63,11 @@ def children() -> list[int]:
 @pytest.mark.parametrize("options", [
     {"steps": 200 * 8},
     {"steps": 200 * 8, "memory": "lstm", "memory_size": 8},
-    {"steps": 200 * 8, "env": "Pendulum-v1", "obs_norm": True, "reward_norm": True, "optimizer": "rmsprop_tf"},
+    {"steps": 200 * 8, "env": "Pendulum-v1", "obs_norm": True, "reward_norm": True, "optimizer": "rmsprop_tf",
+     "norm": "batch"},
     {"algo": "acer", "steps": 40 * 8, "replay_start": 40},
-    {"algo": "acer", "steps": 40 * 8, "replay_start": 40, "env": "Pendulum-v1"},
-], ids=["feed-forward", "lstm", "gaussian", "acer", "acer-gaussian"])
+    {"algo": "acer", "steps": 40 * 8, "replay_start": 40, "env": "Pendulum-v1", "norm": "batch"},
+], ids=["feed-forward", "lstm", "gaussian-batch-norm", "acer", "acer-gaussian-batch-norm"])
 def test_one_worker_is_sync_bit_for_bit(options: dict[str, Any], tmp_path: Path) -> None:
     options = {"num_envs": 2, "rollout_length": 4, "hidden": "16", **options}
     acer = options.pop("algo", None)

@@ -51,6 +51,13 @@ def test_values_are_the_systems_converted_to_means() -> None:
     assert vantage.configure("universe-a3c", env="Breakout").action_subset == "FIRE,RIGHT,LEFT"
 
 
+def test_weights_begin_as_the_system_had_them_or_nearly() -> None:
+    assert {name: vantage.configure(name, env=envs[0]).init for name, envs in OWN.items()} == {
+        "pytorch-a2c": "torch", "rl-a3c-pytorch": "columns", "a3c-continuous": "kaiming",
+        "a3c-acer-pytorch": "kaiming", "a3c-acer-pytorch-a3c": "xavier", "practical-rl-a2c": "orthogonal",
+        "universe-a3c": "xavier"}
+
+
 def test_two_presets_of_one_algorithm_and_network_differ_in_the_options_they_name() -> None:
     one, other = (vantage.configure(name, env="Pong", network="a3c") for name in ("rl-a3c-pytorch", "universe-a3c"))
     named = SYSTEMS["rl-a3c-pytorch"].values, SYSTEMS["universe-a3c"].values

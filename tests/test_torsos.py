@@ -17,23 +17,24 @@ IMAGE = ArraySpec("image", (1, 84, 84))
 
 
 def torso(name: str, spec: ArraySpec = IMAGE, *, frame_stack: int = 4, hidden: tuple[int, ...] = (32, 16),
-          init: str = "orthogonal", layer_norm: bool = False) -> Torso:
+          init: str = "orthogonal", norm: str = "none") -> Torso:
     torch.manual_seed(0)
     return make_torso(name, spec, frame_stack=frame_stack, hidden=hidden, activation="tanh", init=init,
-                      layer_norm=layer_norm)
+                      norm=norm)
 
 
 def images(*shape: int) -> torch.Tensor:
     return torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize(("name", "features", "layer_norm"), [
-    ("auto", 256, False), ("a3c", 256, True), ("nature", 512, False), ("universe", 32 * 6 * 6, True),
-    ("impala", 256, False), ("mlp", 16, True), ("maxpool", 64 * 4 * 4, False), ("maxpool", 64 * 4 * 4, True),
-    ("conv4", 2000, True), ("conv5", 288, False)])
+@pytest.mark.parametrize(("name", "features", "norm"), [
+    ("auto", 256, "none"), ("a3c", 256, "layer"), ("nature", 512, "none"), ("universe", 32 * 6 * 6, "layer"),
+    ("impala", 256, "none"), ("mlp", 16, "layer"), ("maxpool", 64 * 4 * 4, "none"), ("maxpool", 64 * 4 * 4, "layer"),
+    ("conv4", 2000, "layer"), ("conv5", 288, "none"), ("nature", 512, "batch"), ("maxpool", 64 * 4 * 4, "batch"),
+    ("mlp", 16, "batch")])
 def test_every_network_gives_its_features_and_every_weight_a_gradient(name: str, features: int,
-                                                                      layer_norm: bool) -> None:
-    network = torso(name, layer_norm=layer_norm)
+                                                                      norm: str) -> None:
+    network = torso(name, norm=norm)
     assert network.out_features == features
     out = network(images(3, 4, 84, 84))
     assert out.shape == (3, features) and out.dtype == torch.float32
@@ -82,7 +83,7 @@ def test_the_convolutions_along_a_vector_are_those_of_a3c_continuous() -> None:
 @pytest.mark.parametrize(("name", "spec"), [
     ("a3c", IMAGE), ("mlp", ArraySpec("vector", (5,))), ("conv1d", ArraySpec("vector", (5,)))])
 def test_layer_normalisation_ignores_the_scale_of_a_layers_weights(name: str, spec: ArraySpec) -> None:
-    network = torso(name, spec, layer_norm=True)
+    network = torso(name, spec, norm="layer")
     x = images(2, 4, 84, 84) if spec is IMAGE else torch.randn(2, 20)
     before = network(x)
     with torch.no_grad():
@@ -92,9 +93,10 @@ def test_layer_normalisation_ignores_the_scale_of_a_layers_weights(name: str, sp
     torch.testing.assert_close(network(x), before, rtol=1e-3, atol=1e-3)
 
 
-def test_layer_normalisation_in_impala_is_refused() -> None:
-    with pytest.raises(ConfigError, match="norm=layer is not for network=impala"):
-        torso("impala", layer_norm=True)
+@pytest.mark.parametrize("norm", ["layer", "batch"])
+def test_normalisation_in_impala_is_refused(norm: str) -> None:
+    with pytest.raises(ConfigError, match=f"norm={norm} is not for network=impala"):
+        torso("impala", norm=norm)
 
 
 @pytest.mark.parametrize("name", ["a3c", "nature", "universe", "impala", "mlp", "maxpool", "conv4"])

@@ -35,6 +35,10 @@ class Config:
                                low=0, high=10**15)
     seed: int = _key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
 
+    init_from: str | None = _key(None, "begin with the weights and normalisers of this run or exported .safetensors "
+                                 "file; step, optimiser and schedules begin anew")
+    init_checkpoint: str = _key("auto", "of the run init_from: latest, best or a step; auto: best if there is one")
+
     # Environments
     num_envs: int = _key(8, "environments in one process", low=1, high=100_000)
     vector: str = _key("sync", "step the environments in this process, or each in a process of its own (not Atari, "
@@ -84,7 +88,8 @@ class Config:
     hidden: str = _key("64,64", "widths of the mlp, for example 64,64")
     activation: str = _key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
                            choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
-    norm: str = _key("none", "layer normalisation before each activation of the torso", choices=("none", "layer"))
+    norm: str = _key("none", "layer normalisation, or batch normalisation by running statistics, before each "
+                     "activation of the torso", choices=("none", "layer", "batch"))
     memory: str = _key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = _key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = _key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
@@ -92,8 +97,9 @@ class Config:
     stack_pad: str = _key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = _key(False, "the critic has a trunk of its own")
     detach_critic: bool = _key(False, "the critic's error does not reach the trunk that it shares with the policy")
-    init: str = _key("orthogonal", "orthogonal with gains sqrt 2, policy 0.01, value 1; or torch's own",
-                     choices=("orthogonal", "torch"))
+    init: str = _key("orthogonal", "first weights: orthogonal with gains sqrt 2, policy 0.01, value 1; torch's own; "
+                     "columns: normal, each output's of norm 1, policy 0.01; kaiming and xavier, uniform",
+                     choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
     std: str = _key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state "
                     "(squashed: its square between 0.06 and 1.06), or fixed",
                     choices=("free", "state", "squashed", "fixed"))

@@ -160,11 +160,15 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
         config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
     check_options(config, found)
     _check_replay(config)
+    _check_batch(config)
     if config.log_weights and not config.tensorboard:
         raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
     if config.reward_terminates and config.reward_norm:
         raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
                           "returns at each reward; leave one of them out")
+    if config.init_from is None and config.init_checkpoint != "auto":
+        raise ConfigError(f"init_checkpoint={config.init_checkpoint} chooses among a run's checkpoints; name the run "
+                          "with --init-from")
     if config.stop_at_eval is not None and not config.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
     return config
@@ -182,6 +186,14 @@ def _check_replay(config: Config) -> None:
     if config.burn_in >= min(config.rollout_lengths):
         raise ConfigError(f"burn_in={config.burn_in} leaves nothing of a rollout of {min(config.rollout_lengths)} "
                           "steps; give a smaller one")
+
+
+def _check_batch(config: Config) -> None:
+    """Whether batch normalisation leaves a gradient: none of what moves the batch's mean or deviation has one."""
+    rows = min(config.rollout_lengths) * config.num_envs * config.rollouts_per_update
+    if config.norm == "batch" and rows < 3:
+        raise ConfigError(f"norm=batch lets no gradient through a batch of {rows}; give a larger --rollout-length or "
+                          "--num-envs, or norm=layer")
 
 
 FIRST_RISE = {"pong": (700_000, 2_000_000)}

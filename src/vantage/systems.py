@@ -47,7 +47,8 @@ def rl_a3c_pytorch(env: EnvId) -> dict[str, Any]:
     values = {"algo": "a3c", "runtime": "hogwild", "num_envs": 1, "rollout_length": 20, "network": "maxpool",
               "memory": "lstm", "memory_size": 512, "steps": 40_000_000, "optimizer": "adam", "optimizer_eps": 5e-5,
               "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
-              "max_grad_norm": 0, "reward": "clip", "image_norm": True, "screen_size": 80, "max_episode_steps": 10_000}
+              "max_grad_norm": 0, "reward": "clip", "image_norm": True, "screen_size": 80, "max_episode_steps": 10_000,
+              "init": "columns"}
     if env.atari:
         values |= {"crop": "rl-a3c-pytorch", "max_frames": 3}
     return values
@@ -57,9 +58,9 @@ def a3c_continuous(env: EnvId) -> dict[str, Any]:
     """dgriff777/a3c_continuous ef12d86, main.py, with the 8 workers of its README's figures."""
     return {"algo": "a3c", "runtime": "hogwild", "num_workers": 8, "num_envs": 1, "rollout_length": 20,
             "network": "mlp", "hidden": "320,160", "activation": "leaky_relu", "memory": "lstm", "memory_size": 160,
-            "std": "squashed", "squash_mean": True, "obs_norm": True, "reward_scale": 1.5, "reward_floor": -20,
-            "steps": 20_000_000, "optimizer": "adam", "optimizer_eps": 5e-10, "lr": 1e-4, "gamma": 0.98,
-            "gae_lambda": 0.8, "entropy_coef": 0.01, "value_coef": 0.4, "max_grad_norm": 0,
+            "init": "kaiming", "std": "squashed", "squash_mean": True, "obs_norm": True, "reward_scale": 1.5,
+            "reward_floor": -20, "steps": 20_000_000, "optimizer": "adam", "optimizer_eps": 5e-10, "lr": 1e-4,
+            "gamma": 0.98, "gae_lambda": 0.8, "entropy_coef": 0.01, "value_coef": 0.4, "max_grad_norm": 0,
             "eval_every_seconds": 60, "eval_episodes": 100, "stop_at_eval": 300 if "Bipedal" in env.name else None}
 
 
@@ -71,7 +72,7 @@ def a3c_acer_pytorch(env: EnvId) -> dict[str, Any]:
     if env.atari:
         return values | {"network": "nature", "frame_stack": 4, "stack_pad": "repeat", "reward": "sign",
                          "rollout_length": 20, "gamma": 0.99, "entropy_coef": 0.001, "value_coef": 1.0,
-                         "truncation": 10, "average_decay": 0.99, "replay_size": 600_000}
+                         "truncation": 10, "average_decay": 0.99, "replay_size": 600_000, "init": "kaiming"}
     return values | {"hidden": "256", "activation": "relu", "separate": True, "rollout_length": 50, "gamma": 0.9,
                      "entropy_coef": 1e-4, "value_coef": 1.0, "truncation": 5, "average_decay": 0.995,
                      "critic_samples": 5, "std": "fixed", "log_std_init": -0.6, "replay_size": 250_000,
@@ -84,7 +85,7 @@ def a3c_acer_pytorch_a3c(env: EnvId) -> dict[str, Any]:
               "optimizer_eps": 1e-8, "max_grad_norm": 40, "gae_lambda": 1.0, "steps": 10_000_000}
     if env.atari:
         return values | {"network": "a3c", "memory": "lstm", "bptt": False, "reward": "sign", "rollout_length": 40,
-                         "gamma": 0.99, "entropy_coef": 0.01, "value_coef": 1.0}
+                         "gamma": 0.99, "entropy_coef": 0.01, "value_coef": 1.0, "init": "xavier"}
     return values | {"num_workers": 2, "hidden": "256", "activation": "relu", "separate": True, "rollout_length": 200,
                      "gamma": 0.9, "entropy_coef": 1e-4, "value_coef": 1.0, "std": "state", "squash_mean": True}
 
@@ -104,7 +105,7 @@ def universe_a3c(env: EnvId) -> dict[str, Any]:
     values = {"algo": "a3c", "runtime": "hogwild", "num_envs": 1, "rollout_length": 20, "network": "universe",
               "memory": "lstm", "memory_size": 256, "steps": 50_000_000, "optimizer": "adam", "optimizer_eps": 5e-10,
               "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
-              "max_grad_norm": 2}
+              "max_grad_norm": 2, "init": "xavier"}
     if env.atari:
         subsets = {"pong": "NOOP,RIGHT,LEFT", "breakout": "FIRE,RIGHT,LEFT"}
         values |= {"reward": "sign", "screen_size": 47, "frame_skip": "2-4", "max_frames": 1, "noop_max": 0,
@@ -127,6 +128,8 @@ SYSTEMS: Mapping[str, System] = {
         "the value loss has its 0.25 of the squared error, whatever its --value-coef said",
         "frames are normalised by what has been seen since the start, merged among workers and saved with the policy, "
         "not by each environment's last ten thousand",
+        "every layer has normalised columns, as its heads: torch's own weights times √2, which its convolutions had, "
+        "have a norm of 0.8 instead of 1",
         "the LSTM's state is kept when a life is lost; 0 to 29 no-ops instead of 1 to 30",
         "its options: --workers is --num-workers, --tau --gae-lambda, --amsgrad --optimizer amsgrad, "
         "--distributed-step-size --rollout-length 16,32,64, --shared-optimizer false --shared-statistics false, "
@@ -134,10 +137,12 @@ SYSTEMS: Mapping[str, System] = {
     "a3c-continuous": System("dgriff777/a3c_continuous: A3C with an LSTM for BipedalWalker", a3c_continuous, (
         "losses are means, not sums over 20 steps: Adam's epsilon of 1e-8 is 5e-10",
         "a time limit bootstraps, and a fall pays what the environment says, at least -20; there both paid -20",
+        "all layers begin as Kaiming's over fan_in; the second had fan_out there, and the policy was orthogonal",
         "normalisers of all workers are merged and frozen in evaluation, not swapped through a file",
         "its CONV model is --network conv1d; its 20 and 100 games are --stop-at-eval 300 --eval-episodes 100")),
     "a3c-acer-pytorch": System("alirezakazemipour/A3C-ACER-PyTorch: ACER, discrete and continuous", a3c_acer_pytorch, (
         "its critic error has no factor of one half: value_coef 1 is its 0.5",
+        "on images weights are Kaiming's, uniform instead of normal, and the heads' too, which were Xavier's",
         "the average policy moves once an update, not once for each worker at each of them",
         "600,000 steps of replay are single frames here, 5 GB instead of 16; --replay-size makes it less",
         "continuous actions keep their fractions, workers learn from fresh rollouts too, and rewards are divided by 8 "

@@ -7,21 +7,22 @@ import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vantage.config import Config
+from vantage.envs import make_environments
 from vantage.errors import ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import Checkpoint, load_latest, load_named
+from vantage.runs.checkpoint import Checkpoint, load_latest
 from vantage.runs.directory import RunDirectory
+from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
-from vantage.runs.weights import SUFFIX, read_weights
+from vantage.runs.policy import SavedPolicy, read_policy
 from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
@@ -34,14 +35,15 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
 
     Closing the generator stops cleanly, with a checkpoint. `should_stop` is asked after every update. `notify` gets
     what a person should know once, such as what was decided about the environment. Raises ConfigError if the
-    directory `run` exists.
+    directory `run` exists, and where the policy of `init_from` is not one that the run could have.
     """
     config = prepare(config)
+    initial = None if config.init_from is None else _initial(config, Path(config.init_from), notify)
     directory = RunDirectory.create(config, env_name=config.env, path=None if run is None else Path(run),
                                     root=Path(root), argv=sys.argv if argv is None else argv)
     with locked(directory.path):
         try:
-            session = start(config, directory, None, notify)
+            session = start(config, directory, None, notify, initial)
         except BaseException:
             directory.remove()
             raise
@@ -75,14 +77,30 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         yield from follow(session, should_stop)
 
 
+def _initial(config: Config, path: Path, notify: Callable[[str], None]) -> SavedPolicy:
+    """The policy that the run of `config` begins from, read from `path`; ConfigError if it does not fit."""
+    policy = read_policy(path, config.init_checkpoint)
+    envs = make_environments(replace(config, vector="sync"), num_envs=1, stream=0, threads=1)
+    envs.close()
+    with torch.random.fork_rng(devices=[]):
+        check_fits(policy, make_model(config, envs.spec), config)
+    known = policy.known
+    for message in policy.skipped:
+        notify(message)
+    notify(f"weights and normalisers of {known.config.algo} on {known.config.env}, step {known.step:,}, from {path}")
+    if config.reward_norm and policy.rewards is None:
+        notify("the deviation of returns is not among them: reward_norm begins anew")
+    return policy
+
+
 def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-          notify: Callable[[str], None]) -> Run:
-    """The run under the config's runtime."""
+          notify: Callable[[str], None], initial: SavedPolicy | None = None) -> Run:
+    """The run under the config's runtime; a new one may begin from the policy `initial`."""
     if config.runtime == "sync":
-        return SyncRun(config, directory, checkpoint, notify)
+        return SyncRun(config, directory, checkpoint, notify, initial)
     from vantage.runtimes.hogwild import HogwildRun
 
-    return HogwildRun(config, directory, checkpoint, notify)
+    return HogwildRun(config, directory, checkpoint, notify, initial)
 
 
 def prepare(config: Config) -> Config:
@@ -178,31 +196,10 @@ def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], N
     `run` may also be a file that `vantage export --format safetensors` wrote. The environment is not built, nor need
     it be installed. `notify` gets what is wrong with a checkpoint that had to be passed over.
     """
-    if Path(run).suffix == SUFFIX and not Path(run).is_dir():
-        if checkpoint != "auto":
-            raise ConfigError(f"checkpoint={checkpoint!r}: {run} is a file with a single policy; leave it out")
-        tensors, known = read_weights(Path(run))
-        return _agent(tensors, known.config, known.spec, known.step, known.checkpoint, known.scores)
-    directory = RunDirectory.open(Path(run))
-    found = load_named(directory.path, checkpoint)
-    for message in found.skipped:
+    policy = read_policy(Path(run), checkpoint)
+    for message in policy.skipped:
         notify(message)
-    return _agent(found.tensors["model"], directory.config, EnvSpec.from_json(found.state["spec"]), found.step,
-                  str(found.path.relative_to(directory.path)), _scores(directory.config, found))
-
-
-def _agent(tensors: Mapping[str, Tensor], config: Config, spec: EnvSpec, step: int, checkpoint: str,
-           scores: Mapping[str, float]) -> Agent:
-    model = make_model(config, spec)
-    model.load_state_dict(tensors)
-    return Agent(model.eval(), config, step, checkpoint, scores)
-
-
-def _scores(config: Config, found: Checkpoint) -> dict[str, float]:
-    progress = found.state["progress"]
-    scores = {}
-    if progress["recent"]:
-        scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if found.path.name == "best" and config.evaluates:
-        scores["eval/mean_reward"] = float(progress["best_return"])
-    return scores
+    known = policy.known
+    model = make_model(known.config, known.spec)
+    model.load_state_dict(policy.tensors)
+    return Agent(model.eval(), known.config, known.step, known.checkpoint, known.scores)

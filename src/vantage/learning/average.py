@@ -8,10 +8,11 @@ from torch import Tensor
 
 from vantage.learning.optim import FlatParameters
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.batch_norm import BatchNorm
 
 
 class AveragePolicy:
-    """A model of its own whose weights follow those of another; it normalises observations as that one does.
+    """A model of its own whose weights follow those of another; it normalises as that one does.
 
     θ_a ← α θ_a + (1 - α) θ                                         Wang et al. 2017, arXiv:1611.01224, section 3.3
     """
@@ -19,6 +20,9 @@ class AveragePolicy:
     def __init__(self, model: ActorCritic) -> None:
         self.model = copy.deepcopy(model)
         self.model.normalizers = model.normalizers
+        for ours, theirs in zip(self.model.modules(), model.modules(), strict=True):
+            if isinstance(ours, BatchNorm) and isinstance(theirs, BatchNorm):
+                ours.share_statistics(theirs)
         self.flat = FlatParameters(self.model)
         self.model.requires_grad_(False)
 

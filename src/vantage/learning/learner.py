@@ -65,6 +65,16 @@ class Learner:
             self.shared.average.copy_(self.average.vector)
         self.shared.push_normalizers(self.model, self.reward_normalizer)
 
+    def begin_from(self, policy: Mapping[str, Tensor], rewards: Tensor | None) -> None:
+        """Begin from another's model and, if given, its reward normaliser's moments; the optimiser knows nothing."""
+        self.model.load_state_dict(policy)
+        if self.average is not None:
+            self.average.vector.copy_(self.flat.vector.data)
+        if self.reward_normalizer is not None and rewards is not None:
+            self.reward_normalizer.moments.copy_(rewards)
+        if self.shared is not None:
+            self.push()
+
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
 
@@ -117,7 +127,7 @@ class Learner:
         """Let the running normalisers learn from a fresh rollout, after the update that it served."""
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
-        if self.config.obs_norm or self.config.image_norm:
+        if self.config.obs_norm or self.config.image_norm or self.config.norm == "batch":
             self.model.observe(rollout.obs)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:

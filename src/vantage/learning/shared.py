@@ -11,7 +11,6 @@ import ctypes
 import math
 from collections.abc import Iterator, Mapping
 from multiprocessing.context import SpawnContext
-from typing import cast
 
 import torch
 from torch import Tensor
@@ -20,7 +19,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.normalize import FRESH_MOMENTS, RewardNormalizer
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalize import ObsNormalizer, merge_moments
+from vantage.models.normalize import merge_moments
 
 STATISTICS: Mapping[str, Mapping[str, float]] = {
     "rmsprop_tf": {"square_avg": 1.0},
@@ -75,10 +74,10 @@ class SharedWeights:
             layout["gradient"] = ((size,), torch.float32)
         for name in STATISTICS[config.optimizer]:
             layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
-        for i, normalizer in _normalizers(model):
+        for name, normalizer in model.running():
             width = normalizer.mean.shape[0]
-            layout |= {f"obs.{i}.mean": ((workers, width), torch.float32),
-                       f"obs.{i}.var": ((workers, width), torch.float32), f"obs.{i}.count": ((workers,), torch.float64)}
+            layout |= {f"{name}.mean": ((workers, width), torch.float32),
+                       f"{name}.var": ((workers, width), torch.float32), f"{name}.count": ((workers,), torch.float64)}
         layout["rewards"] = ((workers, 3), torch.float64)
         # Eight numbers a worker, of which one is used: a cache line each.
         layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
@@ -150,16 +149,16 @@ class SharedWeights:
 
     def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
         """From now on the normalisers of this process move `worker`'s statistics."""
-        for i, normalizer in _normalizers(model):
-            slots = self._obs_moments(i)
+        for name, normalizer in model.running():
+            slots = self._moments(name)
             normalizer.seen = (slots[0][worker], slots[1][worker], slots[2][worker])
         if rewards is not None:
             rewards.seen = self._memory["rewards"][worker]
 
     def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Let the normalisers of this process use what all workers have seen."""
-        for i, normalizer in _normalizers(model):
-            count, mean, var = _merge(*self._obs_moments(i))
+        for name, normalizer in model.running():
+            count, mean, var = _merge(*self._moments(name))
             normalizer.count.copy_(count)
             normalizer.mean.copy_(mean)
             normalizer.var.copy_(var)
@@ -168,17 +167,17 @@ class SharedWeights:
 
     def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Start from what the normalisers of this process know, as seen by the first worker."""
-        for i, normalizer in _normalizers(model):
+        for name, normalizer in model.running():
             known = (normalizer.count, normalizer.mean, normalizer.var)
-            for slots, fresh, value in zip(self._obs_moments(i), FRESH_MOMENTS, known, strict=True):
+            for slots, fresh, value in zip(self._moments(name), FRESH_MOMENTS, known, strict=True):
                 slots.fill_(fresh)
                 slots[0] = value
         self._memory["rewards"][:] = torch.tensor(FRESH_MOMENTS, dtype=torch.float64)
         if rewards is not None:
             self._memory["rewards"][0] = rewards.moments
 
-    def _obs_moments(self, i: str) -> tuple[Tensor, Tensor, Tensor]:
-        return self._memory[f"obs.{i}.count"], self._memory[f"obs.{i}.mean"], self._memory[f"obs.{i}.var"]
+    def _moments(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+        return self._memory[f"{name}.count"], self._memory[f"{name}.mean"], self._memory[f"{name}.var"]
 
     # Counters: each worker writes its own, anybody sums them.
 
@@ -221,10 +220,6 @@ class SharedWeights:
     @stop.setter
     def stop(self, value: bool) -> None:
         self._memory["stop"][0] = value
-
-
-def _normalizers(model: ActorCritic) -> Iterator[tuple[str, ObsNormalizer]]:
-    return ((i, cast(ObsNormalizer, normalizer)) for i, normalizer in model.normalizers.items())
 
 
 def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.models.batch_norm import BatchNorm
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
 from vantage.models.memory import Recurrent, push_frame, stack_frames
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
@@ -26,7 +27,7 @@ class Trunk(nn.Module):
     def __init__(self, config: Config, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
         torsos = [make_torso(config.network, part, frame_stack=config.frame_stack, hidden=config.hidden_sizes,
-                             activation=config.activation, init=config.init, layer_norm=config.norm == "layer")
+                             activation=config.activation, init=config.init, norm=config.norm)
                   for part in parts]
         self.torsos = nn.ModuleList(torsos)
         self.out_features = sum(torso.out_features for torso in torsos)
@@ -202,11 +203,19 @@ class ActorCritic(nn.Module):
             return nullcontext()
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
+    def running(self) -> Iterator[tuple[str, ObsNormalizer | BatchNorm]]:
+        """All that normalises by running statistics, by name."""
+        named = self.named_modules()
+        return ((name, module) for name, module in named if isinstance(module, ObsNormalizer | BatchNorm))
+
     def observe(self, obs: Obs) -> None:
-        """Let the running normalisers learn from the raw observations [T, B, ...]."""
+        """Let running normalisers learn: from the raw observations [T, B, ...], and from what was last learnt from."""
         parts = self._split(obs)
         for i, normalizer in self.normalizers.items():
             cast(ObsNormalizer, normalizer).update(parts[int(i)])
+        for _, module in self.running():
+            if isinstance(module, BatchNorm):
+                module.update()
 
     def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State) -> list[Tensor]:
         raw = self._split(obs)

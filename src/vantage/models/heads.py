@@ -10,10 +10,10 @@ from torch.nn import functional as F
 
 from vantage.algorithms.distributions import make_distribution, mask_logits
 from vantage.errors import ConfigError
-from vantage.models.torsos import initialise
+from vantage.models.initialisation import initialise
 from vantage.types import ActionSpec
 
-POLICY_GAIN = 0.01
+POLICY_SCALE = 0.01
 """So small that the first policy is nearly uniform."""
 
 ADVANTAGE_WIDTH = 64
@@ -28,7 +28,7 @@ class LogitsHead(nn.Module):
     def __init__(self, in_features: int, num_params: int, *, init: str) -> None:
         super().__init__()
         self.linear = nn.Linear(in_features, num_params)
-        initialise(self.linear, gain=POLICY_GAIN, init=init)
+        initialise(self.linear, init=init, scale=POLICY_SCALE)
 
     def forward(self, features: Tensor, action_mask: Tensor | None) -> Tensor:
         return mask_logits(self.linear(features), action_mask)
@@ -57,7 +57,7 @@ class GaussianHead(nn.Module):
         self.squash_mean, self.squash_variance = squash_mean, std == "squashed"
         self.min_log_std = math.log(min_std) if min_std > 0 else -math.inf
         self.linear = nn.Linear(in_features, 2 * size if std in ("state", "squashed") else size)
-        initialise(self.linear, gain=POLICY_GAIN, init=init)
+        initialise(self.linear, init=init, scale=POLICY_SCALE)
         log_std = torch.full((size,), float(log_std_init))
         if std == "free":
             self.log_std: Tensor | None = nn.Parameter(log_std)
@@ -103,8 +103,8 @@ class AdvantageHead(nn.Module):
         super().__init__()
         self.hidden = nn.Linear(in_features + action_size, ADVANTAGE_WIDTH)
         self.out = nn.Linear(ADVANTAGE_WIDTH, 1)
-        initialise(self.hidden, gain=math.sqrt(2), init=init)
-        initialise(self.out, gain=1.0, init=init)
+        initialise(self.hidden, init=init, activation="tanh")
+        initialise(self.out, init=init)
 
     def forward(self, features: Tensor, actions: Tensor) -> Tensor:
         out: Tensor = self.out(torch.tanh(self.hidden(torch.cat([features, actions], -1))))
@@ -114,5 +114,5 @@ class AdvantageHead(nn.Module):
 def make_value_head(in_features: int, outputs: int = 1, *, init: str) -> nn.Linear:
     """The head whose output is the value, or with several `outputs` the value of each action."""
     head = nn.Linear(in_features, outputs)
-    initialise(head, gain=1.0, init=init)
+    initialise(head, init=init)
     return head

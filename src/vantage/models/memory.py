@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from itertools import pairwise
 
@@ -13,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor, nn
 
+from vantage.models.initialisation import initialise_gates
 from vantage.types import State
 
 
@@ -65,21 +65,8 @@ class Recurrent(nn.Module):
         self.weight_hh = nn.Parameter(torch.empty(gates * size, size))
         self.bias_ih = nn.Parameter(torch.empty(gates * size))
         self.bias_hh = nn.Parameter(torch.empty(gates * size))
-        self._initialise(gates, init)
-
-    def _initialise(self, gates: int, init: str) -> None:
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -1 / math.sqrt(self.out_features), 1 / math.sqrt(self.out_features))
-        if init == "orthogonal":
-            with torch.no_grad():
-                for weight in (self.weight_ih, self.weight_hh):
-                    for gate in weight.chunk(gates):
-                        nn.init.orthogonal_(gate)
-                self.bias_ih.zero_()
-                self.bias_hh.zero_()
-                if self.is_lstm:
-                    # Forget gate open at the start: Jozefowicz et al. 2015, section 5.
-                    self.bias_ih[self.out_features:2 * self.out_features] = 1
+        initialise_gates((self.weight_ih, self.weight_hh), (self.bias_ih, self.bias_hh), size=size, lstm=self.is_lstm,
+                         init=init)
 
     @property
     def num_states(self) -> int:

@@ -1,12 +1,18 @@
-"""The running normalisers of observations. The normaliser of rewards is not here (learning/normalize.py)."""
+"""The running normalisers of observations. Those of features (models/batch_norm.py) and of rewards
+(learning/normalize.py) are not here."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 
 FRESH_COUNT = 1e-4
 """Before anything was seen, variance 1 has the weight of a ten-thousandth of a sample."""
+
+CLIP = 10.0
+"""What is further than so many deviations from the mean, is brought there."""
 
 
 class ObsNormalizer(nn.Module):
@@ -31,17 +37,13 @@ class ObsNormalizer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """`x` [..., N] normalised."""
-        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-10, 10)
+        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
 
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Merge the observations `x` [..., N] into the statistics, in place."""
         seen = self.seen or (self.count, self.mean, self.var)
-        size, mean, variance = self._moments(x.to(seen[0].device))
-        count = torch.tensor(size, dtype=torch.float64, device=mean.device)
-        merged = merge_moments(seen[0], seen[1].double(), seen[2].double(), count, mean, variance)
-        for statistic, value in zip(seen, merged, strict=True):
-            statistic.copy_(value)
+        take_in(seen, *self._moments(x.to(seen[0].device)))
 
     def _moments(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
         """Count, mean and variance of `x`."""
@@ -58,6 +60,17 @@ class PixelNormalizer(ObsNormalizer):
     def _moments(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
         variance, mean = torch.var_mean(x.float(), correction=0)
         return x.numel(), mean.double().view(1), variance.double().view(1)
+
+
+def take_in(seen: tuple[Tensor, Tensor, Tensor], size: int, mean: Tensor, variance: Tensor, *,
+            most: float = math.inf) -> None:
+    """Merge a sample into count, mean and variance, in place; what was seen before counts as at most `most`."""
+    device = seen[0].device
+    count = torch.tensor(size, dtype=torch.float64, device=device)
+    merged = merge_moments(seen[0].clamp(max=most), seen[1].double(), seen[2].double(), count,
+                           mean.to(device).double(), variance.to(device).double())
+    for statistic, value in zip(seen, merged, strict=True):
+        statistic.copy_(value)
 
 
 def merge_moments(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,

@@ -1,7 +1,8 @@
 """Torsos: one observation part to features, without memory. Frames are stacked before, heads come after.
 
-Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. With layer normalisation (Ba et
-al. 2016, arXiv:1607.06450) it stands between each layer and its activation.
+Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. Normalisation, of each row (Ba
+et al. 2016, arXiv:1607.06450) or over the batch, stands between each layer and its activation. Layers have no bias
+where the batch's mean takes it off again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
+from vantage.models.batch_norm import BatchNorm
+from vantage.models.initialisation import initialise
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -65,23 +68,21 @@ _CONVOLUTIONS = {
 }
 
 
-def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, *, gain: float, init: str) -> None:
-    """Orthogonal weights of this gain and zero biases for `init="orthogonal"`; torch's own are left for "torch"."""
-    if init == "orthogonal":
-        nn.init.orthogonal_(layer.weight, gain)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
-
-
-def _initialise_hidden(module: nn.Module, init: str) -> None:
+def _initialise_hidden(module: nn.Module, init: str, activation: str = "relu") -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
-            initialise(layer, gain=math.sqrt(2), init=init)
+            initialise(layer, init=init, activation=activation)
 
 
-def _normalisers(widths: Sequence[int], *, layer_norm: bool) -> nn.ModuleList:
-    """For [N, width, ...] of each width: over all but N, with a gain and a bias for each of `width`; or nothing."""
-    return nn.ModuleList(nn.GroupNorm(1, width) if layer_norm else nn.Identity() for width in widths)
+def _normaliser(width: int, norm: str) -> nn.Module:
+    """For [N, width, ...], with a gain and a bias for each of `width`: "layer", over all but N, "batch", or "none"."""
+    if norm == "batch":
+        return BatchNorm(width)
+    return nn.GroupNorm(1, width) if norm == "layer" else nn.Identity()
+
+
+def _normalisers(widths: Sequence[int], norm: str) -> nn.ModuleList:
+    return nn.ModuleList(_normaliser(width, norm) for width in widths)
 
 
 def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
@@ -102,16 +103,16 @@ class Mlp(nn.Module):
     scale: Tensor
 
     def __init__(self, shape: tuple[int, ...], hidden: tuple[int, ...], *, activation: str, init: str,
-                 layer_norm: bool = False) -> None:
+                 norm: str = "none") -> None:
         super().__init__()
         widths = (math.prod(shape), *hidden)
         self.is_image = len(shape) > 1
         self.out_features = widths[-1]
         self.activation = _ACTIVATIONS[activation]
-        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
-        self.norms = _normalisers(hidden, layer_norm=layer_norm)
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=norm != "batch") for a, b in pairwise(widths))
+        self.norms = _normalisers(hidden, norm)
         self.register_buffer("scale", torch.tensor(1 / 255), persistent=False)
-        _initialise_hidden(self, init)
+        _initialise_hidden(self, init, activation)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.is_image:
@@ -124,7 +125,7 @@ class Mlp(nn.Module):
 class ConvTorso(nn.Module):
     """Convolutions, flattened, and usually one fully connected layer; an activation after each."""
 
-    def __init__(self, name: str, shape: tuple[int, ...], *, init: str, layer_norm: bool = False) -> None:
+    def __init__(self, name: str, shape: tuple[int, ...], *, init: str, norm: str = "none") -> None:
         super().__init__()
         spec = _CONVOLUTIONS[name]
         if min(shape[1:]) < spec.min_size():
@@ -134,12 +135,15 @@ class ConvTorso(nn.Module):
         self.activation: Callable[..., Tensor] = F.elu if spec.elu else F.relu
         self.pool = spec.pool
         channels = (shape[0], *(layer[0] for layer in spec.layers))
-        self.first, *others = [nn.Conv2d(a, *layer) for a, layer in zip(channels, spec.layers, strict=False)]
+        self.first, *others = [nn.Conv2d(a, *layer, bias=norm != "batch")
+                                for a, layer in zip(channels, spec.layers, strict=False)]
         self.others = nn.ModuleList(others)
         flat = channels[-1] * spec.out_size(shape[1]) * spec.out_size(shape[2])
-        self.fc = nn.Linear(flat, spec.width) if spec.width else None
-        self.norms = _normalisers(channels[1:], layer_norm=layer_norm)
-        self.fc_norm = nn.LayerNorm(spec.width) if spec.width and layer_norm else nn.Identity()
+        self.fc = nn.Linear(flat, spec.width, bias=norm != "batch") if spec.width else None
+        self.norms = _normalisers(channels[1:], norm)
+        self.fc_norm: nn.Module = nn.Identity()
+        if spec.width:
+            self.fc_norm = nn.LayerNorm(spec.width) if norm == "layer" else _normaliser(spec.width, norm)
         self.out_features = spec.width or flat
         _initialise_hidden(self, init)
 
@@ -163,14 +167,14 @@ class ConvTorso(nn.Module):
 class Conv1dTorso(nn.Module):
     """Convolutions along a vector, whose stacked observations are the channels: dgriff777/a3c_continuous, A3C_CONV."""
 
-    def __init__(self, channels: int, length: int, *, init: str, layer_norm: bool = False) -> None:
+    def __init__(self, channels: int, length: int, *, init: str, norm: str = "none") -> None:
         super().__init__()
         layers = ((32, 3, 1), (32, 3, 1), (64, 2, 1), (64, 1, 0))  # channels, kernel, padding
         widths = (channels, *(layer[0] for layer in layers))
         self.channels = channels
-        self.layers = nn.ModuleList(nn.Conv1d(a, b, kernel, padding=padding)
+        self.layers = nn.ModuleList(nn.Conv1d(a, b, kernel, padding=padding, bias=norm != "batch")
                                     for a, (b, kernel, padding) in zip(widths, layers, strict=False))
-        self.norms = _normalisers(widths[1:], layer_norm=layer_norm)
+        self.norms = _normalisers(widths[1:], norm)
         self.out_features = widths[-1] * (length + 1)
         _initialise_hidden(self, init)
 
@@ -223,19 +227,19 @@ Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso
 
 
 def make_torso(name: str, spec: ArraySpec, *, frame_stack: int, hidden: tuple[int, ...], activation: str,
-               init: str, layer_norm: bool = False) -> Torso:
+               init: str, norm: str = "none") -> Torso:
     """The torso `name` for `frame_stack` observations as `spec` has them.
 
     "auto" is a3c for images. Vectors go through conv1d if it is named, else through an mlp; with conv1d, images have
-    what "auto" gives. ConfigError if the images are too small for the network, and for layer normalisation in impala.
+    what "auto" gives. ConfigError if the images are too small for the network, and for normalisation in impala.
     """
     shape = (spec.shape[0] * frame_stack, *spec.shape[1:])
     if spec.kind == "vector" and name == "conv1d":
-        return Conv1dTorso(frame_stack, spec.shape[0], init=init, layer_norm=layer_norm)
+        return Conv1dTorso(frame_stack, spec.shape[0], init=init, norm=norm)
     if spec.kind == "vector" or name == "mlp":
-        return Mlp(shape, hidden, activation=activation, init=init, layer_norm=layer_norm)
+        return Mlp(shape, hidden, activation=activation, init=init, norm=norm)
     if name == "impala":
-        if layer_norm:
-            raise ConfigError("norm=layer is not for network=impala, whose residual sums need none; leave it out")
+        if norm != "none":
+            raise ConfigError(f"norm={norm} is not for network=impala, whose residual sums need none; leave it out")
         return ImpalaTorso(shape, init=init)
-    return ConvTorso("a3c" if name in ("auto", "conv1d") else name, shape, init=init, layer_norm=layer_norm)
+    return ConvTorso("a3c" if name in ("auto", "conv1d") else name, shape, init=init, norm=norm)

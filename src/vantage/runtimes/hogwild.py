@@ -27,6 +27,7 @@ from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
+from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, make_replay
 from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
@@ -42,7 +43,7 @@ class HogwildRun:
     """The workers of a run: started, listened to, replaced, stopped."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 notify: Callable[[str], None]) -> None:
+                 notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
         self._context = multiprocessing.get_context("spawn")
         self._should_stop: Callable[[], bool] = lambda: False
@@ -58,7 +59,7 @@ class HogwildRun:
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
         self._probe()
-        self._share(checkpoint)
+        self._share(checkpoint, initial)
         self.progress = Progress(self._frames_per_step, config.num_workers)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
         self.shared.start_steps(self.progress.step)
@@ -115,14 +116,16 @@ class HogwildRun:
         envs.close()
         self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
 
-    def _share(self, checkpoint: Checkpoint | None) -> None:
-        """The shared memory, filled with fresh weights or the checkpoint's."""
+    def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+        """The shared memory, filled with fresh weights, those of another policy or the checkpoint's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.config.seed, "model"))
             model = make_model(self.config, self.spec)
         self.shared = SharedWeights(model, self.config, flat_size(model), self._context)
         self._learner = Learner(model, self.config, self.shared)
-        if checkpoint is None:
+        if initial is not None:
+            self._learner.begin_from(initial.tensors, initial.rewards)
+        elif checkpoint is None:
             self._learner.push()
         else:
             load_learner(self._learner, checkpoint)

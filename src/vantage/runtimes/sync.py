@@ -10,6 +10,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.directory import RunDirectory
+from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
 from vantage.runtimes.progress import Progress
@@ -20,10 +21,12 @@ class SyncRun:
     """One actor-learner in this process, its evaluations and its checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 notify: Callable[[str], None]) -> None:
+                 notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
         self.actor_learner = ActorLearner(config)
         try:
+            if initial is not None:
+                self.actor_learner.learner.begin_from(initial.tensors, initial.rewards)
             for note in self.actor_learner.groups[0].notes:
                 notify(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step)

@@ -1,0 +1,65 @@
+"""Batch normalisation for policies: what acts is what is learnt. The normalisers of observations are not here."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vantage.models.normalize import CLIP, FRESH_COUNT, take_in
+
+EPSILON = 1e-5
+
+RATE = 0.01
+"""Least weight of the newest batch in the running statistics; before as many batches were seen, all weigh the same."""
+
+
+class BatchNorm(nn.Module):
+    """Batch renormalisation without limits on its corrections: Ioffe 2017, arXiv:1702.03275.
+
+    y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
+
+    The value goes by the running statistics wherever it is asked for: a policy whose own batch normalised it would not
+    be the one that acted, one step of a few environments at a time. The gradient goes through the mean and deviation of
+    the batch that is learnt from, as in batch normalisation: (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d.
+    Where the weights' scale and shift had a gradient, they would chase statistics that undo them.
+
+    The statistics are buffers and change only in `update`. They start at mean 0 and variance 1.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.register_buffer("mean", torch.zeros(size))
+        self.register_buffer("var", torch.ones(size))
+        self.register_buffer("count", torch.tensor(FRESH_COUNT, dtype=torch.float64))
+        self.seen: tuple[Tensor, Tensor, Tensor] | None = None
+        """As in `ObsNormalizer`."""
+        self.batch: tuple[int, Tensor, Tensor] | None = None
+        """Count, mean and variance of the batch that gradients were last asked of."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [N, C, ...] normalised over all but the channels."""
+        shape = (-1, *(1,) * (x.dim() - 2))
+        factor = scale = (self.var + EPSILON).rsqrt()
+        y, shift = x.to(scale.dtype), -self.mean
+        if torch.is_grad_enabled() and self.training:
+            y, mean, inverse = torch.native_batch_norm(y, None, None, None, None, True, 0.0, EPSILON)
+            self.batch = x.numel() // x.shape[1], mean, (inverse.pow(-2) - EPSILON).clamp(min=0)
+            factor, shift = scale / inverse, mean - self.mean
+        y = torch.addcmul((shift * scale).view(shape), y, factor.view(shape)).clamp(-CLIP, CLIP)
+        return torch.addcmul(self.bias.view(shape), y, self.weight.view(shape)).to(x.dtype)
+
+    def update(self) -> None:
+        """Merge the batch that was last learnt from into the statistics, in place, and forget it."""
+        if self.batch is not None:
+            size, mean, variance = self.batch
+            take_in(self.seen or (self.count, self.mean, self.var), size, mean, variance, most=size * (1 / RATE - 1))
+        self.batch = None
+
+    def share_statistics(self, other: BatchNorm) -> None:
+        """From now on use those of `other`, whatever it does to them."""
+        self.mean, self.var, self.count = other.mean, other.var, other.count
