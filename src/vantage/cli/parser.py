@@ -112,7 +112,7 @@ def _add_config(sub: Parser) -> None:
 
 def _add_env_config(sub: Parser) -> None:
     sub.add_argument("env", metavar="ENV", help="Gymnasium id, short Atari name (Pong), or module:Class")
-    sub.add_argument("--algo", default="a2c", help="whose defaults the keys below have (a2c)")
+    sub.add_argument("--algo", default="a2c", help="algorithm or preset whose defaults the keys below have (a2c)")
     _add_keys(sub)
 
 

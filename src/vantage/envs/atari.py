@@ -25,6 +25,7 @@ from vantage.envs.interface import (
     same_obs,
 )
 from vantage.envs.options import EnvOptions, in_words, mean_of, subset_of
+from vantage.envs.stages import Stage, cropped, frames_of_a_step, grayed, maximum_of
 from vantage.errors import ConfigError
 from vantage.machine import cores_for
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
@@ -141,19 +142,16 @@ class AtariEnvironments:
         assert self._film is not None
         return self._film.screen
 
-    def stages(self) -> tuple[tuple[str, Array], ...]:
-        """What becomes of the screen, each picture with its name, up to what the policy is given."""
+    def stages(self) -> list[Stage]:
+        """What becomes of the screen, up to what is resized into the observation."""
         assert self._film is not None
-        frames = self._film.frames
-        size, skip = "x".join(map(str, frames[-1].shape[:2])), in_words(self._play.skip)
-        if self._play.beyond_native:
-            return (f"screen, last of {skip} frames\nRGB {size}", frames[-1]), (f"gray\n{size}", gray(frames[-1]))
-        numbers = range(self._play.skip[0] - len(frames) + 1, self._play.skip[0] + 1) if self._length[0] else (0,)
-        which = " and ".join(map(str, numbers)) + f" of {skip}" if self._length[0] else "after a reset"
-        screens = ((f"screen, frame {number} of {skip}\nRGB {size}", frame)
-                   for number, frame in zip(numbers, frames, strict=True))
-        return (*screens,
-                (f"gray\n{size}", gray(frames[-1])), (f"maximum of frames\n{which}", gray(self._film.screen)))
+        frames, played = self._film.frames, self._film.played
+        found = frames_of_a_step("screen", frames, played)
+        if self._play.gray:
+            frames = tuple(gray(frame) for frame in frames)
+            found.append(grayed(frames[-1]))
+        found += maximum_of(frames, played)
+        return found + cropped(np.maximum.reduce(frames), self._play.margins or (0, 0, 0, 0))
 
     def keys_to_action(self) -> None:
         """None: `action_names` tell which keys mean what."""

@@ -5,10 +5,11 @@ Both are stepped alike and know nothing of episodes' seeds, FIRE or lives, which
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import ale_py
 import gymnasium as gym
@@ -91,7 +92,11 @@ class Film(Protocol):
 
     @property
     def frames(self) -> tuple[Array, ...]:
-        """RGB [H, W, 3]: the last of the latest step."""
+        """RGB [H, W, 3]: those of the latest step that the policy sees the maximum of; one after a reset."""
+
+    @property
+    def played(self) -> int:
+        """How many frames the latest step took; 0 for a reset."""
 
     @property
     def screen(self) -> Array:
@@ -103,7 +108,7 @@ def make_emulators(play: Play, num_envs: int, threads: int, *,
     """Emulators that play so, the ALE actions that they take by number, and with `rendered` their film."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     if play.beyond_native:
-        stepped = SteppedEmulators(play, num_envs)
+        stepped = SteppedEmulators(play, num_envs, rendered=rendered)
         return stepped, stepped.actions, stepped if rendered else None
     make = partial(AtariVectorEnv, play.atari.game, num_envs, **_native(play, min(num_envs, threads)))
     filmed = film(make, screen_of(play.atari.game), play.skip[0], play.pooled) if rendered else None
@@ -135,24 +140,33 @@ class Reshaped:
 
 
 class SteppedEmulators:
-    """Single emulators under wrappers, one stepped after the other in this process."""
+    """Single emulators under wrappers, one stepped after the other in this process; with `rendered` it is a `Film`."""
 
-    def __init__(self, play: Play, num_envs: int) -> None:
-        self._vector = SyncVectorEnv([partial(_wrapped, play)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    def __init__(self, play: Play, num_envs: int, *, rendered: bool = False) -> None:
+        make = partial(_wrapped, play, rendered=rendered)
+        self._vector = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
         single: Any = self._vector.envs[0].unwrapped
         self.actions: tuple[Any, ...] = tuple(single._action_set)
         self._ale = single.ale
+        self._screens = _screens_of(self._vector.envs[0]) if rendered else None
         self._lives = np.zeros(num_envs, np.int64)
         self._sent: Array = np.zeros(num_envs, np.int64)
 
     @property
     def frames(self) -> tuple[Array, ...]:
-        """The last frame of the first game's latest step, RGB [H, W, 3]."""
-        return (self.screen,)
+        """The last frames of the first game's latest step, RGB [H, W, 3]."""
+        assert self._screens is not None
+        return tuple(self._screens.frames)
+
+    @property
+    def played(self) -> int:
+        """How many frames that step took; 0 for a reset."""
+        assert self._screens is not None
+        return self._screens.played
 
     @property
     def screen(self) -> Array:
-        """That frame."""
+        """The last frame."""
         screen: Array = self._ale.getScreenRGB()
         return screen
 
@@ -169,6 +183,8 @@ class SteppedEmulators:
         self._sent = actions
 
     def recv(self) -> Outcome:
+        if self._screens is not None:
+            self._screens.begin()
         obs, rewards, terminated, truncated, info = self._vector.step(self._sent)
         self._lives = info["lives"]
         return obs, rewards, terminated, truncated, {"lives": self._lives}
@@ -179,6 +195,40 @@ class SteppedEmulators:
 
     def close(self) -> None:
         self._vector.close()
+
+
+class _Screens(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps an emulator's last `most` colour screens since `begin`, as those of a step; of a reset the last one."""
+
+    def __init__(self, env: gym.Env[Any, Any], most: int) -> None:
+        super().__init__(env)
+        self._ale = cast(AtariEnv, env.unwrapped).ale
+        self.frames: deque[Array] = deque(maxlen=most)
+        self.played = 0
+
+    def begin(self) -> None:
+        """A step begins."""
+        self.frames.clear()
+        self.played = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        result = self.env.reset(seed=seed, options=options)
+        self.begin()
+        self.frames.append(self._ale.getScreenRGB())
+        return result
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        result = self.env.step(action)
+        self.frames.append(self._ale.getScreenRGB())
+        self.played += 1
+        return result
+
+
+def _screens_of(env: gym.Env[Any, Any]) -> _Screens:
+    while not isinstance(env, _Screens):
+        assert isinstance(env, gym.Wrapper)
+        env = env.env
+    return env
 
 
 def _native(play: Play, threads: int) -> dict[str, Any]:
@@ -192,14 +242,14 @@ def _native(play: Play, threads: int) -> dict[str, Any]:
             "autoreset_mode": AutoresetMode.NEXT_STEP, "max_num_frames_per_episode": play.max_steps * play.skip[0]}
 
 
-def _wrapped(play: Play) -> gym.Env[Any, Any]:
-    """One emulator that plays so. Rewards of the start are nobody's."""
+def _wrapped(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]:
+    """One emulator that plays so, and keeps its screens if `rendered`. Rewards of the start are nobody's."""
     protocol = play.atari.protocol
     env: gym.Env[Any, Any] = AtariEnv(
         play.atari.game, frameskip=1, obs_type="grayscale" if play.gray else "rgb",
         repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions)
     env = Start(env, noop_max=protocol.noop_max, random_start=play.random_start)
-    env = FrameSkip(env, play.skip, play.pooled)
+    env = FrameSkip(_Screens(env, play.pooled) if rendered else env, play.skip, play.pooled)
     env = Shown(env, play.margins, play.size)
     return gym.wrappers.TimeLimit(env, play.max_steps)
 

@@ -21,6 +21,7 @@ from vantage.envs.ids import EnvId, import_path_here, is_old_gym, load_entry
 from vantage.envs.interface import Array, episode_seed
 from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.stages import Stage, stages_of
 from vantage.envs.wrappers import apply_options
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.machine import die_with
@@ -142,6 +143,11 @@ class Episodes(gym.Env[Any, Any]):
             raise EnvError(f"{place}: render() returned {picture.dtype} of shape {picture.shape}, not a picture of "
                            "uint8 [height, width, 3]")
         return picture
+
+    def stages(self) -> list[Stage]:
+        """What becomes of an image that the environment shows; none where the options leave it as it is."""
+        assert self._env is not None
+        return stages_of(self._env)
 
     def metadata_and_keys(self) -> tuple[Mapping[str, Any], Mapping[Any, Any] | None]:
         """What the environment says of itself, and its own keys for people who play it."""

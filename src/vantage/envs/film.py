@@ -29,6 +29,8 @@ class FilmedEmulator:
         self.ale = emulator.ale
         self.frames: tuple[Array, ...] = ()
         """RGB [H, W, 3], one after a reset, else the last that the step emulated; the policy sees their maximum."""
+        self.played = 0
+        """How many frames the latest step emulated; 0 for a reset."""
         self._emulator, self._twin, self._frame_skip, self._pooled = emulator, twin, frame_skip, pooled
         shape = emulator.single_observation_space.shape
         assert shape is not None and twin.single_observation_space.shape is not None
@@ -50,7 +52,7 @@ class FilmedEmulator:
             raise ValueError("a filmed emulator is one alone: reset_mask leaves it out")
         obs, info = self._emulator.reset(seed=seed, options=options)
         pictures, twin_info = self._twin.reset(seed=seed, options=options)
-        self._over, self.frames = False, (pictures[0, 0].copy(),)
+        self._over, self.frames, self.played = False, (pictures[0, 0].copy(),), 0
         self._compare(_counters(info), _counters(twin_info), obs)
         return obs, info
 
@@ -67,9 +69,10 @@ class FilmedEmulator:
     def recv(self) -> tuple[Array, Array, Array, Array, dict[str, Array]]:
         """As `AtariVectorEnv.recv`; EnvError where the twin played anything else."""
         obs, rewards, terminated, truncated, info = self._emulator.recv()
-        seen, reward, ended, last = self._play_twin(1 if self._over else self._frame_skip)
+        resetting = self._over
+        seen, reward, ended, last = self._play_twin(1 if resetting else self._frame_skip)
         self._over = bool(terminated[0] or truncated[0])
-        self.frames = seen
+        self.frames, self.played = tuple(seen[-self._pooled:]), 0 if resetting else len(seen)
         # The gray picture of a step that ended in the middle of its frames is in part of the step before.
         self._compare({"reward": int(rewards[0]), "over": self._over, **_counters(info)},
                       {"reward": reward, "over": ended, **_counters(last)}, None if self._over else obs)
@@ -80,8 +83,8 @@ class FilmedEmulator:
         self._emulator.close()
         self._twin.close()
 
-    def _play_twin(self, count: int) -> tuple[tuple[Array, ...], int, bool, dict[str, Array]]:
-        """Up to `count` frames: the last pictures, the sum of rewards, whether the game ended, the counters."""
+    def _play_twin(self, count: int) -> tuple[list[Array], int, bool, dict[str, Array]]:
+        """Up to `count` frames: their pictures, the sum of rewards, whether the game ended, the counters."""
         seen: list[Array] = []
         reward, over = 0, False
         info: dict[str, Array] = {}
@@ -90,7 +93,7 @@ class FilmedEmulator:
             seen.append(pictures[0, 0].copy())
             reward += int(rewards[0])
             over = bool(terminated[0] or truncated[0])
-        return tuple(seen[-self._pooled:]), reward, over, info
+        return seen, reward, over, info
 
     def _compare(self, scored: Mapping[str, int], shown: Mapping[str, int], obs: Array | None) -> None:
         if scored != shown:

@@ -96,7 +96,7 @@ class Rendered(Environments, Protocol):
     def render(self) -> Array:
         """A picture of the environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
 
-    def stages(self) -> tuple[tuple[str, Array], ...]:
+    def stages(self) -> list[tuple[str, Array]]:
         """Pictures on the way from the screen to the observation, RGB or gray, each with its name."""
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:

@@ -29,6 +29,7 @@ from vantage.envs.interface import (
 )
 from vantage.envs.options import check_options, mean_of
 from vantage.envs.spaces import make_actor, make_masker, make_observer
+from vantage.envs.stages import Stage, for_people
 from vantage.envs.wrappers import describe_options
 from vantage.errors import EnvError, VantageError
 from vantage.machine import deaf_to_signals
@@ -135,10 +136,9 @@ class GymEnvironments:
         """A picture of the only environment, made with `rendered`, RGB [H, W, 3]."""
         return self._seen().render()
 
-    def stages(self) -> tuple[tuple[str, Array], ...]:
-        """The picture that a person sees; a policy is given what `spec` says."""
-        picture = self.render()
-        return ((f"rendered for people\nRGB {'x'.join(map(str, picture.shape[:2]))}", picture),)
+    def stages(self) -> list[Stage]:
+        """The picture that a person sees, if there is one, then what becomes of an image that the environment shows."""
+        return ([for_people(self.render())] if self._plan.rendered else []) + self._seen().stages()
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
         """The environment's own keys for people, where it has any."""

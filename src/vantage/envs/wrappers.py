@@ -98,24 +98,33 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], skip: tuple[int, int], pooled: int) -> None:
         super().__init__(env)
-        self._skip, self._pooled = skip, pooled
+        self.pooled, self._skip = pooled, skip
         self._rng = np.random.default_rng()
+        self.frames: tuple[Any, ...] = ()
+        """The observations that the last one is the maximum of."""
+        self.played = 0
+        """How many frames the latest step took; 0 for a reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng((seed, 1))
-        return self.env.reset(seed=seed, options=options)
+        obs, info = self.env.reset(seed=seed, options=options)
+        self.frames, self.played = (obs,), 0
+        return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         low, high = self._skip
-        frames: deque[Any] = deque(maxlen=self._pooled)
+        frames: deque[Any] = deque(maxlen=self.pooled)
         total: Any = 0.0
+        self.played = 0
         for _ in range(low if low == high else int(self._rng.integers(low, high + 1))):
             obs, reward, terminated, truncated, info = self.env.step(action)
             frames.append(obs)
+            self.played += 1
             total += reward
             if terminated or truncated:
                 break
+        self.frames = tuple(frames)
         obs = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
         return obs, total, terminated, truncated, info
 
@@ -152,18 +161,27 @@ class Shown(gym.ObservationWrapper[Any, Any, Any]):
         observer = make_observer(env.observation_space)
         assert isinstance(observer.spec, ArraySpec)
         channels, height, width = observer.spec.shape
-        margins = margins_of(crop, game, (height, width))
-        self._convert, self._gray, self._show = observer.convert, gray, shrink(margins, size)
-        height, width = size or (height - sum(margins[:2]), width - sum(margins[2:]))
+        self.margins, self.gray = margins_of(crop, game, (height, width)), gray
+        self.image: Array = np.zeros((channels, height, width), np.uint8)
+        """The latest image as it came, [C, H, W]."""
+        self._convert, self._show = observer.convert, shrink(self.margins, size)
+        height, width = size or (height - sum(self.margins[:2]), width - sum(self.margins[2:]))
         self.observation_space = spaces.Box(0, 255, (1 if gray else channels, height, width), np.uint8)
 
     def observation(self, observation: Any) -> Array:
-        import cv2
-
-        image = self._convert(observation).transpose(1, 2, 0)
-        if self._gray:
-            image = cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
+        self.image = self._convert(observation)
+        image = self.image.transpose(1, 2, 0)
+        if self.gray:
+            image = luma(image[..., :3])
         return np.ascontiguousarray(_channels_last(self._show(image)).transpose(2, 0, 1))
+
+
+def luma(image: Array) -> Array:
+    """The gray levels [H, W] of an RGB image [H, W, 3]."""
+    import cv2
+
+    gray: Array = cv2.cvtColor(np.ascontiguousarray(image), cv2.COLOR_RGB2GRAY)
+    return gray
 
 
 def shrink(margins: Margins, size: tuple[int, int] | None) -> Callable[[Array], Array]:

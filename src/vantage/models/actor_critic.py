@@ -261,6 +261,17 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
                           "action a value, and a product space has too many; use a2c or a3c")
+    check_inputs(config, spec)
+    if config.detach_critic and config.separate:
+        raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
+    if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
+        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
+                          "drop action_mask from the environment's info")
+    return ActorCritic(config, spec)
+
+
+def check_inputs(config: Config, spec: EnvSpec) -> None:
+    """ConfigError for keys of observations that would do nothing with those of `spec`."""
     parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
     for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1)),
                        ("image_norm", config.image_norm)):
@@ -272,9 +283,3 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     if config.image_norm and config.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "
                           "of them")
-    if config.detach_critic and config.separate:
-        raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
-    if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
-        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
-                          "drop action_mask from the environment's info")
-    return ActorCritic(config, spec)
