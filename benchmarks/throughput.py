@@ -43,9 +43,9 @@ Segment = Callable[[float], int]
 # The published A2C on Atari (OpenAI Baselines): Nature CNN, 16 environments, rollouts of 5, RMSProp as in TensorFlow.
 SB3_BATCH = {"num_envs": 16, "rollout_length": 5}
 SAME_WORK = {
-    "network": "nature", "memory": "none", "frame_stack": 4, "atari_protocol": "classic", "reward": "sign", "lr": 7e-4,
-    "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5,
-    "optimizer": "rmsprop_tf", "optimizer_eps": 1e-5, "optimizer_decay": 0.99,
+    "network": "nature", "norm": "none", "memory": "none", "frame_stack": 4, "atari_protocol": "classic",
+    "reward": "sign", "lr": 7e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
+    "max_grad_norm": 0.5, "optimizer": "rmsprop_tf", "optimizer_eps": 1e-5, "optimizer_decay": 0.99,
 }
 
 SB3 = {

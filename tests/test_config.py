@@ -100,3 +100,11 @@ def test_a_whole_config_can_be_given_again() -> None:
         values = json.loads(config.to_json())
         del values["algo"], values["env"]
         assert configure(algo, env="CartPole-v1", **values) == config
+
+
+@pytest.mark.parametrize(("algo", "options", "norm"), [
+    ("a2c", {}, "layer"), ("a3c", {}, "layer"), ("acer", {}, "none"), ("a2c", {"norm": "batch"}, "batch"),
+    ("a2c", {"network": "impala"}, "none"),
+])
+def test_torsos_on_atari_are_normalised_where_they_can_be(algo: str, options: dict[str, object], norm: str) -> None:
+    assert configure(algo, env="Pong", **options).norm == norm
