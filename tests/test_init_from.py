@@ -15,7 +15,7 @@ import vantage
 from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.optim import FlatParameters
-from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs.checkpoint import load_latest, load_named, save_best
 from vantage.tools.export import export
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_every": 0, "num_envs": 2, "hidden": "8",
@@ -72,7 +72,10 @@ def test_acers_critic_is_taken_over_and_its_average_policy_begins_as_a_copy(env:
 
 
 def test_the_checkpoint_is_chosen_as_for_an_evaluation() -> None:
-    train("a2c", "source", env="CartPole-v1", eval_every=40, eval_episodes=1, save_every=40, max_episode_steps=20)
+    train("a2c", "source", env="CartPole-v1", save_every=40)
+    former = load_named(Path("source"), "40")
+    save_best(Path("source"), former.step, tensors=former.tensors, state=former.state)
+    assert [load_named(Path("source"), name).step for name in ("auto", "best", "latest")] == [40, 40, 80]
     for name in ("best", "latest", "40", "auto"):
         train("a2c", f"new-{name}", env="CartPole-v1", init_from="source", init_checkpoint=name)
         assert_same(step_0(f"new-{name}")["model"], load_named(Path("source"), name).tensors["model"])
@@ -121,6 +124,7 @@ def test_a_resume_needs_the_weights_no_more() -> None:
      r"actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] there, \[16, 4\] here; .*give --hidden 8 --obs-norm true$"),
     ("a2c", {"memory": "gru", "memory_size": 4}, r"memory=none there, gru here; .*give --memory none"),
     ("a2c", {"activation": "relu"}, r"network: activation=tanh there, relu here; give --activation tanh$"),
+    ("a2c", {"network": "conv1d"}, r"network: network=mlp there, conv1d here; .*give --network mlp$"),
     ("a2c", {"init_from": "nowhere"}, "nowhere: no such run directory; did you mean source"),
     ("a2c", {"init_from": "no.safetensors"}, "cannot read no.safetensors"),
     ("a2c", {"init_from": "source/checkpoints"}, "not a run directory: .*did you mean source"),
@@ -131,6 +135,32 @@ def test_weights_that_do_not_fit_are_refused_before_there_is_a_run(
     with pytest.raises(ConfigError, match=message):
         train(algo, "runs/new", **({"env": "CartPole-v1", "init_from": "source"} | options))
     assert not Path("runs").exists()
+
+
+GAUSSIAN = {"env": "tiny:ContinuousTarget", "std": "fixed", "log_std_init": -1.0, "squash_mean": True}
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"min_std": 0.5}, r"network: min_std=0\.001 there, 0\.5 here; give --min-std 0\.001$"),
+    ({"log_std_init": 0.5}, r"network: log_std_init=-1\.0 there, 0\.5 here; give --log-std-init -1\.0$"),
+    ({"squash_mean": False}, r"network: squash_mean=true there, false here; give --squash-mean true$"),
+    ({"std": "free", "log_std_init": 0.0}, r"std=fixed there, free here; log_std_init=-1\.0 there, 0\.0 here; .*"
+                      r"policy_head\.log_std only here; give --std fixed --log-std-init -1\.0$"),
+    ({"env_kwargs": {"bound": 2}}, r"scales its means to actions from \[-1\.0\] to \[1\.0\], .* \[-2\.0\] to \[2\.0\]"),
+])
+def test_a_gaussian_that_would_be_another_is_refused(
+        options: dict[str, Any], message: str, importable: None) -> None:
+    train("a2c", "source", **GAUSSIAN, steps=8)
+    with pytest.raises(ConfigError, match=message):
+        train("a2c", "new", **(GAUSSIAN | options), init_from="source")
+    assert not Path("new").exists()
+
+
+def test_where_means_are_not_squashed_other_bounds_do(importable: None) -> None:
+    gaussian = GAUSSIAN | {"squash_mean": False}
+    train("a2c", "source", **gaussian, steps=8)
+    train("a2c", "new", **gaussian, env_kwargs={"bound": 2}, init_from="source", steps=8)
+    assert_same(step_0("new")["model"], load_latest(Path("source")).tensors["model"])
 
 
 @pytest.fixture

@@ -120,9 +120,10 @@ class Recall(Tiny):
 class ContinuousTarget(Tiny):
     """Pays minus the squared distance of the action to the observation: needs the Gaussian's mean."""
 
-    def __init__(self) -> None:
+    def __init__(self, bound: float = 1) -> None:
         super().__init__()
-        self.action_space = spaces.Box(-1, 1, (1,), np.float32)
+        self.bound = bound
+        self.action_space = spaces.Box(-bound, bound, (1,), np.float32)
 
     def begin(self) -> Any:
         self.target = self.np_random.uniform(-0.8, 0.8)
@@ -132,7 +133,7 @@ class ContinuousTarget(Tiny):
         return np.array([self.target], np.float32)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        assert -1 <= action[0] <= 1, "clipped on the way"
+        assert abs(action[0]) <= self.bound, "clipped on the way"
         return self.obs(), -float((action[0] - self.target) ** 2), True, False, {}
 
 

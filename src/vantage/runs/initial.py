@@ -16,7 +16,7 @@ _SHAPES = ("network", "hidden", "norm", "memory", "memory_size", "frame_stack", 
            "image_norm")
 """Config keys that decide which tensors a policy has."""
 
-_MEANINGS = ("activation", "stack_pad", "std", "squash_mean", "obs_scale")
+_MEANINGS = ("activation", "stack_pad", "std", "log_std_init", "min_std", "squash_mean", "obs_scale")
 """Config keys that decide what it computes with them."""
 
 
@@ -29,6 +29,10 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
             else ""
         raise ConfigError(f"{start}its policy head is for {_action(there.action)} actions, this environment has "
                           f"{_action(here.action)}; give weights from an environment with the same actions{subset}")
+    if policy.known.config.squash_mean and config.squash_mean and _bounds(there.action) != _bounds(here.action):
+        raise ConfigError(f"{start}squash_mean scales its means to actions {_bounds(there.action)}, those of this "
+                          f"environment are {_bounds(here.action)}; give weights from an environment with the same "
+                          "bounds")
     if there.obs != here.obs:
         raise ConfigError(f"{start}it sees {_observation(there)}, this environment shows {_observation(here)}; give "
                           "weights from an environment with the same observations, or options such as --screen-size "
@@ -40,43 +44,51 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     keys = _other_options(policy.known.config, config, here, (*_SHAPES, *_MEANINGS) if tensors else _MEANINGS)
     if not tensors and not keys:
         return
-    named = [f"{key}={_text(policy.known.config, key)} there, {_text(config, key)} here" for key in keys]
+    was, now = policy.known.config, config
+    named = [f"{key}={_text(was, here, key)} there, {_text(now, here, key)} here" for key in keys]
     if tensors:
         named.append(f"of {len(tensors)} tensors that differ the first: {'; '.join(tensors[:3])}")
-    flags = " ".join(f"--{key.replace('_', '-')} {_text(policy.known.config, key)}" for key in keys)
+    flags = " ".join(f"--{key.replace('_', '-')} {_text(was, here, key)}" for key in keys)
     remedy = f"give {flags}" if keys else "give weights of the same network"
     raise ConfigError(f"{start}it is another network: {'; '.join(named)}; {remedy}")
 
 
 def _other_options(there: Config, here: Config, spec: EnvSpec, keys: tuple[str, ...]) -> list[str]:
-    """Those of `keys` that differ and that a policy for `spec` goes by."""
-    idle = _idle(there, spec) & _idle(here, spec)
-    return [key for key in dict.fromkeys(keys) if key not in idle and _text(there, key) != _text(here, key)]
+    """Those of `keys` that a policy of `there` for `spec` goes by and that `here` has otherwise."""
+    idle = _idle(there, spec)
+    return [key for key in dict.fromkeys(keys) if key not in idle and _text(there, spec, key) != _text(here, spec, key)]
 
 
 def _idle(config: Config, spec: EnvSpec) -> set[str]:
     """Keys that a policy of `config` for `spec` does not go by."""
-    parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
-    kinds = {part.kind for part in parts}
+    kinds = _kinds(spec)
     idle = set() if "image" in kinds else {"obs_scale", "image_norm"}
     if "vector" not in kinds:
         idle.add("obs_norm")
-    if "image" not in kinds and config.network != "conv1d":
-        idle.add("network")
     if config.network != "mlp" and ("vector" not in kinds or config.network == "conv1d"):
         idle |= {"hidden", "activation"}
     if config.memory == "none":
         idle.add("memory_size")
     if config.frame_stack == 1:
         idle.add("stack_pad")
-    return idle if spec.action.kind == "box" else idle | {"std", "squash_mean"}
+    if config.std != "fixed":
+        idle.add("log_std_init")  # the deviation is among the tensors
+    return idle if spec.action.kind == "box" else idle | {"std", "log_std_init", "min_std", "squash_mean"}
 
 
-def _text(config: Config, key: str) -> str:
+def _text(config: Config, spec: EnvSpec, key: str) -> str:
+    """The value of a key, as a policy for `spec` has it."""
     value = getattr(config, key)
+    if key == "network" and "image" not in _kinds(spec):
+        return "conv1d" if value == "conv1d" else "mlp"
     if key == "network" and value == "auto":
         return "a3c"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _kinds(spec: EnvSpec) -> set[str]:
+    parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
+    return {part.kind for part in parts}
 
 
 def _differences(there: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> Iterator[str]:
@@ -91,6 +103,10 @@ def _differences(there: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> Ite
 
 def _action(action: ActionSpec) -> str:
     return f"{action.kind} {list(action.sizes)}"
+
+
+def _bounds(action: ActionSpec) -> str:
+    return f"from {list(action.low)} to {list(action.high)}"
 
 
 def _observation(spec: EnvSpec) -> str:
