@@ -59,6 +59,16 @@ def test_a_run_begins_with_weights_and_normalisers_and_nothing_else(algo: str, o
     assert not torch.equal(learnt.tensors["model"][name], begun.tensors["model"][name])
 
 
+def test_the_best_of_a_run_with_workers_has_its_deviation_of_returns_too(importable: None) -> None:
+    options = {"env": "tiny:ContinuousTarget", "reward_norm": True}
+    train("a3c", "source", **options, num_workers=1, eval_every=40, eval_episodes=1, steps=4000)
+    moments = load_named(Path("source"), "best").tensors["rewards"]["moments"]
+    assert 1 < moments[0] <= load_latest(Path("source")).tensors["rewards"]["moments"][0]
+    said = train("a2c", "new", **options, init_from="source")
+    assert not any("begins anew" in note for note in said)
+    assert torch.equal(step_0("new")["rewards"]["moments"], moments)
+
+
 @pytest.mark.parametrize(("env", "options"), [("CartPole-v1", {}), ("Pendulum-v1", {}),
                                               ("CartPole-v1", {"runtime": "hogwild", "num_workers": 1})],
                          ids=["discrete", "continuous", "hogwild"])

@@ -50,8 +50,8 @@ class HogwildRun:
         self._workers: dict[int, Process] = {}
         self._judge: Process | None = None
         self._judge_ready = False
-        self._judged: dict[str, Tensor] | None = None
-        """The policy that is being evaluated."""
+        self._judged: dict[str, dict[str, Tensor]] | None = None
+        """The policy that is being evaluated and its reward normaliser, as a checkpoint has them."""
         self._learned: set[int] = set()
         self._told: Counter[int] = Counter()
         """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
@@ -284,10 +284,14 @@ class HogwildRun:
             return
         assert self._judge is not None
         self._learner.pull()
-        self._judged = {name: tensor.clone() for name, tensor in self._learner.model.state_dict().items()}
+        groups = {"model": self._learner.model.state_dict()}
+        if self._learner.reward_normalizer is not None:
+            groups["rewards"] = self._learner.reward_normalizer.tensors()
+        self._judged = {group: {name: tensor.clone() for name, tensor in tensors.items()}
+                        for group, tensors in groups.items()}
         self.shared.beat(self.config.num_workers, monotonic())
         try:
-            self._judge.connection.send((self.progress.step, sendable(self._judged)))
+            self._judge.connection.send((self.progress.step, sendable(self._judged["model"])))
             self.progress.evaluated()
         except OSError:
             self._lose_judge(self._end_of_judge())
@@ -307,7 +311,7 @@ class HogwildRun:
             judged, self._judged = self._judged, None
             assert judged is not None
             self.progress.evaluation_due = passed(self.config.eval_every, step, self.progress.step)
-            self.recorder.evaluated(metrics, lambda: ({"model": judged}, self._state()), step)
+            self.recorder.evaluated(metrics, lambda: (judged, self._state()), step)
 
     def _end_of_judge(self) -> Failure:
         assert self._judge is not None
