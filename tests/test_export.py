@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from vantage.models import make_model
 from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
+from vantage.runs.weights import read_weights, write_weights
 from vantage.tools import onnx_policy
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, make_onnx
@@ -54,6 +56,7 @@ POLICIES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "continuous": (EnvSpec(VECTOR, BOX), {"std": "state", "min_std": 0.5}),
     "dictionary": (EnvSpec({"pos/x": VECTOR, "camera": IMAGE}, DISCRETE), {"obs_norm": True, "frame_stack": 2,
                                                                         "network": "mlp"}),
+    "layer-norm": (EnvSpec(IMAGE, DISCRETE), {"norm": "layer", "memory": "lstm", "network": "universe"}),
     "masked": (EnvSpec(VECTOR, ActionSpec("multi_discrete", (3, 2)), masked=True), {}),
 }
 
@@ -286,6 +289,16 @@ def test_bad_input_is_one_line_with_the_remedy_and_status_2(
     assert main(["export", *arguments]) == 2
     err = capsys.readouterr().err
     assert says in err and len(err.strip().splitlines()) == 1
+
+
+def test_a_policy_file_that_is_not_as_its_header_says_is_status_2(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = export(make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE)), format="safetensors").path
+    tensors, known = read_weights(path)
+    write_weights(path, tensors, replace(known, config=replace(known.config, hidden="9")))
+    assert main(["evaluate", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert f"{path} does not fit its header" in error and error.count("\n") == 1
 
 
 def test_a_torn_policy_file_is_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

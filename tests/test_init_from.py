@@ -13,7 +13,7 @@ from torch import Tensor
 
 import vantage
 from vantage.cli import main
-from vantage.errors import CheckpointError, ConfigError
+from vantage.errors import ConfigError
 from vantage.learning.optim import FlatParameters
 from vantage.runs.checkpoint import load_latest, load_named, save_best
 from vantage.tools.export import export
@@ -182,9 +182,43 @@ def test_a_run_without_a_sound_checkpoint_is_refused() -> None:
     train("a2c", "source", env="CartPole-v1", steps=8)
     for path in Path("source/checkpoints").iterdir():
         (path / "model.safetensors").unlink()
-    with pytest.raises(CheckpointError, match="no valid checkpoint left"):
+    with pytest.raises(ConfigError, match=r"^init_from=source: source has no valid checkpoint left: .*000008: model.*"
+                                          r" is missing; give a run with a whole checkpoint$"):
+        train("a2c", "new", env="CartPole-v1", init_from="source")
+    shutil.rmtree("source/checkpoints")
+    with pytest.raises(ConfigError, match=r"^init_from=source: source has no checkpoint yet: nothing was saved before "
+                                          r"it stopped; give a run with a whole checkpoint$"):
         train("a2c", "new", env="CartPole-v1", init_from="source")
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    (["--init-from", ""], "init_from='' names nothing"),
+    (["--init-from", "nowhere"], "init_from=nowhere: nowhere: no such run directory"),
+    (["--init-from", "source", "--hidden", "16"], "hidden=8 there, 16 here"),
+    (["--init-from", "source", "--init-checkpoint", "lateest"], "init_checkpoint='lateest' is not auto, latest"),
+    (["--init-from", "x.safetensors", "--init-checkpoint", "best"], "init_checkpoint='best': x.safetensors is a file"),
+    (["--init-from", "source", "--init", "columns"], "init=columns has no effect beside init_from"),
+    (["--init-from", "source", "--log-std-init", "-1"], "log_std_init=-1.0 has no effect beside init_from"),
+])
+def test_bad_weights_are_one_line_and_status_2_in_a_dry_run_too(
+        arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    train("a2c", "source", env="CartPole-v1", steps=8)
+    command = ["train", "a2c", "--env", "CartPole-v1", "--hidden", "8", *arguments]
+    for dry in ([], ["--dry-run"]):
+        assert main([*command, *dry, "--run", "new"]) == 2
+        out, error = capsys.readouterr()
+        assert says in error and error.count("\n") == 1 and "{" not in out
+    assert not Path("new").exists()
+
+
+def test_a_preset_says_nothing_of_how_weights_begin_where_they_are_given() -> None:
+    given = vantage.configure("a3c-continuous", env="Pendulum-v1", init_from="source")
+    assert (given.init, vantage.configure("a3c-continuous", env="Pendulum-v1").init) == ("orthogonal", "kaiming")
+    fixed = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source")
+    assert fixed.log_std_init == -0.6
+    free = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source", std="free")
+    assert free.log_std_init == 0
 
 
 def test_the_command_takes_it_from_a_flag_and_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:

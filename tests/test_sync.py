@@ -308,6 +308,9 @@ def test_an_edited_config_that_does_not_fit_the_checkpoint_is_named(tmp_path: Pa
         file.write_text(json.dumps(json.loads(config.to_json()) | {key: value}))
         with pytest.raises(ConfigError, match=r"does not fit .*config\.json"):
             next(vantage.resume(tmp_path / "run", steps=512))
+    with pytest.raises(ConfigError, match=r"000000256 does not fit config\.json.*; restore it$") as error:
+        vantage.load(tmp_path / "run")
+    assert "\n" not in str(error.value)
 
 
 def test_an_environment_that_cannot_be_closed_loses_nothing(tmp_path: Path) -> None:

@@ -170,12 +170,26 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if config.reward_terminates and config.reward_norm:
         raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
                           "returns at each reward; leave one of them out")
-    if config.init_from is None and config.init_checkpoint != "auto":
-        raise ConfigError(f"init_checkpoint={config.init_checkpoint} chooses among a run's checkpoints; name the run "
-                          "with --init-from")
     if config.stop_at_eval is not None and not config.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
-    return config
+    return _with_weights(config, overrides)
+
+
+def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """`config` without what given weights leave no effect; ConfigError if that was asked for."""
+    if config.init_from is None:
+        if config.init_checkpoint != "auto":
+            raise ConfigError(f"init_checkpoint={config.init_checkpoint} chooses among a run's checkpoints; name the "
+                              "run with --init-from")
+        return config
+    if not config.init_from:
+        raise ConfigError("init_from='' names nothing; give a run or an exported .safetensors file, or leave it out")
+    idle = {key: getattr(Config(), key) for key in ("init", *(("log_std_init",) * (config.std != "fixed")))}
+    for key, default in idle.items():
+        if key in overrides and getattr(config, key) != default:
+            raise ConfigError(f"{key}={getattr(config, key)} has no effect beside init_from, whose weights the run "
+                              f"begins with; leave it out or at {default}")
+    return config.override(idle, source="configure")
 
 
 def _check_replay(config: Config) -> None:

@@ -14,11 +14,11 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import make_environments
-from vantage.errors import ConfigError
+from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import Checkpoint, load_latest
+from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
@@ -38,7 +38,7 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
     directory `run` exists, and where the policy of `init_from` is not one that the run could have.
     """
     config = prepare(config)
-    initial = None if config.init_from is None else _initial(config, Path(config.init_from), notify)
+    initial = read_initial(config, notify)
     directory = RunDirectory.create(config, env_name=config.env, path=None if run is None else Path(run),
                                     root=Path(root), argv=sys.argv if argv is None else argv)
     with locked(directory.path):
@@ -77,9 +77,11 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         yield from follow(session, should_stop)
 
 
-def _initial(config: Config, path: Path, notify: Callable[[str], None]) -> SavedPolicy:
-    """The policy that the run of `config` begins from, read from `path`; ConfigError if it does not fit."""
-    policy = read_policy(path, config.init_checkpoint)
+def read_initial(config: Config, notify: Callable[[str], None] = lambda text: None) -> SavedPolicy | None:
+    """The policy that a run of `config` begins from, None without `init_from`; ConfigError if it does not fit."""
+    if config.init_from is None:
+        return None
+    policy = _read_given(config.init_from, config.init_checkpoint)
     envs = make_environments(replace(config, vector="sync"), num_envs=1, stream=0, threads=1)
     envs.close()
     with torch.random.fork_rng(devices=[]):
@@ -87,10 +89,23 @@ def _initial(config: Config, path: Path, notify: Callable[[str], None]) -> Saved
     known = policy.known
     for message in policy.skipped:
         notify(message)
-    notify(f"weights and normalisers of {known.config.algo} on {known.config.env}, step {known.step:,}, from {path}")
+    notify(f"weights and normalisers of {known.config.algo} on {known.config.env}, step {known.step:,}, from "
+           f"{config.init_from}")
     if config.reward_norm and policy.rewards is None:
         notify("the deviation of returns is not among them: reward_norm begins anew")
     return policy
+
+
+def _read_given(path: str, checkpoint: str) -> SavedPolicy:
+    """The policy in `path`, whose errors are those of a key that a person gave."""
+    try:
+        return read_policy(Path(path), checkpoint, key="init_checkpoint")
+    except ConfigError as error:
+        raise ConfigError(f"init_from={path}: {error}") from None
+    except CheckpointError as error:
+        what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
+        what = ": ".join([what.split("; ")[0], *details[:1]])  # its remedy is for those who would go on with that run
+        raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
 def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
@@ -201,5 +216,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], N
         notify(message)
     known = policy.known
     model = make_model(known.config, known.spec)
-    model.load_state_dict(policy.tensors)
+    path = Path(run)
+    with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
+        model.load_state_dict(policy.tensors)
     return Agent(model.eval(), known.config, known.step, known.checkpoint, known.scores)

@@ -28,6 +28,10 @@ def run_train(arguments: argparse.Namespace) -> int:
     config, source = resolve(arguments) if arguments.from_search is None else resolve_search(arguments)
     kind = "defaults" if arguments.from_search is None else "config"
     if arguments.dry_run:
+        if config.init_from is not None:
+            from vantage.training import read_initial
+
+            read_initial(config)
         print(config.to_json())
         return 0
     from vantage.training import train

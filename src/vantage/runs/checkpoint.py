@@ -140,7 +140,7 @@ def newest_step(run: Path) -> int | None:
     return next((_step_of(path) for path in _newest_first(run / "checkpoints")), None)
 
 
-def load_named(run: Path, name: str = "auto") -> Checkpoint:
+def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
     """The checkpoint a person means by `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
 
     ConfigError if there is none of that name, CheckpointError if it is bad; auto goes on to the latest, and says so.
@@ -163,11 +163,23 @@ def load_named(run: Path, name: str = "auto") -> Checkpoint:
     try:
         step = int(parse_number(name.removeprefix("step-")))
     except (ValueError, OverflowError):
-        raise ConfigError(f"checkpoint={name!r} is not auto, latest, best or a step{_available(run)}") from None
+        raise ConfigError(f"{key}={name!r} is not auto, latest, best or a step{_available(run)}") from None
     path = run / "checkpoints" / f"step-{step:012d}"
     if not path.exists():
         raise ConfigError(f"{run} has no checkpoint of step {step}{_available(run)}")
     return load(path)
+
+
+@contextlib.contextmanager
+def fitting(path: Path, config: str = "config.json") -> Iterator[None]:
+    """What refuses the tensors of `path` within, as a ConfigError of one line: they are not what `config` describes."""
+    try:
+        yield
+    except (KeyError, RuntimeError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines()]
+        said = " ".join(lines[:2]) + (f" And {len(lines) - 2} more" if len(lines) > 2 else "")
+        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {said}; restore it"
+                          ) from None
 
 
 def _available(run: Path) -> str:

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments, resolve_env
-from vantage.errors import CheckpointError, ConfigError
+from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.learning.shared import SharedWeights
 from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
-from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint import Checkpoint, fitting
 from vantage.runtimes.progress import Advance
 from vantage.seeding import derive_seed
 from vantage.types import Rollout
@@ -185,13 +185,10 @@ def make_replay(config: Config, like: Rollout, max_bytes: int) -> Replay:
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     """Give `learner` the checkpoint's tensors; ConfigError where they are of another policy or optimiser."""
     optimizer = learner.config.optimizer
-    try:
+    with fitting(checkpoint.path):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']}, not {optimizer}")
         learner.load(checkpoint.tensors)
-    except (KeyError, RuntimeError, ValueError) as error:
-        raise ConfigError(f"{checkpoint.path} does not fit config.json, as if that had been edited since: {error}; "
-                          "restore it") from None
 
 
 def make_groups(config: Config, family: str, *, first_env: int = 0) -> list[Environments]:
