@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from vantage.cli import main
 from vantage.config import Config
@@ -24,9 +27,9 @@ from vantage.tools.search import study as study_module
 from vantage.tools.search.directory import find_directory
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.search import Search
-from vantage.tools.search.show import EventLines
+from vantage.tools.search.show import EventLines, LiveTable, View
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
-from vantage.tools.search.study import Trials, open_storage
+from vantage.tools.search.study import Row, Trials, open_storage
 from vantage.tools.search.work import Outcome, Segment, _train
 from vantage.training import train
 
@@ -113,6 +116,7 @@ def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
     (["--grid", "grid.json", "--storage", "nosql://me:secret@host/x"], "nosql://me:***@host/x"),
     (["--grid", "grid.json", "--storage", "grid.json/study.db"], "cannot use the storage"),
     (["--grid", "grid.json", "--run", "."], "no search directory"),
+    (["--grid", "grid.json", "--init-from", "nowhere"], "init_from=nowhere: nowhere: no such run directory"),
 ])
 def test_bad_options_are_one_line_with_the_remedy_and_status_2(
         arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -420,6 +424,30 @@ def test_a_seed_that_fails_stops_the_others_of_its_trial_alone(monkeypatch: pyte
     search._take_in(other, Outcome(50, None, interrupted=True))
     assert [row.state for row in search.trials.rows()] == ["failed", "running"]
     assert search.trials.rows()[0].error == "seed 0: the simulator broke"
+
+
+def test_how_many_environments_a_run_has_is_said_once_and_all_else_every_time(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    search = searching(monkeypatch, 1)
+    for text in ("8 environments, in this process", "16 environments, in this process", "2 workers, 8 environments in "
+                 "each", "4 workers, 1 environments in each", "worker 1 failed", "worker 2 failed", "worker 2 failed"):
+        search._pass_on(text)
+    assert capsys.readouterr().out.splitlines() == [
+        "- 8 environments, in this process", "- 2 workers, 8 environments in each", "- worker 1 failed",
+        "- worker 2 failed"]
+
+
+@pytest.mark.parametrize("width", [80, 132])
+def test_the_live_table_cuts_keys_and_nothing_else(width: int) -> None:
+    keys = {"lr": "linear:0.0001234:0", "entropy_coef": 0.01234, "num_envs": 16, "gae_lambda": 0.9512,
+            "value_coef": 0.5123, "optimizer_eps": 1.234e-05}
+    rows = [Row(number, "complete", -1234.5, keys, 24_000, 24_000, "", {}, "", {}, {}) for number in range(14)]
+    table = LiveTable()
+    table.show(View(plan(given={"steps": 24_000}), 14, rows, {}))
+    screen = io.StringIO()
+    Console(file=screen, width=width).print(table._panel())
+    lines = [line for line in screen.getvalue().splitlines() if "lr=" in line]
+    assert len(lines) == 14 and all(re.search(r"24,000 +-1,234 +lr=.*…", line) for line in lines)
 
 
 # Whole searches.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from vantage.errors import ConfigError
 from vantage.tools.display import say
-from vantage.tools.search.space import read_grid, read_space
+from vantage.tools.search.space import extremes, read_grid, read_space
 
 if TYPE_CHECKING:
     from vantage.tools.search.plan import Plan, Pruner, Sampler
@@ -62,6 +62,7 @@ def search(algo: str, env: str, given: Mapping[str, Any], options: Options, stop
     plan, total = make_plan(algo, env, given, options)
     if options.jobs < 1:
         raise ConfigError(f"--jobs {options.jobs} is below 1")
+    _check_weights(plan)
     from vantage.tools.search.directory import find_directory
     from vantage.tools.search.search import Search, opened
     from vantage.tools.search.show import make_display
@@ -100,6 +101,15 @@ def make_plan(algo: str, env: str, given: Mapping[str, Any], options: Options) -
     pruner = options.pruner or ("asha" if space.points is None else "none")
     return Plan(algo, env, given, space, seeds=options.seeds, sampler=options.sampler, pruner=pruner,
                 reduction=options.reduction, min_steps=options.min_steps), total
+
+
+def _check_weights(plan: Plan) -> None:
+    """ConfigError where the first trial could not begin from the weights that are given, as then none could."""
+    config = plan.config(next(extremes(plan.space)), plan.base.seed)
+    if config.init_from is not None:
+        from vantage.training import read_initial
+
+        read_initial(config)
 
 
 def _introduce(plan: Plan, trials: Trials, directory: Path, view: View) -> None:

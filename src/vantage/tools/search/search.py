@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -149,7 +150,7 @@ class Search:
                 continue
             job = self.working[worker]
             if isinstance(message, Note):
-                self._note(message.text)
+                self._pass_on(message.text)
             elif job is not None and isinstance(message, Reached):
                 job.active.steps[job.seed] = message.step
             elif job is not None and isinstance(message, Outcome):
@@ -268,9 +269,14 @@ class Search:
         own = {active.trial.number: sum(active.steps.values()) / self.plan.seeds for active in self.active}
         return View(self.plan, self.trials.total, tuple(self.trials.rows()), own)
 
-    def _note(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _pass_on(self, text: str) -> None:
+        """What a run has to say; one that begins with how many there are of something is told of for all of them."""
+        self._note(text, of=re.sub(r"\d+", "N", text) if re.match(r"\d+ ", text) else text)
+
+    def _note(self, text: str, *, of: str = "") -> None:
+        """Say `text` unless it, or another `of` the same, was said before."""
+        if (of or text) not in self._told:
+            self._told.add(of or text)
             self.display.note(text)
 
 

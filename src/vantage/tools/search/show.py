@@ -139,10 +139,14 @@ class LiveTable(LivePanel):
                      clock(monotonic() - self.started))
         table = Table(box=None, padding=(0, 2), header_style="dim")
         for name in ("trial", "", "steps", "value", "keys"):
-            table.add_column(name, justify="right" if name in ("trial", "steps", "value") else "left", no_wrap=True)
+            # A column that may wrap gives way to the others; its texts are cut instead.
+            table.add_column(name, justify="right" if name in ("trial", "steps", "value") else "left",
+                             no_wrap=name != "keys")
         for row in shown_rows(view):
             best = view.best is not None and row.number == view.best.number
-            table.add_row(*map(escape, view.row(row)), style="bold green" if best else _COLOURS[row.state])
+            *cells, keys = view.row(row)
+            table.add_row(*map(escape, cells), Text(keys, no_wrap=True, overflow="ellipsis"),
+                          style="bold green" if best else _COLOURS[row.state])
         plan, last_word = view.plan, Text(self.last_word, style="bold yellow")
         return Panel(Group(head, Text(), table, last_word), title=f"vantage search {plan.algo} · {plan.base.env}",
                      subtitle=escape(plan.objective), border_style="cyan")
