@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from vantage.machine import used_memory
+from vantage.machine import _descendants, used_memory
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
+HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {HOLD!r}])"
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
-def test_used_memory_counts_what_children_hold_while_they_live() -> None:
+@pytest.mark.parametrize("code", [HOLD, HAVE_A_CHILD_HOLD], ids=["child", "grandchild"])
+def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: str) -> None:
     before = used_memory()
     assert before is not None and before > 20 * MIB
-    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         during = used_memory()
@@ -25,3 +30,16 @@ def test_used_memory_counts_what_children_hold_while_they_live() -> None:
     after = used_memory()
     assert during is not None and after is not None
     assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
+def test_a_thread_that_ends_meanwhile_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(path: Path) -> Iterator[Path]:
+        return iter([path / "0", *(path / name for name in os.listdir(path))])
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert str(child.pid) in _descendants("self")
+        child.communicate()

@@ -40,18 +40,27 @@ def free_memory() -> int:
 
 
 def used_memory() -> int | None:
-    """Resident bytes of this process and its children, with what children share counted once; None but on Linux."""
-    try:
-        children = [pid for task in Path("/proc/self/task").iterdir()
-                    for pid in (task / "children").read_text().split()]
-        used = _resident_pages("self")[0]
-    except OSError:
+    """Resident bytes of this process, its children and theirs, with what they share counted once; None but on Linux."""
+    if not Path("/proc/thread-self/children").exists():
         return None
-    for pid in children:
+    used = _resident_pages("self")[0]
+    for pid in _descendants("self"):
         with contextlib.suppress(OSError):  # it has just ended
             resident, shared = _resident_pages(pid)
             used += resident - shared
     return used * os.sysconf("SC_PAGE_SIZE")
+
+
+def _descendants(pid: str) -> Iterator[str]:
+    """The children of a process and theirs; those of what ends meanwhile may be missing."""
+    children: list[str] = []
+    with contextlib.suppress(OSError):
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            with contextlib.suppress(OSError):
+                children += (task / "children").read_text().split()
+    for child in children:
+        yield child
+        yield from _descendants(child)
 
 
 def _resident_pages(pid: str) -> tuple[int, int]:
