@@ -75,6 +75,12 @@ def test_an_environment_without_pictures_shows_its_observation(
     assert first == ("image: observation" if env == "tiny:Picture" else "observation, raw")
 
 
+def test_stages_of_an_image_are_no_picture_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    groups, caption = drawn_by(Config(env="tiny:Square", crop="2,0,0,0"), tmp_path, monkeypatch)
+    assert [panel.title.split("\n")[0] for panel in groups[0]] == ["image", "crop to 10x12", "observation"]
+    assert caption.endswith("this environment draws no pictures for people")
+
+
 def test_a_stack_has_a_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     groups, _ = drawn_by(Config(env="Pong", frame_stack=3, image_norm=True), tmp_path, monkeypatch)
     assert [len(group) for group in groups] == [5, 3, 3]

@@ -52,6 +52,7 @@ class AtariEnvironments:
         options = EnvOptions.of(config)
         atari = _with_overrides(atari, options)
         play = Play.of(atari, options, config.max_episode_steps)
+        self.drawn = rendered
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
         threads = cores_for(threads)

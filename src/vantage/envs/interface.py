@@ -93,6 +93,9 @@ class Rendered(Environments, Protocol):
     action_names: tuple[str, ...]
     """Of Atari games, such as UPFIRE; () elsewhere."""
 
+    drawn: bool
+    """`render` is for it."""
+
     def render(self) -> Array:
         """A picture of the environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
 

@@ -57,6 +57,7 @@ class GymEnvironments:
                              rendered)
         self.spec, notes = probe(self._plan)
         self.frames_per_step = mean_of(options.frame_skip or (1, 1))
+        self.drawn = rendered
         self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
         remote = config.vector == "async"
         self.notes = (*notes, *describe_options(options),
@@ -138,7 +139,7 @@ class GymEnvironments:
 
     def stages(self) -> list[Stage]:
         """The picture that a person sees, if there is one, then what becomes of an image that the environment shows."""
-        return ([for_people(self.render())] if self._plan.rendered else []) + self._seen().stages()
+        return ([for_people(self.render())] if self.drawn else []) + self._seen().stages()
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
         """The environment's own keys for people, where it has any."""

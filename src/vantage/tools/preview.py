@@ -48,7 +48,8 @@ def preview(config: Config, output: Path) -> Path:
     """Draw into `output` (png, svg or pdf) what a policy under `config` sees, some random actions into a game.
 
     The observation and its stack are those that training would give the network; a normaliser has seen 200 random
-    steps or more. An environment that draws no pictures shows its observation alone.
+    steps or more. Of an environment that draws no pictures for people the observation is shown, and what the options
+    make of an image on the way to it.
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
@@ -92,7 +93,7 @@ def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping
         facts.append("pixels 0 to 255 become {:g} to {:g}".format(*config.pixel_range))
     if normalizers:
         facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)} random steps")
-    if not shown.pictures:
+    if not envs.drawn:
         facts.append("this environment draws no pictures for people")
     return "; ".join(facts)
 
