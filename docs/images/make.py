@@ -47,9 +47,13 @@ def preview() -> None:
         keep_png(Image.open("preview.png"), f"preview-{name}")
 
 
+TRAINING = "vantage train a2c --env CartPole-v1 --steps 200k --seed 1 --threads 1 --log-every-seconds 0.3"
+"""Others use its run, which is `POLE`."""
+
+
 def train() -> None:
-    """The live display in the middle of a training, whose run others use."""
-    terminal("train", "vantage train a2c --env CartPole-v1 --steps 200k --seed 1 --threads 1 --log-every-seconds 0.3",
+    """The live display in the middle of a training."""
+    terminal("train", TRAINING,
              until=lambda screen: any(float(share) > 80 for share in re.findall(r"([\d.]+)% ", screen)))
 
 
@@ -263,7 +267,7 @@ def main() -> None:
         os.chdir(folder)
         shutil.copy(SPACE, "space.json")
         if "train" not in only and POLE in map(NEEDS.get, only):
-            train()
+            run(TRAINING)
         for kind in sorted(only, key=list(KINDS).index):
             KINDS[kind]()
     if not arguments.only and len(only) < len(KINDS):

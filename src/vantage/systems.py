@@ -142,13 +142,17 @@ SYSTEMS: Mapping[str, System] = {
         "its CONV model is --network conv1d; its 20 and 100 games are --stop-at-eval 300 --eval-episodes 100")),
     "a3c-acer-pytorch": System("alirezakazemipour/A3C-ACER-PyTorch: ACER, discrete and continuous", a3c_acer_pytorch, (
         "its critic error has no factor of one half: value_coef 1 is its 0.5",
-        "on images weights are Kaiming's, uniform instead of normal, and the heads' too, which were Xavier's",
+        "on images weights are Kaiming's, uniform instead of normal, and the heads' too, which were Xavier's; "
+        "elsewhere they are orthogonal",
         "the average policy moves once an update, not once for each worker at each of them",
         "600,000 steps of replay are single frames here, 5 GB instead of 16; --replay-size makes it less",
         "continuous actions keep their fractions, workers learn from fresh rollouts too, and rewards are divided by 8 "
         "without the 1 added")),
     "a3c-acer-pytorch-a3c": System("the same system's recurrent A3C, and its continuous one", a3c_acer_pytorch_a3c, (
         "rollouts are 80 over the number of workers there, 40 here as with two",
+        "on images weights are Xavier's, as those of its LSTM and heads, and of the convolutions too, which were "
+        "Kaiming's; the LSTM's forget gate begins at a bias of 1 instead of 0; elsewhere weights are orthogonal, where "
+        "it had Kaiming's and in the heads Xavier's",
         "it learns single steps from stored states: --bptt backpropagates through the rollout")),
     "practical-rl-a2c": System("Practical_RL's A2C lesson: Nature network, 8 environments, 5 steps", practical_rl_a2c, (
         "its value error has no factor of one half: value_coef 0.5 is its 0.25",
@@ -156,6 +160,8 @@ SYSTEMS: Mapping[str, System] = {
     "universe-a3c": System("andreimuntean/A3C: the universe starter agent's network", universe_a3c, (
         "losses are means, not sums over 20 steps: a gradient norm of 40 is 2 here",
         "the LSTM's state is carried from rollout to rollout, and a lost life goes on in the same game",
+        "weights are Xavier's, those of the heads too, as there; of the LSTM each gate's by itself, there all as one "
+        "matrix, so that they are larger here",
         "its convolutions have no padding and ReLU; the network here is universe-starter-agent's own, with padding and "
         "ELU", "workers share memory instead of a parameter server")),
 }

@@ -10,7 +10,8 @@ from vantage.models.normalize import CLIP, FRESH_COUNT, take_in
 EPSILON = 1e-5
 
 RATE = 0.01
-"""Least weight of the newest batch in the running statistics; before as many batches were seen, all weigh the same."""
+"""Least weight of an update's batch in the statistics of what its worker has seen; before as many were seen, all weigh
+the same."""
 
 
 class BatchNorm(nn.Module):
