@@ -27,7 +27,7 @@ from vantage.tools.search import study as study_module
 from vantage.tools.search.directory import find_directory
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.search import Search
-from vantage.tools.search.show import EventLines, LiveTable, View
+from vantage.tools.search.show import EventLines, LiveTable, View, ranked
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
 from vantage.tools.search.study import Row, Trials, open_storage
 from vantage.tools.search.work import Outcome, Segment, _train
@@ -435,6 +435,15 @@ def test_how_many_environments_a_run_has_is_said_once_and_all_else_every_time(
     assert capsys.readouterr().out.splitlines() == [
         "- 8 environments, in this process", "- 2 workers, 8 environments in each", "- worker 1 failed",
         "- worker 2 failed"]
+
+
+def test_of_equal_trials_that_is_best_which_was_there_sooner() -> None:
+    compared = [{10: 100.0, 30: 500.0}, {10: 400.0, 30: 500.0}, {10: 500.0, 30: 500.0}, {10: 500.0, 30: 500.0}]
+    values = [500.0, 500.0, 499.0, None]
+    rows = [Row(i, "complete", value, {}, 90, 90, "", {}, "", part, {})
+            for i, (value, part) in enumerate(zip(values, compared, strict=True))]
+    assert [row.number for row in ranked(rows)] == [1, 0, 2, 3]
+
 
 
 @pytest.mark.parametrize("width", [80, 132])

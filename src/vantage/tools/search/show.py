@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
 from time import monotonic
 from typing import Protocol
 
@@ -41,9 +42,8 @@ class View:
 
     @property
     def best(self) -> Row | None:
-        """The complete trial with the highest value."""
-        complete = [row for row in self.rows if row.state == "complete" and row.value is not None]
-        return max(complete, key=lambda row: (row.value, -row.number), default=None)
+        """The complete trial with the highest value; of equals the one that was worth most when it was compared."""
+        return next((row for row in ranked(self.rows) if row.state == "complete" and row.value is not None), None)
 
     def sentence(self) -> str:
         """Counts and the best, in a line."""
@@ -160,7 +160,11 @@ def shown_rows(view: View) -> list[Row]:
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
-    """Complete ones by their value, then those that got further, then failed ones."""
+    """Complete ones by their value, then those that got further, then failed ones.
+
+    Of equal values those come first that were there sooner: the higher mean of what they were compared by.
+    """
     order = {"complete": 0, "pruned": 1, "running": 2, "waiting": 3, "failed": 4}
     return sorted(rows, key=lambda row: (order[row.state], -row.reached if row.state == "pruned" else 0,
-                                         -row.value if row.value is not None else float("inf"), row.number))
+                                         -row.value if row.value is not None else float("inf"),
+                                         -fmean(row.compared.values()) if row.compared else 0, row.number))
