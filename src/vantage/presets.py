@@ -68,6 +68,10 @@ ENVIRONMENTS: dict[str, Defaults] = {
          "steps": 1_000_000},
         "measured, results/a2c-LunarLander-v3: the best evaluations land on 3 of 3 seeds, two forget it later"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured, results/a2c-Acrobot-v1"),
+    "BipedalWalker-v3": Defaults(
+        {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
+         "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 3_000_000},
+        "measured, results/a3c-BipedalWalker-v3"),
     "CarRacing-v3": Defaults({"save_every": 5_000}, "family box2d, not yet measured; its steps are slow"),
 }
 """Single environments whose family's values do not do: value by value on top of the family's."""
@@ -88,6 +92,8 @@ ACER: dict[str, Defaults] = {
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
     "Pendulum-v1": Defaults({"steps": 400_000}, "measured, results/acer-Pendulum-v1"),
     "LunarLander-v3": Defaults({"steps": 300_000}, "measured, results/acer-LunarLander-v3"),
+    "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
+                                 "one seed of 300k steps, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
 """ACER's own values by family and by environment, on top of those above."""
