@@ -70,7 +70,7 @@ ENVIRONMENTS: dict[str, Defaults] = {
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
-         "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 3_000_000},
+         "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 5_000_000},
         "measured, results/a3c-BipedalWalker-v3"),
     "CarRacing-v3": Defaults({"save_every": 5_000}, "family box2d, not yet measured; its steps are slow"),
 }
