@@ -16,6 +16,10 @@ from vantage.schedule import parse_number
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 
+_GAME = ("env_kwargs", "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max", "random_start",
+         "fire_on_reset", "max_episode_steps")
+"""Keys that make another game of the environment, in evaluations too."""
+
 _COMPARED = {
     "algo": "trials of one search have one algorithm; search each by a command of its own",
     "env": "scores of different environments do not compare; search each by a command of its own",
@@ -26,6 +30,7 @@ _COMPARED = {
     "eval_every_seconds": "trials are compared by the same evaluations; give --eval-every",
     "eval_episodes": "trials are compared by the same evaluations; give --eval-episodes",
     "max_minutes": "trials are compared at equal steps; give --steps",
+    **{key: f"scores of different games do not compare; give --{key.replace('_', '-')}" for key in _GAME},
 }
 """Keys that cannot be searched, since they make what trials are compared by, and what to do instead."""
 
