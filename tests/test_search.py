@@ -81,6 +81,9 @@ def test_a_range_is_whole_where_its_key_counts_something() -> None:
     ("grid", {"lr": ["fast"]}, "not a schedule"),
     ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "num_envs has 2, hidden has 1"),
     ("grid", {"lr": [1], "both": {"lr": [1]}}, "lr is there twice"),
+    ("grid", {"gamma": [0.9, "0.9"]}, "gamma=0.9 is there twice; give each value once"),
+    ("grid", {"both": {"gamma": [0.9, 0.9, 0.9], "lr": [1, 2, 1]}}, "gamma=0.9, lr=1 is there twice"),
+    ("space", {"memory": ["lstm", "none", "lstm"]}, "memory=lstm is there twice; give each value once"),
     ("grid", {"steps": [1, 2]}, "give --steps"),
     ("grid", {"max_episode_steps": [50, 500]}, "give --max-episode-steps"),
     ("space", {"env_kwargs": [{}, {"gravity": 1}]}, "give --env-kwargs"),
@@ -107,6 +110,17 @@ def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(("kind", "text", "says"), [
+    ("grid", '{"lr": [1e-3], "gamma": [0.9], "lr": [1e-2]}', "lr is there twice; give each key once"),
+    ("space", '{"lr": {"low": 1e-4, "high": 1e-2, "low": 1e-3}}', "low is there twice; give each key once"),
+])
+def test_a_key_given_twice_is_refused(kind: str, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file.json").write_text(text)
+    assert main(["search", "a2c", "--env", "CartPole-v1", f"--{kind}", "file.json"]) == 2
+    assert says in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     ([], "--grid FILE.json or --space FILE.json"),
     (["--grid", "grid.json", "--space", "grid.json"], "not both"),
@@ -115,6 +129,11 @@ def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
     (["--grid", "grid.json", "--seeds", "0"], "--seeds 0 is below 1"),
     (["--grid", "grid.json", "--jobs", "0"], "--jobs 0 is below 1"),
     (["--grid", "grid.json", "--max-minutes", "1"], "give --steps"),
+    (["--grid", "grid.json", "--eval-every", "2000", "--steps", "1000"], "eval_every=2000 is above steps=1000"),
+    (["--grid", "grid.json", "--seeds", "2", "--seed", str(2**63 - 1)], f"on they end above {2**63 - 1}"),
+    (["--grid", "grid.json", "--min-steps", "1000"], "--min-steps 1000 has no effect without pruning"),
+    (["--grid", "grid.json", "--pruner", "none", "--reduction", "4"], "--reduction 4 has no effect without pruning"),
+    (["--grid", "grid.json", "--sampler", "random"], "--sampler random has no effect on a grid"),
     (["--grid", "grid.json", "--storage", "somewhere"], "is no storage"),
     (["--grid", "grid.json", "--storage", "nosql://me:secret@host/x"], "nosql://me:***@host/x"),
     (["--grid", "grid.json", "--storage", "grid.json/study.db"], "cannot use the storage"),
