@@ -166,14 +166,17 @@ def test_training_the_best_takes_no_optuna() -> None:
     (["train", "--from-search", "."], "no search directory"),
     (["train", "--from-search", "begun"], "no trial of it is complete yet"),
     (["train", "--from-search", "damaged"], "is damaged"),
+    (["train", "--from-search", "partial"], "is damaged ('algo')"),
     (["train", "a3c", "--from-search", "ended"], "is of algo=a2c, not a3c"),
     (["train", "--from-search", "ended", "--lr", "fast"], "not a schedule"),
 ])
 def test_a_search_that_cannot_be_trained_from_is_one_line(
         arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, file, content in (("begun", "search.json", "{}"), ("damaged", "best.json", "{"), ("ended", "best.json", (
-            json.dumps({"trial": 0, "value": 1.0, "objective": "return", "config": {"algo": "a2c", "env": "CartPole-v1",
-                                                                                 "lr": "1e-3"}})))):
+    best = {"trial": 0, "value": 1.0, "objective": "return"}
+    whole = {"algo": "a2c", "env": "CartPole-v1", "lr": "1e-3"}
+    for name, file, content in (("begun", "search.json", "{}"), ("damaged", "best.json", "{"),
+                                ("partial", "best.json", json.dumps({**best, "config": {"env": "CartPole-v1"}})),
+                                ("ended", "best.json", json.dumps({**best, "config": whole}))):
         Path(name).mkdir()
         (Path(name) / file).write_text(content)
     assert main(arguments) != 0
