@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -388,6 +389,23 @@ def test_an_evaluation_that_a_stop_cut_short_is_made_again(monkeypatch: pytest.M
 
 
 # Who trains what, without processes.
+
+
+@pytest.mark.parametrize("target", [400, 1200])
+def test_a_run_of_another_config_is_not_taken_for_the_trials(target: int) -> None:
+    do(segment(400))
+    mine = segment(target)
+    do(replace(mine, config=replace(mine.config, threads=2)))  # its own, from another machine
+    other = replace(mine, config=replace(mine.config, lr="1e-2"))
+    with pytest.raises(ConfigError, match=r"another run, with lr='linear:7e-4:0' instead of '1e-2'; move it away"):
+        do(other)
+
+
+def test_trials_without_their_study_are_not_run_over() -> None:
+    machines(["here"], "study.db", total=1)
+    Path("here/trial-000/seed-0").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"trial-000 is there, but its storage has no trial.*another --run"):
+        Trials(plan(), Path("here"), open_storage("lost.db"), 1)
 
 
 class FakeWorker:
