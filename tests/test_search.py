@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,13 @@ def test_a_range_is_whole_where_its_key_counts_something() -> None:
     ("grid", {"lr": ["fast"]}, "not a schedule"),
     ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "num_envs has 2, hidden has 1"),
     ("grid", {"lr": [1], "both": {"lr": [1]}}, "lr is there twice"),
+    ("grid", {"gamma": [0.9, "0.9"]}, "gamma=0.9 is there twice; give each value once"),
+    ("grid", {"both": {"gamma": [0.9, 0.9, 0.9], "lr": [1, 2, 1]}}, "gamma=0.9, lr=1 is there twice"),
+    ("space", {"memory": ["lstm", "none", "lstm"]}, "memory=lstm is there twice; give each value once"),
     ("grid", {"steps": [1, 2]}, "give --steps"),
+    ("grid", {"max_episode_steps": [50, 500]}, "give --max-episode-steps"),
+    ("space", {"env_kwargs": [{}, {"gravity": 1}]}, "give --env-kwargs"),
+    ("space", {"frame_skip": {"low": 1, "high": 4}}, "give --frame-skip"),
     ("grid", {"num_envs": [4]}, "both given and searched"),
     ("grid", {}, "names no key"),
     ("space", {"lr": {"low": 1e-3}}, "or a range such as"),
@@ -104,6 +111,17 @@ def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
     assert not Path("runs").exists()
 
 
+@pytest.mark.parametrize(("kind", "text", "says"), [
+    ("grid", '{"lr": [1e-3], "gamma": [0.9], "lr": [1e-2]}', "lr is there twice; give each key once"),
+    ("space", '{"lr": {"low": 1e-4, "high": 1e-2, "low": 1e-3}}', "low is there twice; give each key once"),
+])
+def test_a_key_given_twice_is_refused(kind: str, text: str, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("file.json").write_text(text)
+    assert main(["search", "a2c", "--env", "CartPole-v1", f"--{kind}", "file.json"]) == 2
+    assert says in capsys.readouterr().err
+    assert not Path("runs").exists()
+
+
 @pytest.mark.parametrize(("arguments", "says"), [
     ([], "--grid FILE.json or --space FILE.json"),
     (["--grid", "grid.json", "--space", "grid.json"], "not both"),
@@ -112,6 +130,11 @@ def test_a_bad_file_is_one_line_with_the_remedy_and_status_2(
     (["--grid", "grid.json", "--seeds", "0"], "--seeds 0 is below 1"),
     (["--grid", "grid.json", "--jobs", "0"], "--jobs 0 is below 1"),
     (["--grid", "grid.json", "--max-minutes", "1"], "give --steps"),
+    (["--grid", "grid.json", "--eval-every", "2000", "--steps", "1000"], "eval_every=2000 is above steps=1000"),
+    (["--grid", "grid.json", "--seeds", "2", "--seed", str(2**63 - 1)], f"on they end above {2**63 - 1}"),
+    (["--grid", "grid.json", "--min-steps", "1000"], "--min-steps 1000 has no effect without pruning"),
+    (["--grid", "grid.json", "--pruner", "none", "--reduction", "4"], "--reduction 4 has no effect without pruning"),
+    (["--grid", "grid.json", "--sampler", "random"], "--sampler random has no effect on a grid"),
     (["--grid", "grid.json", "--storage", "somewhere"], "is no storage"),
     (["--grid", "grid.json", "--storage", "nosql://me:secret@host/x"], "nosql://me:***@host/x"),
     (["--grid", "grid.json", "--storage", "grid.json/study.db"], "cannot use the storage"),
@@ -144,14 +167,17 @@ def test_training_the_best_takes_no_optuna() -> None:
     (["train", "--from-search", "."], "no search directory"),
     (["train", "--from-search", "begun"], "no trial of it is complete yet"),
     (["train", "--from-search", "damaged"], "is damaged"),
+    (["train", "--from-search", "partial"], "is damaged ('algo')"),
     (["train", "a3c", "--from-search", "ended"], "is of algo=a2c, not a3c"),
     (["train", "--from-search", "ended", "--lr", "fast"], "not a schedule"),
 ])
 def test_a_search_that_cannot_be_trained_from_is_one_line(
         arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    for name, file, content in (("begun", "search.json", "{}"), ("damaged", "best.json", "{"), ("ended", "best.json", (
-            json.dumps({"trial": 0, "value": 1.0, "objective": "return", "config": {"algo": "a2c", "env": "CartPole-v1",
-                                                                                 "lr": "1e-3"}})))):
+    best = {"trial": 0, "value": 1.0, "objective": "return"}
+    whole = {"algo": "a2c", "env": "CartPole-v1", "lr": "1e-3"}
+    for name, file, content in (("begun", "search.json", "{}"), ("damaged", "best.json", "{"),
+                                ("partial", "best.json", json.dumps({**best, "config": {"env": "CartPole-v1"}})),
+                                ("ended", "best.json", json.dumps({**best, "config": whole}))):
         Path(name).mkdir()
         (Path(name) / file).write_text(content)
     assert main(arguments) != 0
@@ -365,6 +391,23 @@ def test_an_evaluation_that_a_stop_cut_short_is_made_again(monkeypatch: pytest.M
 # Who trains what, without processes.
 
 
+@pytest.mark.parametrize("target", [400, 1200])
+def test_a_run_of_another_config_is_not_taken_for_the_trials(target: int) -> None:
+    do(segment(400))
+    mine = segment(target)
+    do(replace(mine, config=replace(mine.config, threads=2)))  # its own, from another machine
+    other = replace(mine, config=replace(mine.config, lr="1e-2"))
+    with pytest.raises(ConfigError, match=r"another run, with lr='linear:7e-4:0' instead of '1e-2'; move it away"):
+        do(other)
+
+
+def test_trials_without_their_study_are_not_run_over() -> None:
+    machines(["here"], "study.db", total=1)
+    Path("here/trial-000/seed-0").mkdir(parents=True)
+    with pytest.raises(ConfigError, match=r"trial-000 is there, but its storage has no trial.*another --run"):
+        Trials(plan(), Path("here"), open_storage("lost.db"), 1)
+
+
 class FakeWorker:
     """Takes note of what it is sent."""
 
@@ -560,12 +603,12 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
 
 
 def test_a_stopped_search_saves_and_leaves_nothing_running_and_an_error_ends_one_trial_alone() -> None:
-    write("grid.json", {"env_kwargs": [{"how": "raise"}, {"how": "none"}]})
-    command = [sys.executable, "-m", "vantage.cli", "search", "a2c", "--env", "tiny:Misbehaving", "--grid", "grid.json",
-               "--steps", "1M", "--log-every-seconds", "0.1", *SHORT]
+    write("grid.json", {"lr": [1e30, 1e-3]})
+    command = [sys.executable, "-m", "vantage.cli", "search", "a2c", "--env", "tiny:DelayedReward", "--grid",
+               "grid.json", "--steps", "1M", "--log-every-seconds", "0.1", *SHORT]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environment)
-    search = Path("runs/search/tiny-Misbehaving/a2c-1")
+    search = Path("runs/search/tiny-DelayedReward/a2c-1")
     deadline = time.monotonic() + 60
     record = search / "trial-001" / "seed-0" / "metrics.jsonl"
     while not (record.exists() and record.stat().st_size):
@@ -575,7 +618,7 @@ def test_a_stopped_search_saves_and_leaves_nothing_running_and_an_error_ends_one
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 130 and "stopped by SIGINT" in out
     failed, left = results(str(search))
-    assert failed["state"] == "failed" and "the simulator broke" in failed["error"]
+    assert failed["state"] == "failed" and "not finite" in failed["error"]
     assert left["state"] == "waiting"
     summary = RunDirectory.open(search / "trial-001" / "seed-0").read_summary()
     assert summary["status"] == "interrupted" and summary["steps"] > 0

@@ -91,6 +91,9 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         config = dict(found["config"])
+        for key in ("algo", "env"):
+            if not isinstance(config[key], str):
+                raise TypeError(f"{key} is {config[key]!r}")
         return config, f"trial {found['trial']} of {directory}: {found['objective']} {found['value']:.6g}"
     except FileNotFoundError:
         raise ConfigError(f"{directory} has no {BEST_NAME}: " + (

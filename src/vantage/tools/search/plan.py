@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from vantage.config import Config
@@ -15,6 +15,9 @@ from vantage.tools.search.space import Choices, Params, Space, Value, extremes
 
 Sampler = Literal["tpe", "random"]
 Pruner = Literal["asha", "none"]
+
+DEFAULT_SAMPLER: Sampler = "tpe"
+DEFAULT_REDUCTION = 3
 
 _MEANING = {"eval/mean_reward": "mean return of the last evaluation",
             "rollout/ep_rew_mean": "mean return of the last 100 training games"}
@@ -29,9 +32,9 @@ class Plan:
     given: Mapping[str, Any]
     space: Space
     seeds: int = 1
-    sampler: Sampler = "tpe"
+    sampler: Sampler = DEFAULT_SAMPLER
     pruner: Pruner = "asha"
-    reduction: int = 3
+    reduction: int = DEFAULT_REDUCTION
     min_steps: int | None = None
     """Agent steps of the first comparison; None: steps / reduction^2."""
     base: Config = field(init=False)
@@ -40,19 +43,43 @@ class Plan:
     def __post_init__(self) -> None:
         base = configure(self.algo, env=self.env, **self.given)
         object.__setattr__(self, "base", base)
-        if base.max_minutes:
-            raise ConfigError("max_minutes: trials are compared at equal steps; leave it out and give --steps")
-        for name, value, least in (("--seeds", self.seeds, 1), ("--reduction", self.reduction, 2)):
-            if value < least:
-                raise ConfigError(f"{name} {value} is below {least}")
-        if self.min_steps is not None and not 1 <= self.min_steps < base.steps:
-            raise ConfigError(f"--min-steps {self.min_steps} is not from 1 to below the {base.steps:,} steps of a "
-                              "trial; give fewer, or --pruner none")
+        self._check_options()
         for name in self.space.domains:
             if name in self.given:
                 raise ConfigError(f"{name} is both given and searched; leave it out of one")
         for point in extremes(self.space):
             self.config(point, base.seed)
+
+    def _check_options(self) -> None:
+        base = self.base
+        if base.max_minutes:
+            raise ConfigError("max_minutes: trials are compared at equal steps; leave it out and give --steps")
+        if base.eval_every > base.steps:
+            raise ConfigError(f"eval_every={base.eval_every} is above steps={base.steps}, so that no trial would be "
+                              "evaluated; give a smaller --eval-every, or 0 to compare by the training games")
+        for name, value, least in (("--seeds", self.seeds, 1), ("--reduction", self.reduction, 2)):
+            if value < least:
+                raise ConfigError(f"{name} {value} is below {least}")
+        if self.min_steps is not None and not 1 <= self.min_steps < base.steps:
+            raise ConfigError(f"--min-steps {self.min_steps} is not from 1 to below the {base.steps:,} steps of a "
+                              "trial; give fewer")
+        most = next(key.metadata["high"] for key in fields(Config) if key.name == "seed")
+        if base.seed + self.seeds - 1 > most:
+            raise ConfigError(f"--seeds {self.seeds}: from --seed {base.seed} on they end above {most}; give a smaller "
+                              "--seed")
+        self._check_effects()
+
+    def _check_effects(self) -> None:
+        """ConfigError where an option would change nothing."""
+        if self.pruner == "none":
+            for name, value, default in (("--min-steps", self.min_steps, None),
+                                         ("--reduction", self.reduction, DEFAULT_REDUCTION)):
+                if value != default:
+                    raise ConfigError(f"{name} {value} has no effect without pruning; leave it out, or give --pruner "
+                                      "asha")
+        if self.space.points is not None and self.sampler != DEFAULT_SAMPLER:
+            raise ConfigError(f"--sampler {self.sampler} has no effect on a grid, all of whose points are run; leave "
+                              "it out")
 
     @property
     def metric(self) -> str:

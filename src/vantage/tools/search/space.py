@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -16,6 +17,10 @@ from vantage.schedule import parse_number
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 
+_GAME = ("env_kwargs", "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max", "random_start",
+         "fire_on_reset", "max_episode_steps")
+"""Keys that make another game of the environment, in evaluations too."""
+
 _COMPARED = {
     "algo": "trials of one search have one algorithm; search each by a command of its own",
     "env": "scores of different environments do not compare; search each by a command of its own",
@@ -26,6 +31,7 @@ _COMPARED = {
     "eval_every_seconds": "trials are compared by the same evaluations; give --eval-every",
     "eval_episodes": "trials are compared by the same evaluations; give --eval-episodes",
     "max_minutes": "trials are compared at equal steps; give --steps",
+    **{key: f"scores of different games do not compare; give --{key.replace('_', '-')}" for key in _GAME},
 }
 """Keys that cannot be searched, since they make what trials are compared by, and what to do instead."""
 
@@ -73,9 +79,7 @@ def read_grid(path: Path) -> Space:
     """The grid in a JSON file: the full product of its lists; lists within one object go together."""
     axes = [_axis(name, part, str(path)) for name, part in _read(path).items()]
     names = [name for axis in axes for name in axis[0]]
-    for name in names:
-        if names.count(name) > 1:
-            raise ConfigError(f"{path}: {name} is there twice; give each key once")
+    _check_once(names, str(path), "key")
     if math.prod(map(len, axes)) > _MOST_POINTS:
         raise ConfigError(f"{path}: {math.prod(map(len, axes)):,} points are more than {_MOST_POINTS:,}; use --space")
     points = tuple({name: value for part in parts for name, value in part.items()}
@@ -107,11 +111,25 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     parts = read_json_object(text, source=str(path))
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        _check_once([name for name, _ in pairs], str(path), "key")
+        return dict(pairs)
+
+    json.loads(text, object_pairs_hook=unique)
     if not parts:
         raise ConfigError(f"{path} names no key to search; write for example "
                           '{"lr": [1e-3, 7e-4]} for --grid, {"lr": {"low": 1e-4, "high": 1e-2, "log": true}} for '
                           "--space")
     return parts
+
+
+def _check_once(items: Sequence[str], source: str, kind: str) -> None:
+    seen: set[str] = set()
+    for item in items:
+        if item in seen:
+            raise ConfigError(f"{source}: {item} is there twice; give each {kind} once")
+        seen.add(item)
 
 
 def _axis(name: str, part: Any, source: str) -> list[dict[str, Value]]:
@@ -127,7 +145,9 @@ def _axis(name: str, part: Any, source: str) -> list[dict[str, Value]]:
     if not lists:
         raise ConfigError(f"{source}: {name!r} holds no list; give the keys that go together")
     columns = {key: [_value(key, value, source) for value in values] for key, values in lists.items()}
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    _check_once([", ".join(f"{key}={value}" for key, value in row.items()) for row in rows], source, "value")
+    return rows
 
 
 def _value(key: str, value: Any, source: str) -> Value:
@@ -154,7 +174,9 @@ def _domain(name: str, part: Any, source: str) -> Domain:
     if isinstance(part, list):
         if not part:
             raise ConfigError(f"{source} has no choices; give a list of values")
-        return Choices(tuple(dict.fromkeys(_value(name, value, source) for value in part)))
+        choices = tuple(_value(name, value, source) for value in part)
+        _check_once([f"{name}={value}" for value in choices], source.rpartition(": ")[0], "value")
+        return Choices(choices)
     if not isinstance(part, dict) or not {"low", "high"} <= part.keys():
         raise ConfigError(f"{source} holds {part!r}; write a list of choices, or a range such as "
                           '{"low": 1e-4, "high": 1e-2, "log": true}')

@@ -109,7 +109,11 @@ class Trials:
         if "objective" not in study.user_attrs:
             study.set_user_attr("objective", plan.objective)
             study.set_user_attr("definition", json.dumps(plan.definition()))
-        self.total = max(total, len(self._counted()))
+        counted = self._counted()
+        if not counted and (runs := sorted(directory.glob("trial-*"))):
+            raise ConfigError(f"{runs[0]} is there, but its storage has no trial: it is lost, or another; put it back, "
+                              f"remove {directory}/trial-*, or choose another --run")
+        self.total = max(total, len(counted))
 
     def take(self) -> Trial | None:
         """A trial to run: one that was left, else a new one, else none for now."""

@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.machine import available_cores, deaf_to_signals, die_with
+from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.tools.search.measure import last_value, reached, value_at
 
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Generator
 
     from vantage.types import Report
+
+_OF_THE_MACHINE = {"steps", "schedule_steps", "device", "threads"}
+"""Keys that a trial's run may have otherwise: how far it has come, and what its machine has."""
 
 LOCK_SECONDS = 60.0
 """How long a run may still be held by a process that is on its way out."""
@@ -143,6 +147,7 @@ def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callab
     """Train the run up to the segment's target; a run that is there already is only read."""
     path, metric = segment.path, segment.metric
     _wait_until_free(path)
+    _check_own(segment)
 
     def notify(text: str) -> None:
         tell(Note(text))
@@ -177,6 +182,22 @@ def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_sto
     # Up to the first comparison, on schedules that run over the whole trial.
     config = replace(config, steps=target, schedule_steps=config.schedule_steps or config.steps)
     return train(config, run=path, argv=argv, should_stop=should_stop, notify=notify)
+
+
+def _check_own(segment: Segment) -> None:
+    """ConfigError if the run that is there is of another config than the segment's."""
+    from vantage.runs.checkpoint import newest_step
+
+    if newest_step(segment.path) is None:
+        return
+    asked, found = segment.config, RunDirectory.open(segment.path).config
+    machine = {*_OF_THE_MACHINE, *(("num_workers",) if asked.runtime != "hogwild" or not asked.num_workers else ())}
+    different = [f"{key.name}={getattr(found, key.name)!r} instead of {getattr(asked, key.name)!r}"
+                 for key in fields(Config) if key.name not in machine and
+                 getattr(found, key.name) != getattr(asked, key.name)]
+    if different:
+        raise ConfigError(f"{segment.path} is another run, with {', '.join(different)}; move it away, or search with "
+                          "another --run")
 
 
 def _wait_until_free(run: Path) -> None:
