@@ -159,6 +159,15 @@ def test_what_cannot_be_plotted_is_an_error_with_words(tmp_path: Path) -> None:
     assert not output.exists()
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "curve.png", "table"])
+def test_a_table_replaces_neither_the_record_nor_the_picture(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path, [1.0])
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=f"{name}: the name of the table must end in .csv"):
+        plot([run], run / "curve.png", csv=run / name)
+    assert (run / "metrics.jsonl").read_bytes() == before and not (run / "curve.png").exists()
+
+
 def test_plotting_touches_no_pyplot_state() -> None:
     script = "import sys, vantage.tools.plot; sys.exit('matplotlib.pyplot' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
