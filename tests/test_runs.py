@@ -150,6 +150,32 @@ def test_a_summary_reads_back_and_is_valid_json(tmp_path: Path) -> None:
         run.read_summary()
 
 
+@pytest.mark.parametrize(("content", "message"), [
+    (b"\xff", "cannot read"), (b"[]", "holds list"), (b'{"steps"', "not JSON"), (b"9" * 5_000, "not JSON"),
+    (b'{"steps": "x"}', "steps='x' is not a number"), (b'{"steps": null}', "steps=None"),
+    (b'{"seconds": null}', "seconds=None"), (b'{"seconds": NaN}', "seconds=nan"), (b'{"episodes": -1}', "episodes=-1"),
+    (b'{"steps": 1' + b"0" * 400 + b"}", "steps=1")])
+def test_a_damaged_summary_is_named_with_a_remedy(tmp_path: Path, content: bytes, message: str) -> None:
+    run = create(tmp_path)
+    (run.path / "summary.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        run.read_summary()
+    assert str(run.path / "summary.json") in str(caught.value) and "restore it" in str(caught.value)
+    (run.path / "summary.json").write_text("{}")
+    assert run.read_summary() == {}
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"\xff", "cannot read"), (b"[]", "holds list"), (None, "No such")])
+def test_a_damaged_meta_is_named_with_a_remedy(tmp_path: Path, content: bytes | None, message: str) -> None:
+    run = create(tmp_path)
+    if content is None:
+        (run.path / "meta.json").unlink()
+    else:
+        (run.path / "meta.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"{message}.*restore it"):
+        run.read_meta()
+
+
 @pytest.mark.parametrize("point", ["fsync", "replace"])
 def test_a_failed_summary_leaves_the_former_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
     run = create(tmp_path)

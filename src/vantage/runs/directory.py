@@ -26,6 +26,8 @@ from vantage.errors import ConfigError, VantageError
 _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
                   "ale_py": "ale-py"}
 
+_RESTORE = "restore it from a copy, or put {} in it to go on without what it said"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -105,14 +107,28 @@ class RunDirectory:
                                "directory writable") from None
 
     def read_summary(self) -> dict[str, Any]:
-        """What `write_summary` wrote last; empty before the first time."""
+        """What `write_summary` wrote last; empty before the first time. What it counts are numbers of 0 or more."""
         path = self.path / "summary.json"
-        try:
-            return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        summary = _read_object(path) if os.path.lexists(path) else {}
+        for key in ("steps", "seconds", "episodes"):
+            value = summary.get(key, 0)
+            # No run is so long, and JSON may hold what is not a number or too large for a float.
+            if type(value) not in (int, float) or not 0 <= value < 1e18:
+                raise ConfigError(f"{path}: {key}={value!r} is not a number of 0 or more; {_RESTORE}")
+        return summary
+
+    def read_meta(self) -> dict[str, Any]:
+        """What `create` wrote of the command and the machine."""
+        return _read_object(self.path / "meta.json")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; {_RESTORE}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {_RESTORE}") from None
 
 
 def directory_name(env_name: str) -> str:
