@@ -112,6 +112,24 @@ def test_a_missing_run_names_the_nearest(tmp_path: Path, monkeypatch: pytest.Mon
         RunDirectory.open(tmp_path / "x/y/z/w")
 
 
+def test_a_name_like_no_other_suggests_no_run(tmp_path: Path) -> None:
+    run = create(tmp_path, path=tmp_path / "ac1")
+    for wrong in ("no-such", "runs/no-such"):
+        with pytest.raises(ConfigError, match=r"no-such: no such run directory; no run has a name like it"):
+            RunDirectory.open(tmp_path / wrong)
+    with pytest.raises(ConfigError, match=f"did you mean {run.path}"):
+        RunDirectory.open(tmp_path / "ac2")
+
+
+def test_a_file_is_called_one(tmp_path: Path) -> None:
+    run = create(tmp_path, path=tmp_path / "run")
+    (tmp_path / "rum").touch()
+    with pytest.raises(ConfigError, match=r"rum is a file, not a run directory; name the directory"):
+        RunDirectory.open(tmp_path / "rum")
+    with pytest.raises(ConfigError, match=f"is a file, not a run directory; did you mean {run.path}"):
+        RunDirectory.open(run.path / "config.json")
+
+
 def test_a_name_within_runs_is_found_from_the_working_directory(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
