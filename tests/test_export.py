@@ -19,6 +19,7 @@ import vantage
 from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config import Config
+from vantage.errors import ConfigError
 from vantage.models import make_model
 from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
@@ -289,6 +290,26 @@ def test_bad_input_is_one_line_with_the_remedy_and_status_2(
     assert main(["export", *arguments]) == 2
     err = capsys.readouterr().err
     assert says in err and len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("place", ["best/model", "checkpoints/step-000000001000/model", "best/new"])
+def test_an_export_leaves_the_checkpoints_of_a_run_alone(place: str, tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE))
+    output = run / f"{place}.safetensors"
+    output.parent.mkdir(exist_ok=True)
+    before = output.read_bytes() if output.exists() else None
+    with pytest.raises(ConfigError, match="among the checkpoints of the run"):
+        export(run, format="safetensors", output=output)
+    assert (output.read_bytes() if output.exists() else None) == before
+
+
+def test_nothing_is_written_where_the_card_has_no_place(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE))
+    (tmp_path / "q.card.md").mkdir()
+    with pytest.raises(ConfigError, match=r"q\.card\.md is a directory"):
+        export(run, format="safetensors", output=tmp_path / "q.safetensors")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["q.card.md", "run"]
+    assert export(run, format="onnx", output=tmp_path / "q.onnx").card is None
 
 
 def test_a_policy_file_that_is_not_as_its_header_says_is_status_2(

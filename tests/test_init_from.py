@@ -135,7 +135,7 @@ def test_a_resume_needs_the_weights_no_more() -> None:
     ("a2c", {"memory": "gru", "memory_size": 4}, r"memory=none there, gru here; .*give --memory none"),
     ("a2c", {"activation": "relu"}, r"network: activation=tanh there, relu here; give --activation tanh$"),
     ("a2c", {"network": "conv1d"}, r"network: network=mlp there, conv1d here; .*give --network mlp$"),
-    ("a2c", {"init_from": "nowhere"}, "nowhere: no such run directory; did you mean source"),
+    ("a2c", {"init_from": "sourse"}, "sourse: no such run directory; did you mean source"),
     ("a2c", {"init_from": "no.safetensors"}, "cannot read no.safetensors"),
     ("a2c", {"init_from": "source/checkpoints"}, "not a run directory: .*did you mean source"),
 ])

@@ -159,6 +159,28 @@ def test_what_cannot_be_plotted_is_an_error_with_words(tmp_path: Path) -> None:
     assert not output.exists()
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "curve.png", "table"])
+def test_a_table_replaces_neither_the_record_nor_the_picture(tmp_path: Path, name: str) -> None:
+    run = make_run(tmp_path, [1.0])
+    before = (run / "metrics.jsonl").read_bytes()
+    with pytest.raises(ConfigError, match=f"{name}: the name of the table must end in .csv"):
+        plot([run], run / "curve.png", csv=run / name)
+    assert (run / "metrics.jsonl").read_bytes() == before and not (run / "curve.png").exists()
+
+
+@pytest.mark.parametrize("wrong", ["NaN", "-Infinity", "1e308", "-1e308", "1" + "0" * 400])
+def test_a_value_that_no_axis_can_show_is_missing(tmp_path: Path, wrong: str) -> None:
+    run = make_run(tmp_path, [1e300, -1e300])
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write(f'{{"step": 300, "seconds": 90, "rollout/ep_rew_mean": {wrong}}}\n')
+        file.write(f'{{"step": 1{"0" * 400}, "seconds": 91, "rollout/ep_rew_mean": 1}}\n')
+    plot([run], tmp_path / "curve.png", csv=tmp_path / "curve.csv")
+    assert [row["value"] for row in read_csv(tmp_path / "curve.csv")] == ["1e+300", "-1e+300"]
+    (run / "metrics.jsonl").write_text(f'{{"step": 300, "seconds": 90, "rollout/ep_rew_mean": {wrong}}}\n')
+    with pytest.raises(ConfigError, match="no finite value of rollout/ep_rew_mean"):
+        plot([run], tmp_path / "curve.png")
+
+
 def test_plotting_touches_no_pyplot_state() -> None:
     script = "import sys, vantage.tools.plot; sys.exit('matplotlib.pyplot' in sys.modules or 'torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0

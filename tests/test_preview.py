@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -148,6 +151,13 @@ def test_the_command_takes_config_keys(tmp_path: Path, capsys: pytest.CaptureFix
     assert main(["preview", "Breakout", "-o", str(output), "--frame-stack", "2", "--screen-size",
                  "42"]) == 0
     assert capsys.readouterr().out == f"{output}\n" and output.stat().st_size > 5_000
+
+
+def test_a_video_driver_that_is_not_there_matters_to_no_picture(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "vantage.cli", "preview", "CartPole-v1", "-o", "x.png"]
+    done = subprocess.run(command, env={**os.environ, "SDL_VIDEODRIVER": "nonesuch"}, capture_output=True, text=True,
+                          check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "x.png\n", "")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from PIL import Image
 
 import vantage
 from vantage.errors import ConfigError
+from vantage.tools import report as module
 from vantage.tools.report import report
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 0, "hidden": "8"}
@@ -113,6 +114,25 @@ def test_what_cannot_be_reported_is_an_error_with_words(run: Path, tmp_path: Pat
     (tmp_path / "taken.html").mkdir()
     with pytest.raises(ConfigError, match="choose another output"):
         report(run, tmp_path / "taken.html", episodes=1, video=False)
+
+
+def test_a_damaged_run_is_an_error_before_the_games(
+        run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "evaluate", lambda *_, **__: pytest.fail("played"))
+    for name, content in (("summary.json", '{"steps": null}'), ("meta.json", "[]")):
+        copy = tmp_path / name
+        shutil.copytree(run, copy)
+        (copy / name).write_text(content)
+        with pytest.raises(ConfigError, match=f"{name}.*restore it"):
+            report(copy)
+
+
+def test_a_folder_among_the_videos_is_passed_over(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    (copy / "videos" / "z.mp4").mkdir(parents=True)
+    (copy / "videos" / "game.mp4").write_bytes(b"the game")
+    assert base64.b64encode(b"the game").decode() in report(copy, episodes=1).read_text()
 
 
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium here")

@@ -112,6 +112,24 @@ def test_a_missing_run_names_the_nearest(tmp_path: Path, monkeypatch: pytest.Mon
         RunDirectory.open(tmp_path / "x/y/z/w")
 
 
+def test_a_name_like_no_other_suggests_no_run(tmp_path: Path) -> None:
+    run = create(tmp_path, path=tmp_path / "ac1")
+    for wrong in ("no-such", "runs/no-such"):
+        with pytest.raises(ConfigError, match=r"no-such: no such run directory; no run has a name like it"):
+            RunDirectory.open(tmp_path / wrong)
+    with pytest.raises(ConfigError, match=f"did you mean {run.path}"):
+        RunDirectory.open(tmp_path / "ac2")
+
+
+def test_a_file_is_called_one(tmp_path: Path) -> None:
+    run = create(tmp_path, path=tmp_path / "run")
+    (tmp_path / "rum").touch()
+    with pytest.raises(ConfigError, match=r"rum is a file, not a run directory; name the directory"):
+        RunDirectory.open(tmp_path / "rum")
+    with pytest.raises(ConfigError, match=f"is a file, not a run directory; did you mean {run.path}"):
+        RunDirectory.open(run.path / "config.json")
+
+
 def test_a_name_within_runs_is_found_from_the_working_directory(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -148,6 +166,32 @@ def test_a_summary_reads_back_and_is_valid_json(tmp_path: Path) -> None:
     (run.path / "summary.json").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="cannot read"):
         run.read_summary()
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (b"\xff", "cannot read"), (b"[]", "holds list"), (b'{"steps"', "not JSON"), (b"9" * 5_000, "not JSON"),
+    (b'{"steps": "x"}', "steps='x' is not a number"), (b'{"steps": null}', "steps=None"),
+    (b'{"seconds": null}', "seconds=None"), (b'{"seconds": NaN}', "seconds=nan"), (b'{"episodes": -1}', "episodes=-1"),
+    (b'{"steps": 1' + b"0" * 400 + b"}", "steps=1")])
+def test_a_damaged_summary_is_named_with_a_remedy(tmp_path: Path, content: bytes, message: str) -> None:
+    run = create(tmp_path)
+    (run.path / "summary.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        run.read_summary()
+    assert str(run.path / "summary.json") in str(caught.value) and "restore it" in str(caught.value)
+    (run.path / "summary.json").write_text("{}")
+    assert run.read_summary() == {}
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"\xff", "cannot read"), (b"[]", "holds list"), (None, "No such")])
+def test_a_damaged_meta_is_named_with_a_remedy(tmp_path: Path, content: bytes | None, message: str) -> None:
+    run = create(tmp_path)
+    if content is None:
+        (run.path / "meta.json").unlink()
+    else:
+        (run.path / "meta.json").write_bytes(content)
+    with pytest.raises(ConfigError, match=rf"{message}.*restore it"):
+        run.read_meta()
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])

@@ -263,10 +263,10 @@ def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     """The JSON object in `text`, or a ConfigError that names `source`."""
     try:
         values = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):
-        raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object of config keys")
+        raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object")
     return values
 
 

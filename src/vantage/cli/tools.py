@@ -37,7 +37,7 @@ def _quiet_sdl(*, screen: bool) -> None:
     """SDL, which many environments draw with, looks for no sound card and no needless screen, nor complains of none."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
     if not screen:
-        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
+        os.environ["SDL_VIDEODRIVER"] = "dummy"  # one that is named and not there would end the command
 
 
 def run_record(arguments: argparse.Namespace) -> int:

@@ -26,6 +26,10 @@ from vantage.errors import ConfigError, VantageError
 _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
                   "ale_py": "ale-py"}
 
+_ALIKE = 0.6
+"""Least likeness of names, 1 that of equal ones, at which one may have been meant for the other."""
+_RESTORE = "restore it from a copy, or put {} in it to go on without what it said"
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -64,6 +68,9 @@ class RunDirectory:
     def open(cls, path: Path) -> RunDirectory:
         """The run that was created at `path`; ConfigError names the nearest runs if there is none."""
         source = path / "config.json"
+        if path.is_file():
+            remedy = _around(path) or "; name the directory of a run"
+            raise ConfigError(f"{path} is a file, not a run directory{remedy}")
         if not path.is_dir():
             raise ConfigError(f"{path}: no such run directory{_suggest(path)}")
         try:
@@ -105,14 +112,28 @@ class RunDirectory:
                                "directory writable") from None
 
     def read_summary(self) -> dict[str, Any]:
-        """What `write_summary` wrote last; empty before the first time."""
+        """What `write_summary` wrote last; empty before the first time. What it counts are numbers of 0 or more."""
         path = self.path / "summary.json"
-        try:
-            return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
-        except FileNotFoundError:
-            return {}
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
+        summary = _read_object(path) if os.path.lexists(path) else {}
+        for key in ("steps", "seconds", "episodes"):
+            value = summary.get(key, 0)
+            # No run is so long, and JSON may hold what is not a number or too large for a float.
+            if type(value) not in (int, float) or not 0 <= value < 1e18:
+                raise ConfigError(f"{path}: {key}={value!r} is not a number of 0 or more; {_RESTORE}")
+        return summary
+
+    def read_meta(self) -> dict[str, Any]:
+        """What `create` wrote of the command and the machine."""
+        return _read_object(self.path / "meta.json")
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    try:
+        return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; {_RESTORE}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {_RESTORE}") from None
 
 
 def directory_name(env_name: str) -> str:
@@ -200,18 +221,32 @@ def _finite(value: Any) -> Any:
 
 def _suggest(path: Path) -> str:
     """'; did you mean ...?' with the run around `path`, the runs below it, or those of the most similar names."""
-    around = [parent for parent in path.parents if all((parent / f).is_file() for f in ("config.json", "meta.json"))]
+    around = _around(path)
     if around:
-        return f"; did you mean {around[0]}?"
+        return around
     runs = sorted(set(_runs_below(path)), key=_natural)
     if not runs:
-        near = {str(run): run for root in (path.parent, path.parent.parent, Path("runs")) for run in _runs_below(root)}
-        endings = {name: name[-len(str(path)):] for name in near}
-        runs = sorted(near.values(), key=lambda run: difflib.SequenceMatcher(
-            None, str(path), endings[str(run)]).ratio(), reverse=True)
+        near: dict[Path, Path] = {}  # by where it really is: in the spelling that is nearest to that of `path`
+        for root in (path.parent, path.parent.parent, Path("runs")):
+            for run in _runs_below(root):
+                near.setdefault(run.resolve(), run)
+        alike = {run: _likeness(path, run) for run in sorted(near.values(), key=_natural)}
+        runs = sorted((run for run in alike if alike[run] >= _ALIKE), key=lambda run: -alike[run])
     if not runs:
-        return "; there is no run near it: start one with `vantage train`"
+        return "; no run has a name like it: start one with `vantage train`"
     return f"; did you mean {' or '.join(str(run) for run in runs[:3])}?"
+
+
+def _around(path: Path) -> str:
+    """'; did you mean ...?' with the run that `path` is in, or nothing."""
+    around = [parent for parent in path.parents if all((parent / f).is_file() for f in ("config.json", "meta.json"))]
+    return f"; did you mean {around[0]}?" if around else ""
+
+
+def _likeness(path: Path, run: Path) -> float:
+    """Of the names in both, from the last one backwards, the likeness of the two that are least alike; 1 if equal."""
+    pairs = zip(reversed(path.parts), reversed(run.parts), strict=False)
+    return min((difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio() for a, b in pairs), default=0.0)
 
 
 def _runs_below(root: Path) -> Iterator[Path]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
 FILE_NAME = "metrics.jsonl"
+_LARGEST = 1e300
+"""A value beyond counts as not finite: sums and differences of such leave the range of a float."""
 
 
 class MetricWriter:
@@ -133,7 +135,10 @@ def _file_writer(board: SummaryWriter) -> Any:
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
-    """The lines of a run's record, oldest first; empty before the first. Torn lines are passed over."""
+    """The lines of a run's record, oldest first; empty before the first. Torn lines are passed over.
+
+    A value that is not finite is None, also where the file says NaN or Infinity.
+    """
     path = run / FILE_NAME
     try:
         lines = path.read_bytes().splitlines()
@@ -149,9 +154,11 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not (isinstance(record, dict) and type(record.get("step")) is int):
+    if not (isinstance(record, dict) and type(record.get("step")) is int and abs(record["step"]) <= _LARGEST):
         return None
-    return {name: value for name, value in record.items() if value is None or type(value) in (int, float)}
+    # Not above: nan too.
+    return {name: None if value is None or not abs(value) <= _LARGEST else value
+            for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
 def _end_of(path: Path, step: int) -> int:

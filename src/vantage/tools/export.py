@@ -73,6 +73,9 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     if format not in FORMATS:
         raise ConfigError(f"format={format!r} is not one of {', '.join(FORMATS)}")
     output = _output(Path(run), output, f".{format}")
+    text = output.with_name(f"{output.stem}.card.md") if format == "safetensors" else None
+    for path in filter(None, (output, text)):
+        _check_free(path)
     if format == "onnx":
         check_libraries()
     agent = load(run, checkpoint=checkpoint, notify=notify)
@@ -85,15 +88,15 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     known = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
     policy = PolicyStep(model)
     new = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}")
+    writing = output
     try:
         difference = _write_and_compare(new, policy, known)
         os.replace(new, output)
-        text = None
-        if format == "safetensors":
-            text = output.with_name(f"{output.stem}.card.md")
+        if text is not None:
+            writing = text
             write_atomically(text, card(known, output.name))
     except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror or error}; choose another place with -o") from None
+        raise ConfigError(f"cannot write {writing}: {error.strerror or error}; choose another place with -o") from None
     finally:
         new.unlink(missing_ok=True)
     return Export(output, known, policy.inputs, policy.outputs, difference, text)
@@ -104,11 +107,20 @@ def _output(run: Path, output: Path | None, suffix: str) -> Path:
         return (run if run.is_dir() else run.parent) / f"policy{suffix}"
     if output.suffix != suffix:
         raise ConfigError(f"{output}: the name must end in {suffix}, as --format {suffix[1:]} writes it")
-    if output.is_dir():
-        raise ConfigError(f"{output} is a directory; name a file with -o")
     if not output.parent.is_dir():
         raise ConfigError(f"{output.parent}: no such directory; make it, or choose another place with -o")
     return output
+
+
+def _check_free(path: Path) -> None:
+    """ConfigError where a directory has the name, or where a run keeps its own checkpoints."""
+    if path.is_dir():
+        raise ConfigError(f"{path} is a directory; move it, or name another file with -o")
+    place = path.parent.resolve()
+    for folder in (place, *place.parents):
+        if folder.name in ("best", "checkpoints") and (folder.parent / "config.json").is_file():
+            raise ConfigError(f"{path} is among the checkpoints of the run {folder.parent}, which must stay as they "
+                              "are; choose another place with -o")
 
 
 def _write_and_compare(path: Path, policy: PolicyStep, known: Description) -> float:

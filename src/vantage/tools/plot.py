@@ -47,6 +47,8 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
+    if csv is not None and csv.suffix.lower() != ".csv":
+        raise ConfigError(f"{csv}: the name of the table must end in .csv")
     if not 0 <= smooth < 1:
         raise ConfigError(f"smooth={smooth} is not in [0, 1); 0 shows the metric as recorded")
     if aggregate not in get_args(Aggregate):

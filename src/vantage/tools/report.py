@@ -62,7 +62,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
-    origin = _origin(directory.path)
+    origin, lead = _origin(directory), _lead(directory)  # before the games: a damaged file shows at once
     result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, notify=notify)
     with tempfile.TemporaryDirectory() as folder:
         parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
@@ -71,7 +71,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
         parts.append(_section("Curves", _curves(directory.path, Path(folder))))
     parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
     title = escape(f"{directory.config.algo} on {directory.config.env}")
-    page = _PAGE.substitute(title=title, lead=_lead(directory), body="\n".join(parts))
+    page = _PAGE.substitute(title=title, lead=lead, body="\n".join(parts))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(output, page)
@@ -104,7 +104,8 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
 
 def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], None]) -> str:
     """The newest video in the run's videos/, else one recorded now; words where there can be none."""
-    found = sorted((run / "videos").glob("*.mp4"), key=lambda path: path.stat().st_mtime)
+    files = (path for path in (run / "videos").glob("*.mp4") if path.is_file())
+    found = sorted(files, key=lambda path: path.stat().st_mtime)
     try:
         path = found[-1] if found else record(run, folder / "game.mp4", checkpoint=checkpoint, notify=notify).path
     except VantageError as error:
@@ -136,12 +137,8 @@ def _config(config: Config) -> str:
     return "<p>Bold: other than without any environment or algorithm in mind.</p>\n" + _table(rows, bold=changed)
 
 
-def _origin(run: Path) -> str:
-    try:
-        meta = json.loads((run / "meta.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError) as error:
-        raise ConfigError(f"cannot read {run / 'meta.json'}: {error}") from None
-    return _table(_flat({key: value for key, value in meta.items() if key not in _PRIVATE}))
+def _origin(directory: RunDirectory) -> str:
+    return _table(_flat({key: value for key, value in directory.read_meta().items() if key not in _PRIVATE}))
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
