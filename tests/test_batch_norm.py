@@ -63,6 +63,16 @@ def rollouts(obs: ArraySpec, net: ActorCritic) -> Iterator[Rollout]:
                       behaviour=torch.randn(T, B, 4, generator=source), state=net.initial_state(B))
 
 
+def third_rollout(obs: ArraySpec, net: ActorCritic) -> Rollout:
+    """One that is yet to be learnt from, after two that `net` has normalised by and observed."""
+    source = rollouts(obs, net)
+    for _ in range(2):
+        rollout = next(source)
+        net.unroll(rollout.obs, rollout.is_first, rollout.state)
+        net.observe(rollout.obs)
+    return next(source)
+
+
 # One layer
 
 
@@ -156,12 +166,7 @@ def test_a_constant_channel_stays_finite_and_a_far_value_is_clipped() -> None:
     ids=["mlp", "conv1d", "a3c", "maxpool"])
 def test_what_is_learnt_is_what_acted_step_by_step(obs: ArraySpec, keys: dict[str, Any]) -> None:
     net = model(obs, **keys)
-    source = rollouts(obs, net)
-    for _ in range(2):
-        rollout = next(source)
-        net.unroll(rollout.obs, rollout.is_first, rollout.state)
-        net.observe(rollout.obs)
-    rollout = next(source)
+    rollout = third_rollout(obs, net)
     assert isinstance(rollout.obs, Tensor)
     learnt, values = net.unroll(rollout.obs, rollout.is_first, rollout.state)
     assert learnt.requires_grad and all(norm.mean.abs().sum() > 0 for norm in norms(net))
@@ -176,12 +181,7 @@ def test_what_is_learnt_is_what_acted_step_by_step(obs: ArraySpec, keys: dict[st
 def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None:
     """Else V-trace and ACER would take the difference of two normalisations for one of two policies."""
     net = model(VECTOR)
-    source = rollouts(VECTOR, net)
-    for _ in range(2):
-        rollout = next(source)
-        net.unroll(rollout.obs, rollout.is_first, rollout.state)
-        net.observe(rollout.obs)
-    rollout = next(source)
+    rollout = third_rollout(VECTOR, net)
     with torch.no_grad():
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, get_args, get_type_hints
@@ -259,10 +259,11 @@ def _whole_numbers(name: str, text: str, most: int, example: str) -> tuple[int, 
     return numbers
 
 
-def read_json_object(text: str, *, source: str) -> dict[str, Any]:
-    """The JSON object in `text`, or a ConfigError that names `source`."""
+def read_json_object(text: str, *, source: str,
+                     make: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> dict[str, Any]:
+    """The JSON object in `text`, or a ConfigError that names `source`; `make` makes each object of its pairs."""
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=make)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -110,13 +109,12 @@ def _read(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-    parts = read_json_object(text, source=str(path))
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         _check_once([name for name, _ in pairs], str(path), "key")
         return dict(pairs)
 
-    json.loads(text, object_pairs_hook=unique)
+    parts = read_json_object(text, source=str(path), make=unique)
     if not parts:
         raise ConfigError(f"{path} names no key to search; write for example "
                           '{"lr": [1e-3, 7e-4]} for --grid, {"lr": {"low": 1e-4, "high": 1e-2, "log": true}} for '
