@@ -51,7 +51,11 @@ def main() -> None:
         train(config, run)
         rows += evaluate(run, seed, arguments.episodes)
         runs.append(run)
-    write(Path("results") / name, runs, rows, config, arguments)
+    command = (f"python benchmarks/learning.py {arguments.env} --algo {arguments.algo} --seeds {arguments.seeds} "
+               f"--first-seed {arguments.first_seed} --steps {arguments.steps} --episodes {arguments.episodes}"
+               + (f" --set {' '.join(arguments.set)}" if arguments.set else ""))
+    write(Path("results") / name, runs, rows, replace(config, seed=arguments.first_seed), command=command,
+          episodes=arguments.episodes)
 
 
 def train(config: vantage.Config, run: Path) -> None:
@@ -78,8 +82,8 @@ def evaluate(run: Path, seed: int, episodes: int) -> list[dict[str, Any]]:
     return rows
 
 
-def write(folder: Path, runs: list[Path], rows: list[dict[str, Any]], config: vantage.Config,
-          arguments: argparse.Namespace) -> None:
+def write(folder: Path, runs: list[Path], rows: list[dict[str, Any]], config: vantage.Config, *, command: str,
+          episodes: int, commit: str | None = None) -> None:
     """scores.csv, curve.png, curve.csv and protocol.json in results/<name>."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "scores.csv").open("w", newline="") as file:
@@ -87,13 +91,9 @@ def write(folder: Path, runs: list[Path], rows: list[dict[str, Any]], config: va
         writer.writeheader()
         writer.writerows(rows)
     plot(runs, folder / "curve.png", csv=folder / "curve.csv")
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False).stdout.strip()
-    protocol = {
-        "command": f"python benchmarks/learning.py {arguments.env} --algo {arguments.algo} --seeds {arguments.seeds} "
-                   f"--first-seed {arguments.first_seed} --steps {arguments.steps} --episodes {arguments.episodes}"
-                   + (f" --set {' '.join(arguments.set)}" if arguments.set else ""),
-        "commit": commit, "episodes": arguments.episodes, "machine": machine(),
-        "config": {**json.loads(replace(config, seed=arguments.first_seed).to_json())}}
+    checkout = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
+    protocol = {"command": command, "commit": commit or checkout.stdout.strip(), "episodes": episodes,
+                "machine": machine(), "config": json.loads(config.to_json())}
     (folder / "protocol.json").write_text(json.dumps(protocol, indent=2) + "\n")
     for checkpoint in ("latest", "best"):
         scores = [row["return_mean"] for row in rows if row["checkpoint"] == checkpoint]
