@@ -8,7 +8,6 @@ from torch import Tensor
 
 from vantage.learning.optim import FlatParameters
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.batch_norm import BatchNorm
 
 
 class AveragePolicy:
@@ -19,10 +18,8 @@ class AveragePolicy:
 
     def __init__(self, model: ActorCritic) -> None:
         self.model = copy.deepcopy(model)
-        self.model.normalizers = model.normalizers
-        for ours, theirs in zip(self.model.modules(), model.modules(), strict=True):
-            if isinstance(ours, BatchNorm) and isinstance(theirs, BatchNorm):
-                ours.share_statistics(theirs)
+        for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
+            own.share(other)
         self.flat = FlatParameters(self.model)
         self.model.requires_grad_(False)
 

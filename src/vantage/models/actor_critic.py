@@ -16,6 +16,7 @@ from vantage.errors import ConfigError
 from vantage.models.batch_norm import BatchNorm
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
 from vantage.models.memory import Recurrent, push_frame, stack_frames
+from vantage.models.moments import RunningMoments
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
 from vantage.models.torsos import make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
@@ -203,10 +204,9 @@ class ActorCritic(nn.Module):
             return nullcontext()
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
-    def running(self) -> Iterator[tuple[str, ObsNormalizer | BatchNorm]]:
-        """All that normalises by running statistics, by name."""
-        named = self.named_modules()
-        return ((name, module) for name, module in named if isinstance(module, ObsNormalizer | BatchNorm))
+    def running(self) -> Iterator[tuple[str, RunningMoments]]:
+        """All that normalises by running moments, by name."""
+        return ((name, module) for name, module in self.named_modules() if isinstance(module, RunningMoments))
 
     def observe(self, obs: Obs) -> None:
         """Let running normalisers learn: from the raw observations [T, B, ...], and from what was last learnt from."""
