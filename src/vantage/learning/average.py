@@ -6,7 +6,7 @@ import copy
 
 from torch import Tensor
 
-from vantage.learning.optim import FlatParameters
+from vantage.learning.flat import FlatParameters
 from vantage.models.actor_critic import ActorCritic
 
 
@@ -26,7 +26,7 @@ class AveragePolicy:
     @property
     def vector(self) -> Tensor:
         """[P]: its weights, laid out as those of the other."""
-        return self.flat.vector.data
+        return self.flat.vector
 
 
 def follow(average: Tensor, weights: Tensor, decay: float) -> None:

@@ -18,16 +18,9 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.normalize import RewardNormalizer
+from vantage.learning.optim import STATISTICS
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.moments import FRESH_MOMENTS, Moments, merge_moments
-
-STATISTICS: Mapping[str, Mapping[str, float]] = {
-    "rmsprop_tf": {"square_avg": 1.0},
-    "rmsprop": {"square_avg": 0.0, "step": 0.0},
-    "adam": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "step": 0.0},
-    "amsgrad": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0, "step": 0.0},
-}
-"""What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
 
 _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one

@@ -20,8 +20,8 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.learning.collect import Position, empty_rollout
+from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
-from vantage.learning.optim import flat_size
 from vantage.learning.shared import SharedWeights
 from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
