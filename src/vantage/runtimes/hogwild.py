@@ -131,7 +131,7 @@ class HogwildRun:
             load_learner(self._learner, checkpoint)
         self._replay_bytes = free_memory() // (2 * self.config.num_workers)
         if self._first is not None:
-            self._check_memory(Position.start(self._first, model.initial_state(self.config.num_envs),
+            self._check_memory(Position.after(self._first, model.initial_state(self.config.num_envs),
                                               torch.device("cpu")))
 
     def _check_memory(self, position: Position) -> None:
