@@ -45,7 +45,10 @@ def _exponentials(logits: Tensor, generator: Generator) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """One of `size` actions; the parameters are logits. Actions are int64 [...]."""
+    """One of `size` actions; the parameters are logits x. Actions are int64 [...].
+
+    log p(a) = x_a - log Σ_i exp x_i,  H = -Σ_a p(a) log p(a),  KL(p || q) = Σ_a p(a) (log p(a) - log q(a))
+    """
 
     size: int
 
@@ -117,7 +120,10 @@ class MultiDiscrete:
 
 @dataclass(frozen=True, slots=True)
 class MultiBinary:
-    """`size` independent Bernoulli variables; the parameters are logits of a 1. Actions are int64 [..., size]."""
+    """`size` independent Bernoulli variables; the parameters are logits x of a 1. Actions are int64 [..., size].
+
+    log p(a) = Σ_i log σ(±x_i), + where a_i is 1;  H and KL are sums over the variables too.
+    """
 
     size: int
 
@@ -149,7 +155,10 @@ class MultiBinary:
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """`size` independent normal variables; the parameters are the means, then the logs of the standard deviations.
+    """`size` independent normal variables; the parameters are the means μ, then the logs of the standard deviations σ.
+
+    log p(a) = Σ_i -½ ((a_i - μ_i) / σ_i)² - log σ_i - ½ log 2π,  H = Σ_i log σ_i + ½ + ½ log 2π
+    KL(p || q) = Σ_i ½ (σ_p² / σ_q² + (μ_p - μ_q)² / σ_q² - 1) - log (σ_p / σ_q)
 
     Actions are floats [..., size] and not clipped to any bounds: the density is that of what was drawn.
     """
