@@ -15,9 +15,9 @@ import vantage
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.average import AveragePolicy
+from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.losses import actor_critic_loss
-from vantage.learning.optim import flat_size
 from vantage.learning.shared import SharedWeights
 from vantage.models import ActorCritic, make_model
 from vantage.models.batch_norm import EPSILON, RATE, BatchNorm

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from vantage.errors import CheckpointError, ConfigError
-from vantage.runs import checkpoint
+from vantage.runs import bundle, checkpoint
 from vantage.runs.checkpoint import Checkpoint, load, load_latest, load_named
 
 
@@ -175,14 +175,14 @@ def test_the_checkpoint_just_saved_is_never_pruned(tmp_path: Path) -> None:
 def test_nothing_is_pruned_unless_the_new_checkpoint_reads_back(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1, keep=1)
-    sync = checkpoint._sync_directory
+    sync = bundle.sync_directory
 
     def corrupt(path: Path) -> None:
         sync(path)
         if path.name.endswith(".new"):
             flip(path / "model.safetensors")
 
-    monkeypatch.setattr(checkpoint, "_sync_directory", corrupt)
+    monkeypatch.setattr(bundle, "sync_directory", corrupt)
     with pytest.raises(CheckpointError, match=r"model\.safetensors has sha256"):
         save(tmp_path, 2, keep=1)
     assert steps(tmp_path) == ["step-000000000001"]
@@ -394,7 +394,7 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 def declare(path: Path, name: str, data: bytes) -> None:
     """Put `data` into the checkpoint as a stranger would, with a manifest that agrees."""
     (path / name).unlink(missing_ok=True)
-    entry = checkpoint._write_file(path / name, data)
+    entry = bundle.write_file(path / name, data)
     rewrite(path, lambda manifest: manifest["files"].update({name: entry}))
 
 

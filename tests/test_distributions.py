@@ -140,13 +140,14 @@ def test_masked_actions_are_never_taken_and_get_no_gradient(kind: str) -> None:
     width = KINDS[kind].num_params
     mask = torch.rand(500, width, generator=generator(5)) < 0.5
     mask[:, [0, 3, width - 1]] = True
-    actions = KINDS[kind].sample(params, generator(6), mask)
+    logits = mask_logits(params, mask)
+    actions = KINDS[kind].sample(logits, generator(6))
     offsets = torch.tensor([0]) if kind == "categorical" else torch.tensor([0, 3, 5])
-    for taken in (actions, KINDS[kind].mode(params, mask)):
+    for taken in (actions, KINDS[kind].mode(logits)):
         assert mask.gather(-1, taken.view(500, -1) + offsets).all()
     other = mask_logits(torch.zeros_like(params), mask)
-    loss = (KINDS[kind].log_prob(params, actions, mask) + KINDS[kind].entropy(params, mask)
-            + KINDS[kind].kl(mask_logits(params, mask), other)).sum()
+    loss = (KINDS[kind].log_prob(logits, actions) + KINDS[kind].entropy(logits)
+            + KINDS[kind].kl(logits, other)).sum()
     gradient, = torch.autograd.grad(loss, params)
     assert gradient.isfinite().all() and loss.isfinite()
     assert (gradient[~mask] == 0).all() and (gradient[mask] != 0).float().mean() > 0.5
@@ -154,9 +155,9 @@ def test_masked_actions_are_never_taken_and_get_no_gradient(kind: str) -> None:
 
 def test_one_allowed_action_is_certain() -> None:
     params = torch.randn(4, 5, generator=generator(7)).requires_grad_()
-    mask = (torch.arange(5) == 2).expand(4, -1)
-    entropy = Categorical(5).entropy(params, mask)
-    assert (entropy == 0).all() and (Categorical(5).log_prob(params, torch.full((4,), 2), mask) == 0).all()
+    logits = mask_logits(params, (torch.arange(5) == 2).expand(4, -1))
+    entropy = Categorical(5).entropy(logits)
+    assert (entropy == 0).all() and (Categorical(5).log_prob(logits, torch.full((4,), 2)) == 0).all()
     assert (torch.autograd.grad(entropy.sum(), params)[0] == 0).all()
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
-from vantage.learning.optim import FlatParameters
+from vantage.learning.flat import FlatParameters
 from vantage.runs.checkpoint import load_latest, load_named, save_best
 from vantage.tools.export import export
 

@@ -130,13 +130,13 @@ def test_the_average_policy_moves_as_alpha_says() -> None:
     """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
     learner = Learner(make_model(acer(average_decay=0.9), spec("discrete")), acer(average_decay=0.9))
     assert learner.average is not None
-    expected = learner.flat.vector.data.clone()
+    expected = learner.flat.vector.clone()
     like = rollout_of(learner)
     for step in range(5):
         learner.update(like, step)
-        expected = 0.9 * expected + 0.1 * learner.flat.vector.data
+        expected = 0.9 * expected + 0.1 * learner.flat.vector
     torch.testing.assert_close(learner.average.vector, expected)
-    assert (learner.average.vector - learner.flat.vector.data).abs().max() > 1e-5
+    assert (learner.average.vector - learner.flat.vector).abs().max() > 1e-5
     parameter, moved = next(learner.average.model.parameters()), torch.ones(3)
     assert parameter.untyped_storage().data_ptr() == learner.average.vector.untyped_storage().data_ptr()
     follow(moved, torch.zeros(3), 0.75)

@@ -11,10 +11,11 @@ import pytest
 import torch
 
 import vantage
+from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.normalize import RewardNormalizer
-from vantage.learning.optim import flat_size
-from vantage.learning.shared import STATISTICS, SharedWeights
+from vantage.learning.optim import STATISTICS
+from vantage.learning.shared import SharedWeights
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.normalize import ObsNormalizer
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -63,9 +64,9 @@ def test_each_update_moves_the_shared_weights_as_it_would_move_a_lone_learners(o
         metrics = one_of_many.update(rollout, k)
         shared.count(0, T * B, 1)
         lone.update(rollout, k)
-        assert torch.equal(shared.vector, lone.flat.vector.data), k
+        assert torch.equal(shared.vector, lone.flat.vector), k
         assert metrics["train/policy_lag"] == 0
-    assert not torch.equal(one_of_many.flat.vector.data, shared.vector), "only a pull moves the copy"
+    assert not torch.equal(one_of_many.flat.vector, shared.vector), "only a pull moves the copy"
 
 
 @pytest.mark.parametrize("optimizer", STATISTICS)
@@ -78,7 +79,7 @@ def test_two_learners_that_take_turns_are_one_optimiser_on_their_gradients(optim
         learners[k % 2].pull()
         learners[k % 2].update(rollout, k)
         lone.update(rollout, k)
-        assert torch.equal(shared.vector, lone.flat.vector.data), k
+        assert torch.equal(shared.vector, lone.flat.vector), k
 
 
 def test_private_statistics_are_moved_by_their_own_worker_alone() -> None:

@@ -251,11 +251,17 @@ class KilledInUpdate(Bandit):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if not KilledInUpdate.armed:
-            from torch.optim.optimizer import register_optimizer_step_pre_hook
+            from vantage.learning.optim import FlatOptimizer
 
             KilledInUpdate.armed = True
-            updates = itertools.count(1)
-            register_optimizer_step_pre_hook(lambda *_: self.die() if next(updates) == 10 else None)
+            updates, move = itertools.count(1), FlatOptimizer.step
+
+            def step(optimizer: FlatOptimizer, *args: Any) -> None:
+                if next(updates) == 10:
+                    self.die()
+                move(optimizer, *args)
+
+            FlatOptimizer.step = step  # type: ignore[method-assign]
         return super().step(action)
 
     def die(self) -> None:

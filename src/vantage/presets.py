@@ -159,26 +159,27 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     for key, meant_for in _without_effect(algo, config.runtime).items():
         if key in overrides and getattr(config, key) != getattr(Config(), key):
             raise ConfigError(f"{key} has no effect on {algo} under runtime={config.runtime}: it is for {meant_for}")
-    if config.memory != "none" and "frame_stack" not in overrides and not preset:
-        config = config.override({"frame_stack": 1}, source="configure")  # what the frames would tell, memory keeps
-    if config.network == "impala" and "norm" not in overrides:
-        config = config.override({"norm": "none"}, source="configure")  # its residual sums need none
-    if "save_every" not in overrides:
-        config = config.override({"save_every": min(config.save_every, max(1, config.steps // 10))}, source="configure")
-    if config.eval_every == -1:
-        never = config.eval_every_seconds > 0 or found.family == "atari"
-        config = config.override({"eval_every": 0 if never else max(1, config.steps // 20)}, source="configure")
+    config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_options(config, found)
     _check_replay(config)
     _check_batch(config)
-    if config.log_weights and not config.tensorboard:
-        raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
-    if config.reward_terminates and config.reward_norm:
-        raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
-                          "returns at each reward; leave one of them out")
-    if config.stop_at_eval is not None and not config.evaluates:
-        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
+    _check_pairs(config)
     return _with_weights(config, overrides)
+
+
+def _following(config: Config, overrides: Mapping[str, Any], *, family: str, preset: bool) -> dict[str, Any]:
+    """Values that follow from others, where they were not asked for."""
+    values: dict[str, Any] = {}
+    if config.memory != "none" and "frame_stack" not in overrides and not preset:
+        values["frame_stack"] = 1  # what the frames would tell, memory keeps
+    if config.network == "impala" and "norm" not in overrides:
+        values["norm"] = "none"  # its residual sums need none
+    if "save_every" not in overrides:
+        values["save_every"] = min(config.save_every, max(1, config.steps // 10))
+    if config.eval_every == -1:
+        never = config.eval_every_seconds > 0 or family == "atari"
+        values["eval_every"] = 0 if never else max(1, config.steps // 20)
+    return values
 
 
 def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
@@ -210,6 +211,17 @@ def _check_replay(config: Config) -> None:
     if config.burn_in >= min(config.rollout_lengths):
         raise ConfigError(f"burn_in={config.burn_in} leaves nothing of a rollout of {min(config.rollout_lengths)} "
                           "steps; give a smaller one")
+
+
+def _check_pairs(config: Config) -> None:
+    """Whether switches that need or exclude each other go together."""
+    if config.log_weights and not config.tensorboard:
+        raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
+    if config.reward_terminates and config.reward_norm:
+        raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
+                          "returns at each reward; leave one of them out")
+    if config.stop_at_eval is not None and not config.evaluates:
+        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
 
 
 def _check_batch(config: Config) -> None:

@@ -1,4 +1,7 @@
-"""Independent random streams from one seed, by NumPy's SeedSequence. No generator is global."""
+"""Independent random streams from one seed, by NumPy's SeedSequence. No generator is global.
+
+All seeds are below 2^31: ale-py takes larger ones as errors and negative ones as "no seed".
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,16 @@ import numpy as np
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
-    """A seed below 2^31 for the stream that `path` names; different paths and seeds give independent streams.
-
-    Below 2^31 since ale-py takes larger ones as errors and negative ones as "no seed".
-    """
+    """The seed of the stream that `path` names; different paths and seeds give independent streams."""
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
-    return int(np.random.SeedSequence((seed, *words)).generate_state(1)[0]) & 0x7FFFFFFF
+    return _draw(seed, *words) & 0x7FFFFFFF
+
+
+def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
+    """The seed of one episode of one environment; training has the `stream` 0, evaluations others."""
+    return _draw(seed, stream, env, episode) >> 1  # not the bits of `derive_seed`: saved runs replay these
+
+
+def _draw(*words: int) -> int:
+    """32 random bits."""
+    return int(np.random.SeedSequence(words).generate_state(1)[0])

@@ -51,6 +51,11 @@ class EnvSpec:
     masked: bool = False
     """The environment reports `info["action_mask"]`."""
 
+    @property
+    def parts(self) -> tuple[ArraySpec, ...]:
+        """The parts of an observation, sorted by key."""
+        return tuple(self.obs[key] for key in sorted(self.obs)) if isinstance(self.obs, Mapping) else (self.obs,)
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; infinite bounds become null."""
         spec = asdict(self)

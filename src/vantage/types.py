@@ -5,7 +5,7 @@ T time, B environments, A actions, P distribution parameters; time comes first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,13 +13,18 @@ from torch import Tensor
 
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
-__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Obs", "Report", "Rollout", "State"]
+__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Obs", "Report", "Rollout", "State", "map_obs"]
 
 State = tuple[Tensor, ...]
 """What the policy carries between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
 
 Obs = Tensor | Mapping[str, Tensor]
 """Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
+
+
+def map_obs(function: Callable[[Tensor], Tensor], obs: Obs) -> Obs:
+    """What `function` makes of each part of an observation, by the same keys."""
+    return {key: function(part) for key, part in obs.items()} if isinstance(obs, Mapping) else function(obs)
 
 
 @dataclass(frozen=True, slots=True)

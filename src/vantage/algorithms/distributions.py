@@ -27,10 +27,9 @@ _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 Params = Float[Tensor, "*batch P"]
 PerRow = Float[Tensor, "*batch"]
-Mask = Bool[Tensor, "*batch P"] | None
 
 
-def mask_logits(logits: Params, mask: Mask) -> Params:
+def mask_logits(logits: Params, mask: Bool[Tensor, "*batch P"] | None) -> Params:
     """`logits` with `MASKED` where `mask` is False; no gradient reaches those."""
     return logits if mask is None else torch.where(mask, logits, MASKED)
 
@@ -44,23 +43,12 @@ def _exponentials(logits: Tensor, generator: Generator) -> Tensor:
     return torch.empty_like(logits).exponential_(generator=generator)
 
 
-def _categorical_log_prob(logits: Tensor, actions: Tensor) -> Tensor:
-    return F.log_softmax(logits, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
-
-
-def _categorical_entropy(logits: Tensor) -> Tensor:
-    log_probs = F.log_softmax(logits, -1)
-    return -(log_probs.exp() * log_probs).sum(-1)
-
-
-def _categorical_kl(p: Tensor, q: Tensor) -> Tensor:
-    log_p = F.log_softmax(p, -1)
-    return (log_p.exp() * (log_p - F.log_softmax(q, -1))).sum(-1)
-
-
 @dataclass(frozen=True, slots=True)
 class Categorical:
-    """One of `size` actions; the parameters are logits. Actions are int64 [...]."""
+    """One of `size` actions; the parameters are logits x. Actions are int64 [...].
+
+    log p(a) = x_a - log Σ_i exp x_i,  H = -Σ_a p(a) log p(a),  KL(p || q) = Σ_a p(a) (log p(a) - log q(a))
+    """
 
     size: int
 
@@ -68,27 +56,29 @@ class Categorical:
     def num_params(self) -> int:
         return self.size
 
-    def sample(self, params: Params, generator: Generator, mask: Mask = None) -> Int[Tensor, "*batch"]:
-        logits = mask_logits(params.detach(), mask)
+    def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch"]:
+        logits = params.detach()
         return _gumbel_argmax(logits, _exponentials(logits, generator))
 
-    def mode(self, params: Params, mask: Mask = None) -> Int[Tensor, "*batch"]:
-        return mask_logits(params, mask).argmax(-1)
+    def mode(self, params: Params) -> Int[Tensor, "*batch"]:
+        return params.argmax(-1)
 
-    def log_prob(self, params: Params, actions: Int[Tensor, "*batch"], mask: Mask = None) -> PerRow:
-        return _categorical_log_prob(mask_logits(params, mask), actions)
+    def log_prob(self, params: Params, actions: Int[Tensor, "*batch"]) -> PerRow:
+        return F.log_softmax(params, -1).gather(-1, actions.unsqueeze(-1)).squeeze(-1)
 
-    def entropy(self, params: Params, mask: Mask = None) -> PerRow:
-        return _categorical_entropy(mask_logits(params, mask))
+    def entropy(self, params: Params) -> PerRow:
+        log_probs = F.log_softmax(params, -1)
+        return -(log_probs.exp() * log_probs).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:
         """KL(p || q)."""
-        return _categorical_kl(p, q)
+        log_p = F.log_softmax(p, -1)
+        return (log_p.exp() * (log_p - F.log_softmax(q, -1))).sum(-1)
 
 
 @dataclass(frozen=True, slots=True)
 class MultiDiscrete:
-    """Independent categoricals, one per dimension; logits and masks are those of the dimensions side by side.
+    """Independent categoricals, one per dimension; the logits are those of the dimensions side by side.
 
     Actions are int64 [..., len(sizes)]; log-probabilities, entropies and divergences are summed over dimensions.
     """
@@ -99,25 +89,30 @@ class MultiDiscrete:
     def num_params(self) -> int:
         return sum(self.sizes)
 
-    def sample(self, params: Params, generator: Generator, mask: Mask = None) -> Int[Tensor, "*batch D"]:
-        logits = mask_logits(params.detach(), mask)
-        noise = self._split(_exponentials(logits, generator))
-        return torch.stack([_gumbel_argmax(*pair) for pair in zip(self._split(logits), noise, strict=True)], -1)
+    def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch D"]:
+        logits = params.detach()
+        pairs = zip(self._split(logits), self._split(_exponentials(logits, generator)), strict=True)
+        return torch.stack([_gumbel_argmax(*pair) for pair in pairs], -1)
 
-    def mode(self, params: Params, mask: Mask = None) -> Int[Tensor, "*batch D"]:
-        return torch.stack([part.argmax(-1) for part in self._split(mask_logits(params, mask))], -1)
+    def mode(self, params: Params) -> Int[Tensor, "*batch D"]:
+        return torch.stack([part.argmax(-1) for part in self._split(params)], -1)
 
-    def log_prob(self, params: Params, actions: Int[Tensor, "*batch D"], mask: Mask = None) -> PerRow:
-        pairs = zip(self._split(mask_logits(params, mask)), actions.unbind(-1), strict=True)
-        return torch.stack([_categorical_log_prob(*pair) for pair in pairs]).sum(0)
+    def log_prob(self, params: Params, actions: Int[Tensor, "*batch D"]) -> PerRow:
+        each = zip(self._parts, self._split(params), actions.unbind(-1), strict=True)
+        return torch.stack([part.log_prob(logits, taken) for part, logits, taken in each]).sum(0)
 
-    def entropy(self, params: Params, mask: Mask = None) -> PerRow:
-        return torch.stack([_categorical_entropy(part) for part in self._split(mask_logits(params, mask))]).sum(0)
+    def entropy(self, params: Params) -> PerRow:
+        each = zip(self._parts, self._split(params), strict=True)
+        return torch.stack([part.entropy(logits) for part, logits in each]).sum(0)
 
     def kl(self, p: Params, q: Params) -> PerRow:
         """KL(p || q)."""
-        pairs = zip(self._split(p), self._split(q), strict=True)
-        return torch.stack([_categorical_kl(*pair) for pair in pairs]).sum(0)
+        each = zip(self._parts, self._split(p), self._split(q), strict=True)
+        return torch.stack([part.kl(a, b) for part, a, b in each]).sum(0)
+
+    @property
+    def _parts(self) -> list[Categorical]:
+        return [Categorical(size) for size in self.sizes]
 
     def _split(self, logits: Tensor) -> tuple[Tensor, ...]:
         return torch.split(logits, list(self.sizes), -1)
@@ -125,9 +120,9 @@ class MultiDiscrete:
 
 @dataclass(frozen=True, slots=True)
 class MultiBinary:
-    """`size` independent Bernoulli variables; the parameters are logits of a 1. Actions are int64 [..., size].
+    """`size` independent Bernoulli variables; the parameters are logits x of a 1. Actions are int64 [..., size].
 
-    There are no masks for these; a model for masked multi-binary actions is refused when it is built.
+    log p(a) = Σ_i log σ(±x_i), + where a_i is 1;  H and KL are sums over the variables too.
     """
 
     size: int
@@ -136,17 +131,17 @@ class MultiBinary:
     def num_params(self) -> int:
         return self.size
 
-    def sample(self, params: Params, generator: Generator, mask: None = None) -> Int[Tensor, "*batch P"]:
+    def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch P"]:
         uniforms = torch.empty_like(params, requires_grad=False).uniform_(generator=generator)
         return (uniforms < params.detach().sigmoid()).long()
 
-    def mode(self, params: Params, mask: None = None) -> Int[Tensor, "*batch P"]:
+    def mode(self, params: Params) -> Int[Tensor, "*batch P"]:
         return (params > 0).long()
 
-    def log_prob(self, params: Params, actions: Int[Tensor, "*batch P"], mask: None = None) -> PerRow:
+    def log_prob(self, params: Params, actions: Int[Tensor, "*batch P"]) -> PerRow:
         return F.logsigmoid(params * (2 * actions - 1)).sum(-1)
 
-    def entropy(self, params: Params, mask: None = None) -> PerRow:
+    def entropy(self, params: Params) -> PerRow:
         return self._cross_entropy(params, params)
 
     def kl(self, p: Params, q: Params) -> PerRow:
@@ -160,7 +155,10 @@ class MultiBinary:
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """`size` independent normal variables; the parameters are the means, then the logs of the standard deviations.
+    """`size` independent normal variables; the parameters are the means μ, then the logs of the standard deviations σ.
+
+    log p(a) = Σ_i -½ ((a_i - μ_i) / σ_i)² - log σ_i - ½ log 2π,  H = Σ_i log σ_i + ½ + ½ log 2π
+    KL(p || q) = Σ_i ½ (σ_p² / σ_q² + (μ_p - μ_q)² / σ_q² - 1) - log (σ_p / σ_q)
 
     Actions are floats [..., size] and not clipped to any bounds: the density is that of what was drawn.
     """
@@ -171,18 +169,18 @@ class Gaussian:
     def num_params(self) -> int:
         return 2 * self.size
 
-    def sample(self, params: Params, generator: Generator, mask: None = None) -> Float[Tensor, "*batch D"]:
+    def sample(self, params: Params, generator: Generator) -> Float[Tensor, "*batch D"]:
         mean, log_std = params.detach().chunk(2, -1)
         return mean + log_std.exp() * torch.empty_like(mean).normal_(generator=generator)
 
-    def mode(self, params: Params, mask: None = None) -> Float[Tensor, "*batch D"]:
+    def mode(self, params: Params) -> Float[Tensor, "*batch D"]:
         return params.chunk(2, -1)[0]
 
-    def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"], mask: None = None) -> PerRow:
+    def log_prob(self, params: Params, actions: Float[Tensor, "*batch D"]) -> PerRow:
         mean, log_std = params.chunk(2, -1)
         return (-0.5 * ((actions - mean) * (-log_std).exp()).square() - log_std - _LOG_ROOT_2PI).sum(-1)
 
-    def entropy(self, params: Params, mask: None = None) -> PerRow:
+    def entropy(self, params: Params) -> PerRow:
         return (params.chunk(2, -1)[1] + (0.5 + _LOG_ROOT_2PI)).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:

@@ -38,18 +38,18 @@ def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts
 
 @torch.no_grad()
 def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
-           keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"], *, gae_lambda: float, rho_clip: float = 1.0,
-           c_clip: float = 1.0) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+           keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"], *,
+           gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
     """Advantages and value targets of off-policy data; `rhos` are the importance weights π/μ of the actions taken.
 
-    v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(ρ̄, π/μ),  c_i = λ min(c̄, π/μ)
+    v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(1, π/μ),  c_i = λ ρ_i
                                                             Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and remark 2
     The advantage is ρ_t (r_t + γ (λ v_{t+1} + (1-λ) V_{t+1}) - V_t): with importance weights of 1 this is GAE(λ).
     """
-    clipped = rhos.clamp(max=rho_clip)
+    clipped = rhos.clamp(max=1.0)
     deltas = rewards + discounts * values[1:] - values[:-1]
     traces = gae_lambda * discounts * keep
-    corrections = reverse_scan(clipped * deltas, traces * rhos.clamp(max=c_clip))
+    corrections = reverse_scan(clipped * deltas, traces * clipped)
     following = torch.cat([corrections[1:], torch.zeros_like(corrections[:1])])
     return clipped * (deltas + traces * following), corrections + values[:-1]
 

@@ -20,7 +20,6 @@ from vantage.envs.interface import (
     Step,
     check_actions,
     check_record,
-    episode_seed,
     learnt_rewards,
     same_obs,
 )
@@ -28,6 +27,7 @@ from vantage.envs.options import EnvOptions, in_words, mean_of, subset_of
 from vantage.envs.stages import Stage, cropped, frames_of_a_step, grayed, maximum_of
 from vantage.errors import ConfigError
 from vantage.machine import cores_for
+from vantage.seeding import episode_seed
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.

@@ -18,13 +18,14 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.envs.ids import EnvId, import_path_here, is_old_gym, load_entry
-from vantage.envs.interface import Array, episode_seed
+from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observer, policy_spaces
 from vantage.envs.stages import Stage, stages_of
 from vantage.envs.wrappers import apply_options
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.machine import die_with
+from vantage.seeding import episode_seed
 from vantage.specs import EnvSpec
 
 ERROR, REPLAYED, MASK = "error", "replayed", "action_mask"

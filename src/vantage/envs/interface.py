@@ -106,11 +106,6 @@ class Rendered(Environments, Protocol):
         """Actions by the keys pressed, where the environment names them."""
 
 
-def episode_seed(seed: int, stream: int, env: int, episode: int) -> int:
-    """The seed of one episode, below 2^31: AtariVectorEnv takes no larger one, and a negative one is random."""
-    return int(np.random.SeedSequence((seed, stream, env, episode)).generate_state(1)[0] >> 1)
-
-
 class History:
     """The actions of each environment since its last seeded reset: with the seed, all that its state depends on."""
 

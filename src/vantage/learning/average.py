@@ -6,9 +6,8 @@ import copy
 
 from torch import Tensor
 
-from vantage.learning.optim import FlatParameters
+from vantage.learning.flat import FlatParameters
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.batch_norm import BatchNorm
 
 
 class AveragePolicy:
@@ -19,17 +18,15 @@ class AveragePolicy:
 
     def __init__(self, model: ActorCritic) -> None:
         self.model = copy.deepcopy(model)
-        self.model.normalizers = model.normalizers
-        for ours, theirs in zip(self.model.modules(), model.modules(), strict=True):
-            if isinstance(ours, BatchNorm) and isinstance(theirs, BatchNorm):
-                ours.share_statistics(theirs)
+        for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
+            own.share(other)
         self.flat = FlatParameters(self.model)
         self.model.requires_grad_(False)
 
     @property
     def vector(self) -> Tensor:
         """[P]: its weights, laid out as those of the other."""
-        return self.flat.vector.data
+        return self.flat.vector
 
 
 def follow(average: Tensor, weights: Tensor, decay: float) -> None:

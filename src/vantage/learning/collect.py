@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import accumulate
 from time import perf_counter
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vantage.envs import Environments, First, Step
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Episode, Obs, Rollout, State
+from vantage.types import Episode, Obs, Rollout, State, map_obs
 
 Array = np.ndarray | Mapping[str, np.ndarray]
 EVERYWHERE = slice(None)
@@ -22,7 +22,7 @@ EVERYWHERE = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where acting stands between two rollouts: all that the next step needs. Part of a checkpoint."""
+    """Where acting stands: all that the policy's next step needs."""
 
     obs: Obs
     """[B, *obs]"""
@@ -32,10 +32,10 @@ class Position:
     state: State
 
     @classmethod
-    def start(cls, first: First, state: State, device: torch.device) -> Position:
-        """The position after the environments' reset."""
-        mask = None if first.action_mask is None else torch.from_numpy(first.action_mask).to(device)
-        return cls(tensor_obs(first.obs, device), torch.from_numpy(first.is_first).to(device), mask, state)
+    def after(cls, seen: First | Step, state: State, device: torch.device) -> Position:
+        """The position after the environments' reset or a step, with the policy's `state`."""
+        mask = None if seen.action_mask is None else torch.from_numpy(seen.action_mask).to(device)
+        return cls(tensor_obs(seen.obs, device), torch.from_numpy(seen.is_first).to(device), mask, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int) -> Rollou
         return torch.empty((rows, *like.shape), dtype=like.dtype, device=device)
 
     rollout = Rollout(
-        obs=_map(position.obs, lambda x: empty(length + 1, x)), is_first=empty(length + 1, is_first),
+        obs=map_obs(lambda part: empty(length + 1, part), position.obs), is_first=empty(length + 1, is_first),
         actions=torch.empty((length, num_envs, *action.shape), dtype=dtype, device=device),
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
@@ -134,7 +134,7 @@ def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
 
 def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:
     """Row `t` of each part, of some of the environments."""
-    return {key: part[t, column] for key, part in obs.items()} if isinstance(obs, Mapping) else obs[t, column]
+    return map_obs(lambda part: part[t, column], obs)
 
 
 def join_firsts(firsts: Sequence[First]) -> First:
@@ -164,10 +164,6 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
 
     return Rollout(**{f.name: side_by_side([getattr(rollout, f.name) for rollout in rollouts])
                       for f in fields(Rollout)})
-
-
-def _map(obs: Obs, function: Callable[[Tensor], Tensor]) -> Obs:
-    return {key: function(value) for key, value in obs.items()} if isinstance(obs, Mapping) else function(obs)
 
 
 def _write(obs: Obs, t: int, column: slice, row: Array | Obs) -> None:

@@ -7,14 +7,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.average import AveragePolicy, follow
+from vantage.learning.flat import FlatParameters
 from vantage.learning.losses import actor_critic_loss, replay_loss
 from vantage.learning.normalize import RewardNormalizer
-from vantage.learning.optim import FlatParameters, make_optimizer
+from vantage.learning.optim import make_optimizer
 from vantage.learning.shared import SharedWeights
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
@@ -40,19 +41,19 @@ class Learner:
         self.reward_normalizer = RewardNormalizer(config.num_envs, device) if config.reward_norm else None
         self.average = AveragePolicy(model) if config.algo == "acer" else None
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", stream))
-        self._moved = self.flat.vector if shared is None else nn.Parameter(shared.vector)
-        self.optimizer = make_optimizer(config.optimizer, [self._moved], lr=config.at("lr", 0),
-                                        eps=config.optimizer_eps, decay=config.optimizer_decay)
+        self._moved = self.flat.vector if shared is None else shared.vector
+        self.optimizer = make_optimizer(config.optimizer, self._moved, eps=config.optimizer_eps,
+                                        decay=config.optimizer_decay,
+                                        shared=None if shared is None else shared.statistics(worker))
         self._pulled_updates = 0
         if shared is not None:
-            self.optimizer.state[self._moved] = shared.statistics(worker)
             shared.attach(model, self.reward_normalizer, worker)
 
     def pull(self) -> None:
         """Make the model a copy of the shared weights and of what all normalisers have seen."""
         assert self.shared is not None
         self._pulled_updates = self.shared.updates
-        self.flat.vector.data.copy_(self.shared.vector)
+        self.flat.vector.copy_(self.shared.vector)
         if self.average is not None:
             self.average.vector.copy_(self.shared.average)
         self.shared.pull_normalizers(self.model, self.reward_normalizer)
@@ -60,7 +61,7 @@ class Learner:
     def push(self) -> None:
         """Make the shared weights and normalisers a copy of the model's: how a run begins."""
         assert self.shared is not None
-        self.shared.vector.copy_(self.flat.vector.data)
+        self.shared.vector.copy_(self.flat.vector)
         if self.average is not None:
             self.shared.average.copy_(self.average.vector)
         self.shared.push_normalizers(self.model, self.reward_normalizer)
@@ -69,7 +70,7 @@ class Learner:
         """Begin from another's model and, if given, its reward normaliser's moments; the optimiser knows nothing."""
         self.model.load_state_dict(policy)
         if self.average is not None:
-            self.average.vector.copy_(self.flat.vector.data)
+            self.average.vector.copy_(self.flat.vector)
         if self.reward_normalizer is not None and rewards is not None:
             self.reward_normalizer.moments.copy_(rewards)
         if self.shared is not None:
@@ -86,28 +87,25 @@ class Learner:
         norm = self.flat.clip_gradient(self.config.at("max_grad_norm", step))
         metrics = {name: value.item() for name, value in terms.items()}
         metrics["train/grad_norm"] = norm.item()
-        metrics["train/learning_rate"] = lr = self.config.at("lr", step)
+        metrics["train/learning_rate"] = self.config.at("lr", step)
         if not (math.isfinite(metrics["train/grad_norm"]) and math.isfinite(loss.item())):
             raise NonFiniteError(_non_finite_message(loss.item(), metrics, rollout, step))
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
         self._step(metrics)
         return metrics
 
     def _step(self, metrics: dict[str, float]) -> None:
-        decay = self.config.average_decay
+        lr, decay = metrics["train/learning_rate"], self.config.average_decay
         if self.shared is None:
-            self.optimizer.step()
+            self.optimizer.step(self.flat.gradient, lr)
             if self.average is not None:
-                follow(self.average.vector, self.flat.vector.data, decay)
+                follow(self.average.vector, self.flat.vector, decay)
             return
-        # Set anew at each update: a gradient that was bound once is not the model's any more when torch replaces that.
-        self._moved.grad = self.flat.gradient.to(self._moved.device)
+        gradient = self.flat.gradient.to(self._moved.device)
         if self._worker == 0 and self.shared.gradient is not None:
-            self.shared.gradient.copy_(self.flat.gradient)
+            self.shared.gradient.copy_(gradient)
         metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
         with self.shared.turn(self._worker):
-            self.optimizer.step()
+            self.optimizer.step(gradient, lr)
             if self.average is not None:
                 follow(self.shared.average, self.shared.vector, decay)
 
@@ -132,9 +130,8 @@ class Learner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold, a name a file: model, optimizer, rewards."""
-        state = self.optimizer.state_dict()["state"].get(0, {}) if self.shared is None else self.shared.all_statistics()
         tensors = {"model": dict(self.model.state_dict()),
-                   "optimizer": {key: torch.as_tensor(value) for key, value in state.items() if value is not None}}
+                   "optimizer": self.optimizer.tensors() if self.shared is None else self.shared.all_statistics()}
         if self.reward_normalizer is not None:
             tensors["rewards"] = self.reward_normalizer.tensors()
         if self.average is not None:
@@ -145,11 +142,7 @@ class Learner:
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take up what `tensors` gave, in place: the parameters stay views of the flat vector."""
         self.model.load_state_dict(tensors["model"])
-        if self.shared is not None:
-            self.shared.load_statistics(tensors["optimizer"])
-        elif tensors["optimizer"]:
-            groups = self.optimizer.state_dict()["param_groups"]
-            self.optimizer.load_state_dict({"state": {0: dict(tensors["optimizer"])}, "param_groups": groups})
+        (self.optimizer.load if self.shared is None else self.shared.load_statistics)(tensors["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load(tensors["rewards"])
         if self.average is not None:

@@ -7,11 +7,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vantage.models.normalize import FRESH_COUNT, merge_moments
+from vantage.models.moments import FRESH_MOMENTS, merge_moments
 
 _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
-FRESH_MOMENTS = (FRESH_COUNT, 0.0, 1.0)
-"""Count, mean and variance before anything was seen."""
 
 
 class RewardNormalizer:

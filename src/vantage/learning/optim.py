@@ -1,125 +1,154 @@
-"""Optimisers by name, RMSProp in TensorFlow's form, and one flat vector for all parameters of a model."""
+"""Optimisers of one flat vector, by name. How a model becomes one is in `flat`.
+
+Those that workers can share are functions on the vector, the gradient and the statistics. Making one of torch's
+optimisers, or stepping it, imports torch's compiler: a second and 75 megabytes in each process (torch 2.13).
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, overload
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.optim.adam import adam
+from torch.optim.rmsprop import rmsprop
 
 from vantage.config import nearest
 from vantage.errors import ConfigError
 
-_ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
+STATISTICS: Mapping[str, Mapping[str, float]] = {
+    "rmsprop_tf": {"square_avg": 1.0},
+    "rmsprop": {"square_avg": 0.0, "step": 0.0},
+    "adam": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "step": 0.0},
+    "amsgrad": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0, "step": 0.0},
+}
+"""What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
 
 
-class FlatParameters:
-    """All parameters of a model as views of one contiguous vector, all gradients as views of another.
+class Optimizer(Protocol):
+    """Moves a vector [P] by its gradient."""
 
-    Clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy. Convolution
-    weights stay channels_last within it. Gaps between parameters hold zeros and stay zero.
-    """
+    def step(self, gradient: Tensor, lr: float) -> None:
+        """Move the vector once, in place; `gradient` [P] is on its device."""
 
-    def __init__(self, model: nn.Module) -> None:
-        parameters, sizes = list(model.parameters()), _sizes(model)
-        first = parameters[0]
-        self.vector = nn.Parameter(torch.zeros(sum(sizes), dtype=first.dtype, device=first.device))
-        self.gradient = torch.zeros_like(self.vector.data)
-        self.vector.grad = self.gradient
-        offset = 0
-        for parameter, size in zip(parameters, sizes, strict=True):
-            view = _view_like(self.vector.data[offset:offset + parameter.numel()], parameter)
-            view.copy_(parameter.data)
-            parameter.data = view
-            parameter.grad = _view_like(self.gradient[offset:offset + parameter.numel()], parameter)
-            offset += size
+    def tensors(self) -> dict[str, Tensor]:
+        """The statistics, which a checkpoint must hold; none before the first step."""
 
-    def clip_gradient(self, max_norm: float) -> Tensor:
-        """Scale the gradient to at most `max_norm` (0: leave it); returns the global norm before."""
-        norm: Tensor = torch.linalg.vector_norm(self.gradient)
-        if max_norm > 0:
-            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
-        return norm
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take up what `tensors` gave."""
 
 
-def flat_size(model: nn.Module) -> int:
-    """Length of the vector that `FlatParameters` makes of the model."""
-    return sum(_sizes(model))
+class FlatOptimizer:
+    """One of `STATISTICS`. With `shared` statistics it moves those, and `tensors` and `load` are their owner's."""
+
+    def __init__(self, name: str, vector: Tensor, *, eps: float, decay: float,
+                 shared: Mapping[str, Tensor] | None = None) -> None:
+        self._name, self._vector = name, vector
+        self._statistics = dict(shared or {})
+        match name:
+            case "rmsprop_tf":
+                self._move = partial(_rmsprop_tf, eps=eps, decay=decay)
+            case "rmsprop":
+                self._move = partial(_rmsprop, eps=eps, decay=decay)
+            case _:
+                self._move = partial(_adam, eps=eps)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, lr: float) -> None:
+        """Move the vector once, in place; `gradient` [P] is on its device."""
+        if not self._statistics:
+            self._statistics = self._fresh()
+        self._move(self._vector, gradient, self._statistics, lr=lr)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The statistics, which a checkpoint must hold; none before the first step."""
+        return dict(self._statistics)
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take up what `tensors` gave. KeyError or RuntimeError where it is of another optimiser or vector."""
+        self._statistics = self._fresh() if tensors else {}
+        for name, statistic in self._statistics.items():
+            statistic.copy_(tensors[name])
+
+    def _fresh(self) -> dict[str, Tensor]:
+        return {name: torch.tensor(value) if name == "step" else torch.full_like(self._vector, value)
+                for name, value in STATISTICS[self._name].items()}
 
 
-def _sizes(model: nn.Module) -> list[int]:
-    return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in model.parameters()]
-
-
-def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
-    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
-        out, inside, height, width = parameter.shape
-        return flat.view(out, height, width, inside).permute(0, 3, 1, 2)
-    return flat.view(parameter.shape)
-
-
-class RMSpropTF(torch.optim.Optimizer):
+def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float,
+                decay: float) -> None:
     """RMSProp as TensorFlow has it, with which the published A2C and A3C scores were made.
 
     s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)            Mnih et al. 2016, arXiv:1602.01783, section 4, eq. 8 and 9
 
     ε is inside the root, and s starts at 1, which warms the step size up; torch's own has ε outside and s at 0.
     """
-
-    def __init__(self, params: Iterable[Tensor], lr: float = 7e-4, alpha: float = 0.99, eps: float = 1e-5) -> None:
-        super().__init__(params, {"lr": lr, "alpha": alpha, "eps": eps})
-
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
-    @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Move each parameter that has a gradient once."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                state = self.state[parameter]
-                if not state:
-                    state["square_avg"] = torch.ones_like(parameter)
-                square_avg = state["square_avg"].mul_(group["alpha"])
-                square_avg.addcmul_(parameter.grad, parameter.grad, value=1 - group["alpha"])
-                parameter.addcdiv_(parameter.grad, (square_avg + group["eps"]).sqrt_(), value=-group["lr"])
-        return loss
+    square_avg = statistics["square_avg"].mul_(decay)
+    square_avg.addcmul_(gradient, gradient, value=1 - decay)
+    vector.addcdiv_(gradient, (square_avg + eps).sqrt_(), value=-lr)
 
 
-def make_optimizer(name: str, params: Iterable[Tensor], *, lr: float, eps: float,
-                   decay: float) -> torch.optim.Optimizer:
-    """The optimiser `name`: rmsprop_tf, rmsprop, adam, amsgrad, or a class of torch.optim."""
-    params = list(params)
-    match name:
-        case "rmsprop_tf":
-            return RMSpropTF(params, lr=lr, alpha=decay, eps=eps)
-        case "rmsprop":
-            return torch.optim.RMSprop(params, lr=lr, alpha=decay, eps=eps)
-        case "adam" | "amsgrad":
-            return torch.optim.Adam(params, lr=lr, eps=eps, amsgrad=name == "amsgrad")
+def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float,
+             decay: float) -> None:
+    """torch.optim.RMSprop:  s ← α s + (1-α) g²,  θ ← θ - lr g / (√s + ε)."""
+    rmsprop([vector], [gradient], [statistics["square_avg"]], [], [], [statistics["step"]], lr=lr, alpha=decay,
+            eps=eps, weight_decay=0.0, momentum=0.0, centered=False)
+
+
+def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float) -> None:
+    """torch.optim.Adam: Kingma and Ba 2015, arXiv:1412.6980; AMSGrad where a largest second moment is kept."""
+    largest = [statistics[name] for name in ("max_exp_avg_sq",) if name in statistics]
+    adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest, [statistics["step"]],
+         amsgrad=bool(largest), beta1=0.9, beta2=0.999, lr=lr, weight_decay=0.0, eps=eps, maximize=False)
+
+
+class TorchOptimizer:
+    """Any other class of torch.optim, with its own defaults beside the learning rate and `options`."""
+
+    def __init__(self, kind: type[torch.optim.Optimizer], vector: Tensor, options: dict[str, Any]) -> None:
+        self._parameter = nn.Parameter(vector)
+        self._optimizer = kind([self._parameter], **options)
+
+    def step(self, gradient: Tensor, lr: float) -> None:
+        """Move the vector once, in place; `gradient` [P] is on its device."""
+        self._parameter.grad = gradient
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        self._optimizer.step()
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The statistics, which a checkpoint must hold; none before the first step."""
+        state = self._optimizer.state_dict()["state"].get(0, {})
+        return {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take up what `tensors` gave."""
+        if tensors:
+            groups = self._optimizer.state_dict()["param_groups"]
+            self._optimizer.load_state_dict({"state": {0: dict(tensors)}, "param_groups": groups})
+
+
+def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
+                   shared: Mapping[str, Tensor] | None = None) -> Optimizer:
+    """The optimiser `name` of `vector`: one of `STATISTICS`, maybe `shared` ones, or a class of torch.optim.
+
+    `eps` is for all that have one, `decay` for RMSProp. ConfigError for an unknown one, and for one that does not go by
+    a vector's gradient alone.
+    """
+    if name in STATISTICS:
+        return FlatOptimizer(name, vector, eps=eps, decay=decay, shared=shared)
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
-        known = ["rmsprop_tf", "rmsprop", "adam", "amsgrad", *classes]
-        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, known)}")
-    accepted = inspect.signature(kind).parameters
-    options: dict[str, Any] = {"lr": lr} if "lr" in accepted else {}
-    if "eps" in accepted and isinstance(accepted["eps"].default, float):
-        options["eps"] = eps
-    trial = torch.nn.Parameter(torch.zeros(2))
-    trial.grad = torch.ones(2)
+        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*STATISTICS, *classes])}")
+    default = inspect.signature(kind).parameters.get("eps")
+    options: dict[str, Any] = {"eps": eps} if default is not None and isinstance(default.default, float) else {}
     try:
-        kind([trial], **options).step()
-        return kind(params, **options)
+        TorchOptimizer(kind, torch.zeros(2), options).step(torch.ones(2), lr=1e-3)
+        return TorchOptimizer(kind, vector, options)
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its gradient: "
                           f"{error}") from None

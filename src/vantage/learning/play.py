@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from vantage.envs import Environments
-from vantage.learning.collect import Position, tensor_obs
+from vantage.learning.collect import Position
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
@@ -23,17 +25,13 @@ def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic
     """
     quota = [episodes // envs.num_envs + (i < episodes % envs.num_envs) for i in range(envs.num_envs)]
     device = next(model.parameters()).device
-    position = Position.start(envs.reset(), model.initial_state(envs.num_envs), device)
-    obs, is_first, mask, state = position.obs, position.is_first, position.action_mask, position.state
+    position = Position.after(envs.reset(), model.initial_state(envs.num_envs), device)
     finished: list[Episode] = []
     scores, lengths = [0.0] * envs.num_envs, [0] * envs.num_envs
     while any(quota) and not should_stop():
-        params, state = model.step(obs, is_first, state, mask)
-        distribution = model.distribution
-        actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
-        step = envs.step(actions.cpu().numpy())
-        obs, is_first = tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device)
-        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
+        params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
+        step = envs.step(_choose(model, params, generator, deterministic=deterministic))
+        position = Position.after(step, state, device)
         ended = list(step.episodes)
         for env in range(envs.num_envs):
             scores[env], lengths[env] = scores[env] + float(step.rewards[env]), lengths[env] + 1
@@ -71,19 +69,23 @@ def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
     """
     longest = envs.longest_game
     device = next(model.parameters()).device
-    position = Position.start(envs.reset(), model.initial_state(1), device)
-    obs, is_first, mask, state = position.obs, position.is_first, position.action_mask, position.state
+    position = Position.after(envs.reset(), model.initial_state(1), device)
     score, length, ended = 0.0, 0, False
     while True:
-        params, values, state = model.step_with_values(obs, is_first, state, mask)
+        params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
+                                                       position.action_mask)
         cut = not ended and length >= longest
         yield Moment(float(values[0]), score, length, ended or cut)
         if cut:
             return
-        distribution = model.distribution
-        actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
-        step = envs.step(actions.cpu().numpy())
-        obs, is_first = tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device)
-        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
+        step = envs.step(_choose(model, params, generator, deterministic=deterministic))
+        position = Position.after(step, state, device)
         new, ended = bool(step.is_first[0]), bool(step.episodes)
         score, length = (0.0, 0) if new else (score + float(step.rewards[0]), length + 1)
+
+
+def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> np.ndarray:
+    """Actions [B, *action] of the distributions that `params` [B, P] describe."""
+    distribution = model.distribution
+    actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
+    return actions.cpu().numpy()

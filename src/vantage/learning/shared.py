@@ -17,17 +17,10 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.normalize import FRESH_MOMENTS, RewardNormalizer
+from vantage.learning.normalize import RewardNormalizer
+from vantage.learning.optim import STATISTICS
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalize import merge_moments
-
-STATISTICS: Mapping[str, Mapping[str, float]] = {
-    "rmsprop_tf": {"square_avg": 1.0},
-    "rmsprop": {"square_avg": 0.0, "step": 0.0},
-    "adam": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "step": 0.0},
-    "amsgrad": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0, "step": 0.0},
-}
-"""What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
+from vantage.models.moments import FRESH_MOMENTS, Moments, merge_moments
 
 _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
@@ -158,25 +151,22 @@ class SharedWeights:
     def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Let the normalisers of this process use what all workers have seen."""
         for name, normalizer in model.running():
-            count, mean, var = _merge(*self._moments(name))
-            normalizer.count.copy_(count)
-            normalizer.mean.copy_(mean)
-            normalizer.var.copy_(var)
+            for own, merged in zip(normalizer.moments, _merge(*self._moments(name)), strict=True):
+                own.copy_(merged)
         if rewards is not None:
             rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
 
     def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Start from what the normalisers of this process know, as seen by the first worker."""
         for name, normalizer in model.running():
-            known = (normalizer.count, normalizer.mean, normalizer.var)
-            for slots, fresh, value in zip(self._moments(name), FRESH_MOMENTS, known, strict=True):
+            for slots, fresh, value in zip(self._moments(name), FRESH_MOMENTS, normalizer.moments, strict=True):
                 slots.fill_(fresh)
                 slots[0] = value
         self._memory["rewards"][:] = torch.tensor(FRESH_MOMENTS, dtype=torch.float64)
         if rewards is not None:
             self._memory["rewards"][0] = rewards.moments
 
-    def _moments(self, name: str) -> tuple[Tensor, Tensor, Tensor]:
+    def _moments(self, name: str) -> Moments:
         return self._memory[f"{name}.count"], self._memory[f"{name}.mean"], self._memory[f"{name}.var"]
 
     # Counters: each worker writes its own, anybody sums them.
@@ -222,7 +212,7 @@ class SharedWeights:
         self._memory["stop"][0] = value
 
 
-def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Moments:
     """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit."""
     merged = counts[0], means[0], variances[0]
     for row in zip(counts[1:], means[1:], variances[1:], strict=True):

@@ -16,6 +16,7 @@ from vantage.errors import ConfigError
 from vantage.models.batch_norm import BatchNorm
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
 from vantage.models.memory import Recurrent, push_frame, stack_frames
+from vantage.models.moments import RunningMoments
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
 from vantage.models.torsos import make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
@@ -81,8 +82,8 @@ class ActorCritic(nn.Module):
         self.spec = spec
         self.distribution: Distribution = make_distribution(spec.action)
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
-        parts = tuple(spec.obs[key] for key in self.keys) if isinstance(spec.obs, Mapping) else (spec.obs,)
-        self.parts, self.frame_stack, self.stack_pad = parts, config.frame_stack, config.stack_pad
+        parts = self.parts = spec.parts
+        self.frame_stack, self.stack_pad = config.frame_stack, config.stack_pad
         self.image_dtype = torch.bfloat16 if config.precision == "bfloat16" else None  # None: the weights'
         low, high = config.pixel_range
         # What brings pixels to that range once the torsos have divided them by 255.
@@ -203,10 +204,9 @@ class ActorCritic(nn.Module):
             return nullcontext()
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
-    def running(self) -> Iterator[tuple[str, ObsNormalizer | BatchNorm]]:
-        """All that normalises by running statistics, by name."""
-        named = self.named_modules()
-        return ((name, module) for name, module in named if isinstance(module, ObsNormalizer | BatchNorm))
+    def running(self) -> Iterator[tuple[str, RunningMoments]]:
+        """All that normalises by running moments, by name."""
+        return ((name, module) for name, module in self.named_modules() if isinstance(module, RunningMoments))
 
     def observe(self, obs: Obs) -> None:
         """Let running normalisers learn: from the raw observations [T, B, ...], and from what was last learnt from."""
@@ -272,13 +272,13 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
 
 def check_inputs(config: Config, spec: EnvSpec) -> None:
     """ConfigError for keys of observations that would do nothing with those of `spec`."""
-    parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
+    kinds = {part.kind for part in spec.parts}
     for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1)),
                        ("image_norm", config.image_norm)):
-        if asked and not any(part.kind == "image" for part in parts):
+        if asked and "image" not in kinds:
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
-    if config.network == "conv1d" and not any(part.kind == "vector" for part in parts):
+    if config.network == "conv1d" and "vector" not in kinds:
         raise ConfigError("network=conv1d is for vectors, and this environment shows none; use network=auto")
     if config.image_norm and config.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "

@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vantage.models.normalize import CLIP, FRESH_COUNT, take_in
+from vantage.models.moments import RunningMoments
+from vantage.models.normalize import CLIP
 
 EPSILON = 1e-5
 
@@ -14,7 +15,7 @@ RATE = 0.01
 the same."""
 
 
-class BatchNorm(nn.Module):
+class BatchNorm(RunningMoments):
     """Batch renormalisation without limits on its corrections: Ioffe 2017, arXiv:1702.03275.
 
     y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
@@ -24,21 +25,12 @@ class BatchNorm(nn.Module):
     the batch that is learnt from, as in batch normalisation: (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d.
     Where the weights' scale and shift had a gradient, they would chase statistics that undo them.
 
-    The statistics are buffers and change only in `update`. They start at mean 0 and variance 1.
+    The statistics change only in `update`. They start at mean 0 and variance 1.
     """
 
-    mean: Tensor
-    var: Tensor
-    count: Tensor
-
     def __init__(self, size: int) -> None:
-        super().__init__()
+        super().__init__(size)
         self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("var", torch.ones(size))
-        self.register_buffer("count", torch.tensor(FRESH_COUNT, dtype=torch.float64))
-        self.seen: tuple[Tensor, Tensor, Tensor] | None = None
-        """As in `ObsNormalizer`."""
         self.batch: tuple[int, Tensor, Tensor] | None = None
         """Count, mean and variance of the batch that gradients were last asked of."""
 
@@ -58,9 +50,5 @@ class BatchNorm(nn.Module):
         """Merge the batch that was last learnt from into the statistics, in place, and forget it."""
         if self.batch is not None:
             size, mean, variance = self.batch
-            take_in(self.seen or (self.count, self.mean, self.var), size, mean, variance, most=size * (1 / RATE - 1))
+            self.merge(size, mean, variance, most=size * (1 / RATE - 1))
         self.batch = None
-
-    def share_statistics(self, other: BatchNorm) -> None:
-        """From now on use those of `other`, whatever it does to them."""
-        self.mean, self.var, self.count = other.mean, other.var, other.count

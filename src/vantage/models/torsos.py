@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -226,20 +227,30 @@ class ImpalaTorso(nn.Module):
 Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso
 
 
+def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
+    """Which torso the config's `network` means for one part of an observation.
+
+    Vectors go through conv1d if that is named, else through an mlp. "auto" is a3c for images, as is conv1d.
+    """
+    if kind == "vector":
+        return "conv1d" if network == "conv1d" else "mlp"
+    return "a3c" if network in ("auto", "conv1d") else network
+
+
 def make_torso(name: str, spec: ArraySpec, *, frame_stack: int, hidden: tuple[int, ...], activation: str,
                init: str, norm: str = "none") -> Torso:
-    """The torso `name` for `frame_stack` observations as `spec` has them.
+    """The torso that the network `name` has for `frame_stack` observations as `spec` has them.
 
-    "auto" is a3c for images. Vectors go through conv1d if it is named, else through an mlp; with conv1d, images have
-    what "auto" gives. ConfigError if the images are too small for the network, and for normalisation in impala.
+    ConfigError if the images are too small for the network, and for normalisation in impala.
     """
     shape = (spec.shape[0] * frame_stack, *spec.shape[1:])
-    if spec.kind == "vector" and name == "conv1d":
+    name = torso_name(name, spec.kind)
+    if name == "conv1d":
         return Conv1dTorso(frame_stack, spec.shape[0], init=init, norm=norm)
-    if spec.kind == "vector" or name == "mlp":
+    if name == "mlp":
         return Mlp(shape, hidden, activation=activation, init=init, norm=norm)
     if name == "impala":
         if norm != "none":
             raise ConfigError(f"norm={norm} is not for network=impala, whose residual sums need none; leave it out")
         return ImpalaTorso(shape, init=init)
-    return ConvTorso("a3c" if name in ("auto", "conv1d") else name, shape, init=init, norm=norm)
+    return ConvTorso(name, shape, init=init, norm=norm)

@@ -9,6 +9,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.torsos import torso_name
 from vantage.runs.policy import SavedPolicy
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -61,11 +62,11 @@ def _other_options(there: Config, here: Config, spec: EnvSpec, keys: tuple[str, 
 
 def _idle(config: Config, spec: EnvSpec) -> set[str]:
     """Keys that a policy of `config` for `spec` does not go by."""
-    kinds = _kinds(spec)
+    kinds = {part.kind for part in spec.parts}
     idle = set() if "image" in kinds else {"obs_scale", "image_norm"}
     if "vector" not in kinds:
         idle.add("obs_norm")
-    if config.network != "mlp" and ("vector" not in kinds or config.network == "conv1d"):
+    if "mlp" not in _torsos(config, spec):
         idle |= {"hidden", "activation"}
     if config.memory == "none":
         idle.add("memory_size")
@@ -79,16 +80,14 @@ def _idle(config: Config, spec: EnvSpec) -> set[str]:
 def _text(config: Config, spec: EnvSpec, key: str) -> str:
     """The value of a key, as a policy for `spec` has it."""
     value = getattr(config, key)
-    if key == "network" and "image" not in _kinds(spec):
-        return "conv1d" if value == "conv1d" else "mlp"
-    if key == "network" and value == "auto":
-        return "a3c"
+    if key == "network" and value not in (torsos := _torsos(config, spec)):
+        return torsos[0]  # auto, and whatever else means these torsos
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _kinds(spec: EnvSpec) -> set[str]:
-    parts = spec.obs.values() if isinstance(spec.obs, Mapping) else (spec.obs,)
-    return {part.kind for part in parts}
+def _torsos(config: Config, spec: EnvSpec) -> list[str]:
+    """What each part of an observation goes through, images first."""
+    return [torso_name(config.network, kind) for kind in sorted({part.kind for part in spec.parts})]
 
 
 def _differences(there: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> Iterator[str]:

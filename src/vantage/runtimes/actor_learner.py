@@ -67,7 +67,7 @@ class ActorLearner:
     def begin(self) -> None:
         """Reset the environments."""
         first = join_firsts([group.reset() for group in self.groups])
-        self._stand(Position.start(first, self.model.initial_state(self.config.num_envs), self.device))
+        self._stand(Position.after(first, self.model.initial_state(self.config.num_envs), self.device))
 
     def _stand(self, position: Position) -> None:
         self.position = position
@@ -149,7 +149,7 @@ class ActorLearner:
             notify("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
             notify(_lost_note(first))
-        self._stand(Position.start(first, carried, self.device))
+        self._stand(Position.after(first, carried, self.device))
 
     def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
                        step: int, notify: Callable[[str], None]) -> None:

@@ -14,7 +14,7 @@ from vantage.errors import ConfigError
 from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.learner import Learner
 from vantage.machine import free_gpu_memory
-from vantage.types import Obs, Rollout
+from vantage.types import Obs, Rollout, map_obs
 
 CONTEXT_BYTES = 600 * 2**20
 """CUDA's context, kernels and workspaces of one process: 300 to 600 MiB as a rule, and here the most."""
@@ -59,7 +59,7 @@ def estimate(learner: Learner, position: Position, *, length: int, num_envs: int
 
     The activations are those of a single environment's rollout, counted in a forward pass, times `num_envs`.
     """
-    single = Position(_first(position.obs), position.is_first[:1],
+    single = Position(map_obs(lambda part: part[:1], position.obs), position.is_first[:1],
                       None if position.action_mask is None else position.action_mask[:1],
                       learner.model.initial_state(1))
     rollout = _blank(empty_rollout(learner.model, single, length))
@@ -101,10 +101,6 @@ def _blank(rollout: Rollout) -> Rollout:
                    terminated=torch.zeros_like(rollout.terminated), valid=torch.ones_like(rollout.valid),
                    is_first=torch.zeros_like(rollout.is_first), behaviour=torch.zeros_like(rollout.behaviour),
                    action_mask=mask)
-
-
-def _first(obs: Obs) -> Obs:
-    return {key: part[:1] for key, part in obs.items()} if isinstance(obs, Mapping) else obs[:1]
 
 
 def _tensors(obs: Obs) -> list[Tensor]:

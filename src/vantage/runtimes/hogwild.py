@@ -20,8 +20,8 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.learning.collect import Position, empty_rollout
+from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
-from vantage.learning.optim import flat_size
 from vantage.learning.shared import SharedWeights
 from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
@@ -131,7 +131,7 @@ class HogwildRun:
             load_learner(self._learner, checkpoint)
         self._replay_bytes = free_memory() // (2 * self.config.num_workers)
         if self._first is not None:
-            self._check_memory(Position.start(self._first, model.initial_state(self.config.num_envs),
+            self._check_memory(Position.after(self._first, model.initial_state(self.config.num_envs),
                                               torch.device("cpu")))
 
     def _check_memory(self, position: Position) -> None:

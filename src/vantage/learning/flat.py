@@ -1,0 +1,52 @@
+"""All parameters of a model as one vector, and all gradients as another. What moves the vector is not here."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+_ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
+
+
+class FlatParameters:
+    """All parameters of a model as views of one contiguous vector, all gradients as views of another.
+
+    Clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy. Convolution
+    weights stay channels_last within it. Gaps between parameters hold zeros and stay zero.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        parameters, sizes = list(model.parameters()), _sizes(model)
+        first = parameters[0]
+        self.vector = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
+        self.gradient = torch.zeros_like(self.vector)
+        offset = 0
+        for parameter, size in zip(parameters, sizes, strict=True):
+            view = _view_like(self.vector[offset:offset + parameter.numel()], parameter)
+            view.copy_(parameter.data)
+            parameter.data = view
+            parameter.grad = _view_like(self.gradient[offset:offset + parameter.numel()], parameter)
+            offset += size
+
+    def clip_gradient(self, max_norm: float) -> Tensor:
+        """Scale the gradient to at most `max_norm` (0: leave it); returns the global norm before."""
+        norm: Tensor = torch.linalg.vector_norm(self.gradient)
+        if max_norm > 0:
+            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        return norm
+
+
+def flat_size(model: nn.Module) -> int:
+    """Length of the vector that `FlatParameters` makes of the model."""
+    return sum(_sizes(model))
+
+
+def _sizes(model: nn.Module) -> list[int]:
+    return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in model.parameters()]
+
+
+def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
+    if parameter.dim() == 4 and parameter.is_contiguous(memory_format=torch.channels_last):
+        out, inside, height, width = parameter.shape
+        return flat.view(out, height, width, inside).permute(0, 3, 1, 2)
+    return flat.view(parameter.shape)

@@ -1,0 +1,52 @@
+"""The flat vector behind a model."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from vantage.learning.flat import FlatParameters
+from vantage.learning.optim import make_optimizer
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last), nn.ReLU(), nn.Flatten(),
+                         nn.Linear(5 * 9, 2))
+
+
+def test_flat_parameters_are_the_models_own() -> None:
+    plain, flat_model = network(), network()
+    flat = FlatParameters(flat_model)
+    for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert flat_model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    flat.vector.mul_(2)
+    assert torch.equal(flat_model[3].bias, plain[3].bias * 2)
+
+
+def test_training_flat_parameters_equals_training_each() -> None:
+    plain, flat_model = network(), network()
+    flat = FlatParameters(flat_model)
+    each = torch.optim.Adam(plain.parameters(), lr=0.01)
+    one = make_optimizer("adam", flat.vector, eps=1e-8, decay=0.9)
+    for seed in range(4):
+        x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
+        each.zero_grad()
+        plain(x).square().sum().backward()
+        flat.gradient.zero_()
+        flat_model(x).square().sum().backward()
+        norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        torch.testing.assert_close(flat.clip_gradient(0.5), norm)
+        each.step()
+        one.step(flat.gradient, lr=0.01)
+    for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_a_limit_of_zero_does_not_clip() -> None:
+    flat = FlatParameters(nn.Linear(2, 2))
+    flat.gradient.fill_(3.0)
+    before = flat.gradient.clone()
+    flat.clip_gradient(0.0)
+    assert torch.equal(flat.gradient, before)
