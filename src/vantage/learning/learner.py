@@ -15,10 +15,22 @@ from vantage.learning.average import AveragePolicy, follow
 from vantage.learning.losses import actor_critic_loss, replay_loss
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import FlatParameters, make_optimizer
-from vantage.learning.shared import SharedWeights
+from vantage.learning.shared import SharedWeights, statistics_of
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Rollout
+
+
+def check_optimizer(config: Config) -> None:
+    """ConfigError where no learner of `config` could have its optimiser."""
+    if config.runtime == "hogwild":
+        statistics_of(config.optimizer)
+    _optimizer(config, nn.Parameter(torch.zeros(1)))
+
+
+def _optimizer(config: Config, moved: nn.Parameter) -> torch.optim.Optimizer:
+    return make_optimizer(config.optimizer, [moved], lr=config.at("lr", 0), eps=config.optimizer_eps,
+                          decay=config.optimizer_decay)
 
 
 class Learner:
@@ -41,8 +53,7 @@ class Learner:
         self.average = AveragePolicy(model) if config.algo == "acer" else None
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", stream))
         self._moved = self.flat.vector if shared is None else nn.Parameter(shared.vector)
-        self.optimizer = make_optimizer(config.optimizer, [self._moved], lr=config.at("lr", 0),
-                                        eps=config.optimizer_eps, decay=config.optimizer_decay)
+        self.optimizer = _optimizer(config, self._moved)
         self._pulled_updates = 0
         if shared is not None:
             self.optimizer.state[self._moved] = shared.statistics(worker)

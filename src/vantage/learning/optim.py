@@ -109,8 +109,9 @@ def make_optimizer(name: str, params: Iterable[Tensor], *, lr: float, eps: float
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
-        known = ["rmsprop_tf", "rmsprop", "adam", "amsgrad", *classes]
-        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, known)}")
+        own = ["rmsprop_tf", "rmsprop", "adam", "amsgrad"]
+        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*own, *classes])}; known: {', '.join(own)}, "
+                          "and classes of torch.optim such as AdamW, NAdam and RAdam")
     accepted = inspect.signature(kind).parameters
     options: dict[str, Any] = {"lr": lr} if "lr" in accepted else {}
     if "eps" in accepted and isinstance(accepted["eps"].default, float):
