@@ -455,6 +455,19 @@ def test_a_trial_killed_between_its_verdict_and_its_end_ends_without_training(mo
         ("complete", 3.0, 1000), ("pruned", 1.0, 111)]
 
 
+def test_values_that_do_not_go_together_fail_their_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.tools.search.search.Worker", FakeWorker)
+    space = Space({"norm": Choices(("none", "batch")), "num_envs": Choices((4, 1)), "rollout_length": Choices((5, 2))})
+    Path("here").mkdir()
+    together = Plan("a2c", "CartPole-v1", {}, space, sampler="random")
+    search = Search(together, Trials(together, Path("here"), None, 20), jobs=20, display=EventLines(), argv=[])
+    search._deal()
+    failed = {(*row.values.values(), row.error) for row in search.trials.rows() if row.state == "failed"}
+    assert failed == {("batch", 1, 2, "norm=batch lets no gradient through a batch of 2; give a larger "
+                       "--rollout-length or --num-envs, or norm=layer")}
+    assert [row.state for row in search.trials.rows()].count("running") == len(search.working) > 10
+
+
 def test_a_seed_that_fails_stops_the_others_of_its_trial_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     search = searching(monkeypatch, 2)
     search.jobs = 3

@@ -16,13 +16,15 @@ from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
-from vantage.machine import cores_for, keep_freed_memory
+from vantage.learning.learner import check_optimizer
+from vantage.machine import cores_for, free_memory, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
+from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
@@ -96,6 +98,21 @@ def read_initial(config: Config, notify: Callable[[str], None] = lambda text: No
     return policy
 
 
+def check(config: Config) -> None:
+    """Raise what would keep a run of `config` from its first step on this machine, and leave nothing behind.
+
+    One environment stands for all, and the CPU for the device, once torch is found to have that.
+    """
+    tried = replace(prepare(config), device="cpu", vector="sync", num_envs=1)
+    read_initial(tried)
+    share = None if tried.runtime == "sync" else free_memory() // (2 * tried.num_workers)
+    actor_learner = ActorLearner(tried, replay_bytes=share)
+    try:
+        actor_learner.begin()
+    finally:
+        actor_learner.close()
+
+
 def _read_given(path: str, checkpoint: str) -> SavedPolicy:
     """The policy in `path`, whose errors are those of a key that a person gave."""
     try:
@@ -119,10 +136,14 @@ def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None
 
 
 def prepare(config: Config) -> Config:
-    """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory."""
+    """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory.
+
+    ConfigError for devices and optimisers that training cannot use.
+    """
     hogwild = config.runtime == "hogwild"
     if hogwild and config.vector == "async":
         raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
+    check_optimizer(config)
     threads = (config.threads or 1) if hogwild else cores_for(config.threads)
     torch.set_num_threads(threads)
     keep_freed_memory()

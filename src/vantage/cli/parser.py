@@ -154,10 +154,10 @@ def _add_search(sub: Parser) -> None:
     sub.add_argument("--trials", help="trials of a --space, all told (30)")
     sub.add_argument("--seeds", default="1", help="seeds of each trial, from --seed on; their mean counts (1)")
     sub.add_argument("--jobs", default="1", help="runs at once, each in a process of its own (1)")
-    sub.add_argument("--sampler", default="tpe", choices=("tpe", "random"), help="how a --space is drawn from (tpe)")
+    sub.add_argument("--sampler", choices=("tpe", "random"), help="how a --space is drawn from (tpe)")
     sub.add_argument("--pruner", choices=("asha", "none"), help="asha: successive halving ends poor trials early, the "
                      "default for --space; none: the default for --grid")
-    sub.add_argument("--reduction", default="3", help="asha goes on with one in so many, so many times as long (3)")
+    sub.add_argument("--reduction", help="asha goes on with one in so many, so many times as long (3)")
     sub.add_argument("--min-steps", help="agent steps before asha first compares; default steps / reduction^2")
     sub.add_argument("--storage", metavar="URL|FILE", help="Optuna storage that several machines share: a URL, or a "
                      "file ending in .db or .journal; default study.db in the search's directory")

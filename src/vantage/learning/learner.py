@@ -15,11 +15,23 @@ from vantage.learning.average import AveragePolicy, follow
 from vantage.learning.flat import FlatParameters
 from vantage.learning.losses import actor_critic_loss, replay_loss
 from vantage.learning.normalize import RewardNormalizer
-from vantage.learning.optim import make_optimizer
-from vantage.learning.shared import SharedWeights
+from vantage.learning.optim import Optimizer, make_optimizer
+from vantage.learning.shared import SharedWeights, statistics_of
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Rollout
+
+
+def check_optimizer(config: Config) -> None:
+    """ConfigError where no learner of `config` could have its optimiser."""
+    if config.runtime == "hogwild":
+        statistics_of(config.optimizer)
+    _optimizer(config, torch.zeros(1))
+
+
+def _optimizer(config: Config, vector: Tensor, shared: Mapping[str, Tensor] | None = None) -> Optimizer:
+    return make_optimizer(config.optimizer, vector, eps=config.optimizer_eps, decay=config.optimizer_decay,
+                          shared=shared)
 
 
 class Learner:
@@ -42,9 +54,7 @@ class Learner:
         self.average = AveragePolicy(model) if config.algo == "acer" else None
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "learner", stream))
         self._moved = self.flat.vector if shared is None else shared.vector
-        self.optimizer = make_optimizer(config.optimizer, self._moved, eps=config.optimizer_eps,
-                                        decay=config.optimizer_decay,
-                                        shared=None if shared is None else shared.statistics(worker))
+        self.optimizer = _optimizer(config, self._moved, None if shared is None else shared.statistics(worker))
         self._pulled_updates = 0
         if shared is not None:
             shared.attach(model, self.reward_normalizer, worker)

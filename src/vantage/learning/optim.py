@@ -143,7 +143,8 @@ def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
-        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*STATISTICS, *classes])}")
+        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*STATISTICS, *classes])}; known: "
+                          f"{', '.join(STATISTICS)}, and classes of torch.optim such as AdamW, NAdam and RAdam")
     default = inspect.signature(kind).parameters.get("eps")
     options: dict[str, Any] = {"eps": eps} if default is not None and isinstance(default.default, float) else {}
     try:

@@ -26,6 +26,13 @@ _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
 
 
+def statistics_of(optimizer: str) -> Mapping[str, float]:
+    """What `optimizer` keeps, as in `STATISTICS`; ConfigError for one that workers cannot share."""
+    if optimizer not in STATISTICS:
+        raise ConfigError(f"optimizer={optimizer!r} cannot be shared among workers; use one of {', '.join(STATISTICS)}")
+    return STATISTICS[optimizer]
+
+
 class SharedMemory:
     """Tensors by name in one block that spawned processes inherit. The system frees it with the last of them."""
 
@@ -53,9 +60,7 @@ class SharedWeights:
     """
 
     def __init__(self, model: ActorCritic, config: Config, size: int, context: SpawnContext) -> None:
-        if config.optimizer not in STATISTICS:
-            raise ConfigError(f"optimizer={config.optimizer!r} cannot be shared among workers; use one of "
-                              f"{', '.join(STATISTICS)}")
+        statistics = statistics_of(config.optimizer)
         workers = config.num_workers
         self._slots = 1 if config.shared_statistics else workers
         self._optimizer = config.optimizer
@@ -65,7 +70,7 @@ class SharedWeights:
         self._shows_gradient = config.log_weights
         if config.log_weights:
             layout["gradient"] = ((size,), torch.float32)
-        for name in STATISTICS[config.optimizer]:
+        for name in statistics:
             layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
         for name, normalizer in model.running():
             width = normalizer.mean.shape[0]
@@ -78,7 +83,7 @@ class SharedWeights:
         layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
         self._memory = SharedMemory(layout, context)
         self.lock = context.Lock() if config.lock else None
-        for name, value in STATISTICS[config.optimizer].items():
+        for name, value in statistics.items():
             self._memory[name].fill_(value)
         self._memory["turn"].fill_(_NOBODY)
 

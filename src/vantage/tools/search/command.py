@@ -10,17 +10,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
 from vantage.tools.display import say
-from vantage.tools.search.space import extremes, read_grid, read_space
+from vantage.tools.search.space import kinds, read_grid, read_space
 
 if TYPE_CHECKING:
+    from vantage.config import Config
     from vantage.tools.search.plan import Plan, Pruner, Sampler
     from vantage.tools.search.search import Search
     from vantage.tools.search.show import View
     from vantage.tools.search.study import Trials
 
 DEFAULT_TRIALS = 30
+MOST_TRIALS, MOST_JOBS = 100_000, 1_024
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +34,10 @@ class Options:
     trials: int | None = None
     seeds: int = 1
     jobs: int = 1
-    sampler: Sampler = "tpe"
+    sampler: Sampler | None = None
     pruner: Pruner | None = None
     """None: asha for a space, none for a grid."""
-    reduction: int = 3
+    reduction: int | None = None
     min_steps: int | None = None
     storage: str | None = None
     run: str | None = None
@@ -60,9 +62,8 @@ def check_libraries() -> None:
 def search(algo: str, env: str, given: Mapping[str, Any], options: Options, stop: Stopping) -> int:
     """Run the search, or go on with it; returns the command's exit status."""
     plan, total = make_plan(algo, env, given, options)
-    if options.jobs < 1:
-        raise ConfigError(f"--jobs {options.jobs} is below 1")
-    _check_weights(plan)
+    _check_count("--jobs", options.jobs, MOST_JOBS)
+    _check_start(plan)
     from vantage.tools.search.directory import find_directory
     from vantage.tools.search.search import Search, opened
     from vantage.tools.search.show import make_display
@@ -73,7 +74,7 @@ def search(algo: str, env: str, given: Mapping[str, Any], options: Options, stop
     with explaining(), opened(plan, directory, storage, total) as trials:
         display = make_display()
         running = Search(plan, trials, jobs=options.jobs, display=display, argv=sys.argv)
-        _introduce(plan, trials, directory, running.view())
+        _introduce(plan, trials, directory, running.view(), options.trials)
         with display:
             stop.display = display
             done = running.run(stop.requested)
@@ -96,23 +97,63 @@ def make_plan(algo: str, env: str, given: Mapping[str, Any], options: Options) -
     else:
         space = read_space(Path(options.space or ""))
         total = DEFAULT_TRIALS if options.trials is None else options.trials
-        if total < 1:
-            raise ConfigError(f"--trials {total} is below 1")
-    pruner = options.pruner or ("asha" if space.points is None else "none")
-    return Plan(algo, env, given, space, seeds=options.seeds, sampler=options.sampler, pruner=pruner,
-                reduction=options.reduction, min_steps=options.min_steps), total
+        _check_count("--trials", total, MOST_TRIALS)
+    chosen = {name: value for name in ("sampler", "reduction") if (value := getattr(options, name)) is not None}
+    plan = Plan(algo, env, given, space, seeds=options.seeds, min_steps=options.min_steps,
+                pruner=options.pruner or ("asha" if space.points is None else "none"), **chosen)
+    _check_effects(plan, options)
+    return plan, total
 
 
-def _check_weights(plan: Plan) -> None:
-    """ConfigError where the first trial could not begin from the weights that are given, as then none could."""
-    config = plan.config(next(extremes(plan.space)), plan.base.seed)
-    if config.init_from is not None:
-        from vantage.training import read_initial
-
-        read_initial(config)
+def _check_count(name: str, number: int, most: int) -> None:
+    if not 1 <= number <= most:
+        raise ConfigError(f"{name} {number} is " + ("below 1" if number < 1 else f"above {most:,}"))
 
 
-def _introduce(plan: Plan, trials: Trials, directory: Path, view: View) -> None:
+def _check_effects(plan: Plan, options: Options) -> None:
+    """ConfigError where an option that was given would change nothing."""
+    if plan.space.points is not None and options.sampler is not None:
+        raise ConfigError(f"--sampler {options.sampler} has no effect on a grid, all of whose points are run; leave it "
+                          "out")
+    comparing: dict[str, int | str | None] = {"--min-steps": options.min_steps, "--reduction": options.reduction}
+    if plan.pruner == "asha":
+        comparing["--pruner"] = options.pruner
+    name = next((name for name, value in comparing.items() if value is not None), None)
+    if name is None or len(plan.rungs) > 1:
+        return
+    if plan.pruner == "none":
+        raise ConfigError(f"{name} {comparing[name]} has no effect without pruning; leave it out, or give --pruner "
+                          "asha")
+    raise ConfigError(f"{name} {comparing[name]} has no effect: trials of {plan.base.steps:,} steps are first compared "
+                      f"at their end, with eval_every={plan.base.eval_every}; leave it out, or give a smaller "
+                      "--eval-every or more --steps")
+
+
+def _check_start(plan: Plan) -> None:
+    """Raise what would keep trials from their first step, as training would, before anything is made."""
+    from vantage.training import check
+
+    for point in kinds(plan.space):
+        try:
+            check(plan.config(point, plan.base.seed))
+        except ConfigError as error:
+            if _refusal(plan.base) == str(error):
+                raise
+            raise plan.space.refusal(point, error) from None
+
+
+def _refusal(config: Config) -> str:
+    """What keeps a run of `config` from beginning; nothing if it may."""
+    from vantage.training import check
+
+    try:
+        check(config)
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+def _introduce(plan: Plan, trials: Trials, directory: Path, view: View, asked: int | None) -> None:
     """Where it is, what it goes by, and how far it had come."""
     say(f"{directory}: {plan.algo} on {plan.base.env}, {trials.total} trials of {plan.base.steps:,} steps"
         + (f" on {plan.seeds} seeds" if plan.seeds > 1 else ""))
@@ -121,6 +162,8 @@ def _introduce(plan: Plan, trials: Trials, directory: Path, view: View) -> None:
         say(f"- pruned by successive halving at {', '.join(f'{step:,}' for step in plan.rungs[:-1])} steps")
     if view.rows:
         say(f"- going on: {view.sentence()}")
+    if asked is not None and asked < trials.total:
+        say(f"- --trials {asked}: the study has {trials.total} already; they stay, and none is added")
 
 
 def _finish(plan: Plan, trials: Trials, running: Search, directory: Path, signal_number: int) -> int:
@@ -142,11 +185,23 @@ def _finish(plan: Plan, trials: Trials, running: Search, directory: Path, signal
     for path in written:
         say(f"  {path}")
     if best is None:
-        first = next((row.error for row in view.rows if row.error), "none was complete")
-        say(f"no trial has a value: {first}")
-        return 1
+        raise VantageError(_without_value(view, directory))
     say(f"best: trial {best.number}, {best.value:.6g}, {plan.objective}")
     for name, value in best.values.items():
         say(f"  --{name.replace('_', '-')} {value}")
     say(f"Next: vantage train --from-search {directory} --seed {plan.base.seed + plan.seeds}")
     return 0
+
+
+def _without_value(view: View, directory: Path) -> str:
+    """Which trials failed of what, where no other has come to its end."""
+    failed: dict[str, list[str]] = {}
+    for row in view.rows:
+        if row.error:
+            failed.setdefault(row.error, []).append(str(row.number))
+    shown = [f"trial{'s' * (len(numbers) > 1)} {', '.join(numbers[:8])}{' ...' * (len(numbers) > 8)}: {why}"
+             for why, numbers in failed.items()]
+    more = f"; {len(shown) - 3} other errors in results.md" if len(shown) > 3 else ""
+    return (f"no trial has a value: {view.count('failed')} of {view.total} failed; {'; '.join(shown[:3])}{more}. Their "
+            f"runs are in {directory}/trial-*, their errors in {directory / 'results.md'}. Failed trials are not tried "
+            "again: mend what they say, then search anew with another --run")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +31,10 @@ def find_directory(plan: Plan, path: Path | None, storage: str | None, root: Pat
         parent = root / directory_name(plan.base.env)
         numbered = sorted((int(match[1]), entry) for entry in (parent.iterdir() if parent.is_dir() else ())
                           if (match := re.fullmatch(re.escape(plan.algo) + r"-(\d+)", entry.name)))
-        same = next((entry for _, entry in numbered if _read_record(entry) == record), None)
+        records = {entry: _read_record(entry) for _, entry in numbered}
+        same = next((entry for entry, former in records.items() if former == record), None)
+        if same is None and (unknown := [entry for entry, former in records.items() if former is None]):
+            raise ConfigError(f"{_lost(unknown[0])}. Or begin anew with --run DIR")
         found = same or _take_next(parent, plan.algo, max((number for number, _ in numbered), default=0) + 1)
     try:
         found.mkdir(parents=True, exist_ok=True)
@@ -58,17 +62,41 @@ def _take_next(parent: Path, algo: str, number: int) -> Path:
 
 
 def _read_record(directory: Path) -> dict[str, Any] | None:
+    """What search.json says; empty where there is no search, None where there is one and that file is no record."""
     try:
         record = json.loads((directory / FILE_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except FileNotFoundError:
+        return None if _is_search(directory) else {}
+    except NotADirectoryError:
+        return {}
+    except (OSError, ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) else None
+    return record if isinstance(record, dict) and record else None
+
+
+def _is_search(directory: Path) -> bool:
+    """A search has left something there, whether or not search.json is among it."""
+    return any((directory / name).exists() for name in (FILE_NAME, BEST_NAME, "study.db")) or any(
+        directory.glob("trial-*/seed-*"))
+
+
+def _lost(directory: Path) -> str:
+    """What is wrong with search.json, and what can be done."""
+    path = directory / FILE_NAME
+    wrong = "is damaged" if path.is_file() and os.access(path, os.R_OK) else \
+        "cannot be read" if path.exists() else "is missing"
+    best = f"; `vantage train --from-search {directory}` goes by {BEST_NAME} and works" \
+        if (directory / BEST_NAME).exists() else ""
+    return (f"{path} {wrong}, so that nothing says what was searched there; put it back. If it is lost, the same "
+            f"command with another --run writes the same file anew: stop that, copy it to {path}, and go on{best}")
 
 
 def _check_same(path: Path, record: dict[str, Any]) -> None:
     """ConfigError unless the directory at `path` is of the search that `record` describes."""
     former = _read_record(path)
     if former is None:
+        raise ConfigError(_lost(path))
+    if not former:
         raise ConfigError(f"{path} is there and is no search directory; choose another --run")
     different = [key for key, value in json.loads(json.dumps(record)).items()
                  if key != "study" and former.get(key) != value]
@@ -97,7 +125,7 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str]:
         return config, f"trial {found['trial']} of {directory}: {found['objective']} {found['value']:.6g}"
     except FileNotFoundError:
         raise ConfigError(f"{directory} has no {BEST_NAME}: " + (
-            "no trial of it is complete yet; go on with the search by its command" if (directory / FILE_NAME).exists()
+            "no trial of it is complete yet; go on with the search by its command" if _is_search(directory)
             else "it is no search directory; give one that `vantage search` made")) from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from None

@@ -18,6 +18,7 @@ Pruner = Literal["asha", "none"]
 
 DEFAULT_SAMPLER: Sampler = "tpe"
 DEFAULT_REDUCTION = 3
+MOST_SEEDS = 1_000
 
 _MEANING = {"eval/mean_reward": "mean return of the last evaluation",
             "rollout/ep_rew_mean": "mean return of the last 100 training games"}
@@ -41,14 +42,21 @@ class Plan:
     """The config that trials change."""
 
     def __post_init__(self) -> None:
-        base = configure(self.algo, env=self.env, **self.given)
+        if float(self.given.get("eval_every_seconds", 0)) > 0:
+            raise ConfigError(f"eval_every_seconds={self.given['eval_every_seconds']}: trials are compared by "
+                              "evaluations at the same steps, and by the clock those differ; leave it out, and give "
+                              "--eval-every")
+        base = configure(self.algo, env=self.env, **{**self.given, "eval_every_seconds": 0})
         object.__setattr__(self, "base", base)
         self._check_options()
         for name in self.space.domains:
             if name in self.given:
                 raise ConfigError(f"{name} is both given and searched; leave it out of one")
         for point in extremes(self.space):
-            self.config(point, base.seed)
+            try:
+                self.config(point, base.seed)
+            except ConfigError as error:
+                raise self.space.refusal(point, error) from None
 
     def _check_options(self) -> None:
         base = self.base
@@ -60,6 +68,8 @@ class Plan:
         for name, value, least in (("--seeds", self.seeds, 1), ("--reduction", self.reduction, 2)):
             if value < least:
                 raise ConfigError(f"{name} {value} is below {least}")
+        if self.seeds > MOST_SEEDS:
+            raise ConfigError(f"--seeds {self.seeds} is above {MOST_SEEDS:,}")
         if self.min_steps is not None and not 1 <= self.min_steps < base.steps:
             raise ConfigError(f"--min-steps {self.min_steps} is not from 1 to below the {base.steps:,} steps of a "
                               "trial; give fewer")
@@ -67,19 +77,6 @@ class Plan:
         if base.seed + self.seeds - 1 > most:
             raise ConfigError(f"--seeds {self.seeds}: from --seed {base.seed} on they end above {most}; give a smaller "
                               "--seed")
-        self._check_effects()
-
-    def _check_effects(self) -> None:
-        """ConfigError where an option would change nothing."""
-        if self.pruner == "none":
-            for name, value, default in (("--min-steps", self.min_steps, None),
-                                         ("--reduction", self.reduction, DEFAULT_REDUCTION)):
-                if value != default:
-                    raise ConfigError(f"{name} {value} has no effect without pruning; leave it out, or give --pruner "
-                                      "asha")
-        if self.space.points is not None and self.sampler != DEFAULT_SAMPLER:
-            raise ConfigError(f"--sampler {self.sampler} has no effect on a grid, all of whose points are run; leave "
-                              "it out")
 
     @property
     def metric(self) -> str:
@@ -108,7 +105,7 @@ class Plan:
     def config(self, params: Params, seed: int) -> Config:
         """The config of the trial with `params`, for one of its seeds."""
         # Compared by the same evaluations, whatever defaults the searched keys would bring along.
-        fixed = {"steps": self.base.steps, "eval_every": self.base.eval_every, "seed": seed}
+        fixed = {"steps": self.base.steps, "eval_every": self.base.eval_every, "eval_every_seconds": 0, "seed": seed}
         return configure(self.algo, env=self.env, **{**self.given, **params, **fixed})
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Value]:

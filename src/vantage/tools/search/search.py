@@ -94,12 +94,17 @@ class Search:
         free = self.jobs - len(self.working) + len(idle)
         dealt = False
         while free > 0 and (job := self._next_job()) is not None:
+            active, seed = job.active, job.seed
+            try:
+                config = self.plan.config(active.trial.values, seed)
+            except ConfigError as error:  # each value does for itself, which was checked, and these not together
+                self._fail(active, str(error))
+                self._advance(active)
+                continue
             worker = idle.pop() if idle else Worker(self.jobs, self.argv)
             self.working[worker] = job
-            active, seed = job.active, job.seed
             active.pending.remove(seed)
             active.training.add(seed)
-            config = self.plan.config(active.trial.values, seed)
             worker.send(Segment(active.trial.run(seed), config, self.plan.rungs[active.rung], self.plan.metric))
             free, dealt = free - 1, True
         return dealt

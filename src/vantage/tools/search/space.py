@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
@@ -72,6 +75,16 @@ class Space:
 
     domains: Mapping[str, Domain]
     points: tuple[Params, ...] | None = None
+    source: str = field(default="", compare=False)
+    """The file it is in."""
+
+    def refusal(self, point: Params, error: ConfigError) -> ConfigError:
+        """`error`, which is about the config of `point`, with the file's name, and with the point if it names no key of
+        that."""
+        text = str(error).removeprefix("configure: ")
+        if not any(re.search(rf"(?<![a-z]){name}(?![a-z_])", text.replace("-", "_")) for name in point):
+            text = f"with {', '.join(f'{name}={value}' for name, value in point.items())}: {text}"
+        return ConfigError(f"{self.source}: {text}")
 
 
 def read_grid(path: Path) -> Space:
@@ -83,12 +96,13 @@ def read_grid(path: Path) -> Space:
         raise ConfigError(f"{path}: {math.prod(map(len, axes)):,} points are more than {_MOST_POINTS:,}; use --space")
     points = tuple({name: value for part in parts for name, value in part.items()}
                    for parts in itertools.product(*axes))
-    return Space({name: Choices(tuple(dict.fromkeys(point[name] for point in points))) for name in names}, points)
+    return Space({name: Choices(tuple(dict.fromkeys(point[name] for point in points))) for name in names}, points,
+                 str(path))
 
 
 def read_space(path: Path) -> Space:
     """The ranges and choices in a JSON file."""
-    return Space({name: _domain(name, part, f"{path}: {name}") for name, part in _read(path).items()})
+    return Space({name: _domain(name, part, str(path)) for name, part in _read(path).items()}, source=str(path))
 
 
 def extremes(space: Space) -> Iterator[dict[str, Value]]:
@@ -102,6 +116,17 @@ def extremes(space: Space) -> Iterator[dict[str, Value]]:
     yield first
     for name, values in ends.items():
         yield from ({**first, name: value} for value in values[1:])
+
+
+def kinds(space: Space) -> Iterator[dict[str, Value]]:
+    """Of the `extremes` the first, and each that brings a value of a key other than a coefficient."""
+    coefficients = {key.name for key in fields(Config) if key.metadata.get("schedule")}
+    seen: set[tuple[str, Value]] = set()
+    for index, point in enumerate(extremes(space)):
+        brought = {(name, value) for name, value in point.items() if name not in coefficients}
+        if index == 0 or brought - seen:
+            yield point
+        seen |= brought
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -151,6 +176,8 @@ def _axis(name: str, part: Any, source: str) -> list[dict[str, Value]]:
 def _value(key: str, value: Any, source: str) -> Value:
     """`value` as the config has it."""
     _check_key(key, source)
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ConfigError(f"{source}: {key} holds {value}, which is not finite; give numbers up to 1e308")
     found: Value = convert(key, value, get_type_hints(Config)[key], source=source)
     return found
 
@@ -163,8 +190,9 @@ def _check_key(key: str, source: str) -> None:
         raise ConfigError(f"{source}: {key} cannot be searched: {_COMPARED[key]}")
 
 
-def _domain(name: str, part: Any, source: str) -> Domain:
-    _check_key(name, source.rpartition(": ")[0])
+def _domain(name: str, part: Any, file: str) -> Domain:
+    _check_key(name, file)
+    source = f"{file}: {name}"
     if isinstance(part, dict) and "choices" in part:
         if len(part) > 1:
             raise ConfigError(f"{source} has choices beside {', '.join(part.keys() - {'choices'})}; it takes one kind")
@@ -172,8 +200,8 @@ def _domain(name: str, part: Any, source: str) -> Domain:
     if isinstance(part, list):
         if not part:
             raise ConfigError(f"{source} has no choices; give a list of values")
-        choices = tuple(_value(name, value, source) for value in part)
-        _check_once([f"{name}={value}" for value in choices], source.rpartition(": ")[0], "value")
+        choices = tuple(_value(name, value, file) for value in part)
+        _check_once([f"{name}={value}" for value in choices], file, "value")
         return Choices(choices)
     if not isinstance(part, dict) or not {"low", "high"} <= part.keys():
         raise ConfigError(f"{source} holds {part!r}; write a list of choices, or a range such as "
@@ -202,9 +230,23 @@ def _range(name: str, part: Mapping[str, Any], source: str) -> Range:
                           + ("" if step is None else f" and step={step:g}"))
     if step is not None and not 0 < step <= high - low:
         raise ConfigError(f"{source}: step={step:g} is not above 0 and at most high - low")
+    if step is not None:
+        _check_raster(low, high, step, source)
+    if math.isinf(high - low):
+        raise ConfigError(f"{source}: from low={low:g} to high={high:g} is too far to draw from; give a smaller range")
     if whole and any(number != int(number) for number in (low, high, step or 0)):
         raise ConfigError(f"{source}: {name} is a whole number; so must low, high and step be")
     return Range(low, high, whole, log, step, text)
+
+
+def _check_raster(low: float, high: float, step: float, source: str) -> None:
+    """ConfigError unless `high` is a number of steps from `low`, counted in decimals as they are written."""
+    first, last, each = (Decimal(repr(number)) for number in (low, high, step))
+    steps = (last - first) // each
+    if steps * each != last - first:
+        below, above = float(first + steps * each), float(first + (steps + 1) * each)
+        raise ConfigError(f"{source}: step={step:g} from low={low:g} does not reach high={high:g}; give high={below:g} "
+                          f"or {above:g}")
 
 
 def _number(value: Any, source: str) -> float:
@@ -213,7 +255,7 @@ def _number(value: Any, source: str) -> float:
         if isinstance(value, bool) or not math.isfinite(number):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{source}: {value!r} is not a number") from None
+        raise ConfigError(f"{source}: {reprlib.repr(value)} is not a number, or is too large") from None
     return number
 
 

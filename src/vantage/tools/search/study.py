@@ -42,6 +42,10 @@ GRACE_SECONDS = 90.0
 SETTLE_SECONDS = 3.0
 """Longer than two writers of one storage take to see each other."""
 
+_DRIVERS = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary",
+            "MySQLdb": "mysqlclient, which needs a compiler; or give mysql+pymysql://... and pip install pymysql"}
+"""What to install for a module that SQLAlchemy imports, where the names differ."""
+
 _LEASE, _RUNS, _EXTRA, _STOPPED, _WENT_ON = "lease", "runs", "surplus", "stopped", "went_on"
 
 
@@ -347,8 +351,11 @@ def open_storage(name: str) -> BaseStorage:
             {"pool_pre_ping": True}
         return RDBStorage(url, engine_kwargs=options)
     except Exception as error:
-        raise ConfigError(f"cannot use the storage {without_password(name)}: {_why(error)}; give another --storage, or "
-                          "another --run if it is the search's own") from None
+        cause = _innermost(error)
+        remedy = "give another --storage, or another --run if it is the search's own"
+        if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
+            remedy = f"its driver is missing: pip install {_DRIVERS.get(cause.name, cause.name)}"
+        raise ConfigError(f"cannot use the storage {without_password(name)}: {_why(error)}; {remedy}") from None
 
 
 @contextmanager
@@ -365,9 +372,14 @@ def explaining() -> Iterator[None]:
 
 def _why(error: BaseException) -> str:
     """The database's own words, of the innermost cause; those of SQLAlchemy may hold the URL with its password."""
+    error = _innermost(error)
+    return (str(getattr(error, "orig", None) or error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _innermost(error: BaseException) -> BaseException:
     while error.__cause__ is not None:
         error = error.__cause__
-    return (str(getattr(error, "orig", None) or error).strip() or type(error).__name__).splitlines()[0]
+    return error
 
 
 def _distribution(domain: Domain) -> BaseDistribution:
