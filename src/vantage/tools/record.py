@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Callable, Generator, Iterator
@@ -215,6 +217,23 @@ def _changed(before: Picture, after: Picture) -> tuple[int, int, int, int]:
     if not len(rows):
         return 0, 1, 0, 1
     return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
+
+
+def defect(path: Path) -> str:
+    """What is wrong with the video in `path`; empty where all of it plays, and where there is no ffmpeg to say."""
+    try:
+        path.open("rb").close()
+        ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
+    except OSError as error:
+        return error.strerror or str(error)
+    except RuntimeError:
+        return ""
+    done = subprocess.run([ffmpeg, "-v", "error", "-xerror", "-i", str(path.absolute()), "-f", "null", "-"],
+                          capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", check=False)
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines() or ["unreadable"]
+    return re.sub(r"^\[[^]]*\] ", "", said[0]).rstrip(".")
 
 
 @contextmanager
