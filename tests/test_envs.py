@@ -114,6 +114,15 @@ def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
         resolve_env(f"gymnasium.envs.{package}.{'half_cheetah_v5' if library == 'mujoco' else 'lunar_lander'}:Env")
 
 
+def test_an_environment_that_imports_in_vain_when_built_is_refused_in_words(monkeypatch):
+    def moved(**_):
+        raise ImportError("moved to another project")
+
+    monkeypatch.setattr("faulty_envs.make_counter", moved)
+    with pytest.raises(ConfigError, match=r"cannot be built.*moved to another project"):
+        make("faulty_envs:make_counter")
+
+
 def test_a_module_that_fails_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_of_tmp.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)

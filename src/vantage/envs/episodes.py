@@ -246,7 +246,7 @@ def build(env: EnvId, options: dict[str, Any], *, limited: bool = True) -> gym.E
             built = gym.make(env.name, max_episode_steps=limit, disable_env_checker=True, **options)
     except gym.error.DependencyNotInstalled as error:
         raise ConfigError(f"env={env.name!r}: {missing_library(error)}") from None
-    except (gym.error.Error, TypeError) as error:
+    except (gym.error.Error, ImportError, TypeError) as error:
         raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                           f"{type(error).__name__}: {error}") from error
     except (Exception, SystemExit) as error:

@@ -48,6 +48,7 @@ class RunDirectory:
         `argv` is what meta.json keeps of the command, by default sys.argv. ConfigError if `path` exists or the
         directory cannot be made; what had been made of it is then gone again.
         """
+        check_utf8(path or root, "choose another place with --run")
         try:
             taken = _take_next_number(root / directory_name(env_name), config.algo) if path is None else _take(path)
         except OSError as error:
@@ -144,6 +145,14 @@ def _read_object(path: Path) -> dict[str, Any]:
 def directory_name(env_name: str) -> str:
     """The environment's id as one directory name: / and : as -."""
     return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
+
+
+def check_utf8(path: Path, remedy: str) -> None:
+    """ConfigError for a name that the libraries which write TensorBoard's and safetensors files cannot take."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(path)!r} is no name in UTF-8; {remedy}") from None
 
 
 def write_atomically(path: Path, text: str) -> None:
