@@ -74,6 +74,9 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     (["record", "runs/nothing", "-o", "x.avi"], "must end in .mp4 or .gif"),
     (["record", "runs/nothing", "-o", "x.mp4", "--episodes", "0"], "episodes=0 is below 1"),
     (["record", "runs/nothing"], "-o"),
+    (["evaluate", "runs/nothing", "--episodes", "1e300"], "above 1,000,000"),
+    (["bench", "a2c", "--env", "CartPole-v1", "--seconds", "1e999"], "at most 86,400"),
+    ([*CARTPOLE, "--run", "name-\udcff"], "no name in UTF-8; choose another place with --run"),
     (["watch", "runs/nothing"], "no such run directory"),
     (["watch", "runs/nothing", "--seed", "-1"], "below 0"),
     (["preview", "Pnog", "-o", "x.png"], "did you mean Pong"),
@@ -93,6 +96,20 @@ def test_bad_input_is_one_line_with_the_remedy_and_status_2(
     assert status == 2
     assert says in err and len(err.strip().splitlines()) == 1 and "Traceback" not in err
     assert not list(tmp_path.rglob("config.json")), "a refused run leaves nothing behind"
+
+
+def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "vantage.cli", "plot", "run", "-o", "x.png"], capture_output=True,
+                          text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    assert (done.returncode, done.stderr) == (
+        2, "vantage: cannot import matplotlib: no matplotlib; `vantage doctor` says what to install\n")
+
+
+def test_a_path_that_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(["plot", "x" * 5_000, "-o", "x.png"], capsys)
+    assert status == 1 and err.startswith("vantage: cannot use xxx") and err.count("\n") == 1
 
 
 def test_an_unreadable_config_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,12 +355,16 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
                           capsys)
     assert status == 0 and (run / "curve.png").exists()
     assert all(word in out for word in ("mean", "curve.png", "resume", "evaluate"))
+    (run / "curve.png").unlink()
+    (run / "curve.png").mkdir()
+    status, out, _ = call(["resume", str(run), "--steps", "2100", "--report"], capsys)
+    assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "Next:" in out
 
 
 def test_a_report_before_the_first_game_has_ended_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(["train", "a2c", "--env", "Pendulum-v1", "--steps", "128", "--no-tensorboard", "--threads",
                            "1", "--eval-every", "0", "--report", "--run", str(tmp_path / "run")], capsys)
-    assert status == 0 and "no curve" in out and "Next:" in out
+    assert status == 0 and "no game has ended" in out and "Next:" in out
 
 
 def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 
 from vantage.config import Config
-from vantage.envs import make_environments, resolve_env
+from vantage.envs import make_environments, make_rendered, resolve_env
 from vantage.envs.interface import History
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
@@ -60,7 +60,7 @@ def test_an_environment_belongs_to_a_family(name, family):
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
     ("Pong-v0", "ALE/Pong-v5"), ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
     ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "cannot be imported"),
-    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError"),
+    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*is it installed, or in the current directory"),
     ("faulty_envs:Countr", "did you mean Counter"), ("faulty_envs:Vector", "vector environment"),
     ("faulty_envs:OldEnv", "old gym library")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
@@ -96,6 +96,38 @@ def test_a_module_of_the_current_directory_is_found(tmp_path, monkeypatch):
 def test_what_cannot_be_built_is_refused_in_words(name, options, error, says):
     with pytest.raises(error, match=says):
         make(name, options=options)
+
+
+@pytest.mark.parametrize(("env", "library", "package", "says"), [
+    ("HalfCheetah-v5", "mujoco", "mujoco", r"MuJoCo is not installed; pip install 'vantage-rl\[mujoco\]'"),
+    ("LunarLander-v3", "Box2D", "box2d", r"Box2D is not installed; pip install 'gymnasium\[box2d\]'")])
+@pytest.mark.parametrize("rendered", [False, True])
+def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
+        env, library, package, says, rendered, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    for module in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{package}")]:
+        monkeypatch.delitem(sys.modules, module)
+    config = Config(env=env)
+    with pytest.raises(ConfigError, match=f"^env='{env}': {says}$"):
+        make_rendered(config, stream=0) if rendered else make_environments(config, num_envs=1, stream=0)
+    with pytest.raises(ConfigError, match=f"{says}$"):
+        resolve_env(f"gymnasium.envs.{package}.{'half_cheetah_v5' if library == 'mujoco' else 'lunar_lander'}:Env")
+
+
+def test_an_environment_that_imports_in_vain_when_built_is_refused_in_words(monkeypatch):
+    def moved(**_):
+        raise ImportError("moved to another project")
+
+    monkeypatch.setattr("faulty_envs.make_counter", moved)
+    with pytest.raises(ConfigError, match=r"cannot be built.*moved to another project"):
+        make("faulty_envs:make_counter")
+
+
+def test_a_module_that_fails_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_of_tmp.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'; put that right in the module$"):
+        resolve_env("broken_of_tmp:Env")
 
 
 def test_a_function_may_make_the_environment():

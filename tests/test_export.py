@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import errno
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -279,6 +280,7 @@ def test_an_agent_needs_no_environment_and_takes_arrays(tmp_path: Path) -> None:
     (["run", "--format", "safetensors", "-o", "/proc/x.safetensors"], "cannot write /proc/x.safetensors"),
     (["none.safetensors", "--format", "onnx"], "cannot read none.safetensors"),
     (["other.safetensors", "--format", "onnx"], "is not a policy"),
+    (["run", "--format", "safetensors", "-o", "\udcff.safetensors"], "no name in UTF-8; choose another place with -o"),
 ])
 def test_bad_input_is_one_line_with_the_remedy_and_status_2(
         arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -301,6 +303,19 @@ def test_an_export_leaves_the_checkpoints_of_a_run_alone(place: str, tmp_path: P
     with pytest.raises(ConfigError, match="among the checkpoints of the run"):
         export(run, format="safetensors", output=output)
     assert (output.read_bytes() if output.exists() else None) == before
+
+
+@pytest.mark.parametrize("format", ["onnx", "safetensors"])
+def test_a_disk_that_cannot_be_written_is_named(
+        format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    run = make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE))
+    monkeypatch.setattr(Path, "write_bytes", refuse)
+    monkeypatch.setattr(Path, "unlink", refuse)
+    with pytest.raises(ConfigError, match="Read-only file system; choose another place"):
+        export(run, format=format)
 
 
 def test_nothing_is_written_where_the_card_has_no_place(tmp_path: Path) -> None:

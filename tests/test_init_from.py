@@ -186,8 +186,8 @@ def test_a_run_without_a_sound_checkpoint_is_refused() -> None:
                                           r" is missing; give a run with a whole checkpoint$"):
         train("a2c", "new", env="CartPole-v1", init_from="source")
     shutil.rmtree("source/checkpoints")
-    with pytest.raises(ConfigError, match=r"^init_from=source: source has no checkpoint yet: nothing was saved before "
-                                          r"it stopped; give a run with a whole checkpoint$"):
+    with pytest.raises(ConfigError, match=r"^init_from=source: source has no checkpoint yet: nothing was saved; "
+                                          r"give a run with a whole checkpoint$"):
         train("a2c", "new", env="CartPole-v1", init_from="source")
     assert not Path("new").exists()
 

@@ -57,6 +57,19 @@ def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
         read_metrics(tmp_path)
 
 
+@pytest.mark.parametrize("content", [b"\0" * 100, b"[]\n", b'{"step": 1, "sec\n{"seconds": 2}\n', b"\n"])
+def test_a_record_without_a_whole_line_is_damaged_and_not_empty(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"metrics.jsonl is damaged.*restore it.*or remove it"):
+        read_metrics(tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b'{"step": 1, "sec'])
+def test_a_first_line_that_is_being_written_is_no_damage(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(content)
+    assert read_metrics(tmp_path) == []
+
+
 def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path, range(3))
     with (tmp_path / "metrics.jsonl").open("a") as file:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -179,6 +180,21 @@ def test_a_value_that_no_axis_can_show_is_missing(tmp_path: Path, wrong: str) ->
     (run / "metrics.jsonl").write_text(f'{{"step": 300, "seconds": 90, "rollout/ep_rew_mean": {wrong}}}\n')
     with pytest.raises(ConfigError, match="no finite value of rollout/ep_rew_mean"):
         plot([run], tmp_path / "curve.png")
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_a_full_disk_leaves_the_former_picture(
+        table: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    run, output = make_run(tmp_path / "runs", [1.0]), tmp_path / "curve.png"
+    output.write_text("former")
+    monkeypatch.setattr("vantage.tools.plot._write_csv" if table else "vantage.tools.plot.Figure.savefig", fail)
+    with pytest.raises(ConfigError, match="No space left"):
+        plot([run], output, csv=tmp_path / "curve.csv")
+    assert output.read_text() == "former"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["curve.png", "runs"]
 
 
 def test_plotting_touches_no_pyplot_state() -> None:

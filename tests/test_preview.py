@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -164,3 +165,14 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/x\.png"):
         preview(Config(env="CartPole-v1"), tmp_path / "file/x.png")
+
+
+def test_a_full_disk_leaves_the_former_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    (tmp_path / "x.png").write_text("former")
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
+    with pytest.raises(ConfigError, match="No space left"):
+        preview(Config(env="CartPole-v1"), tmp_path / "x.png")
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["former"]

@@ -137,6 +137,19 @@ def test_a_video_that_lacks_frames_is_a_failure_without_a_file(
     assert not list(tmp_path.iterdir())
 
 
+def test_an_ffmpeg_that_ends_early_is_a_failure_without_a_file(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(*_: object, **__: object) -> Iterator[None]:
+        yield
+        yield
+        raise BrokenPipeError
+
+    monkeypatch.setattr(imageio_ffmpeg, "write_frames", ending)
+    with pytest.raises(VantageError, match="is the disk full"):
+        record(cartpole_run, tmp_path / "video.mp4")
+    assert not list(tmp_path.iterdir())
+
+
 def test_without_ffmpeg_the_remedy_is_named(
         cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nowhere/ffmpeg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from PIL import Image
 import vantage
 from vantage.errors import ConfigError
 from vantage.tools import report as module
+from vantage.tools.record import record
 from vantage.tools.report import report
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 0, "hidden": "8"}
@@ -95,10 +97,9 @@ def test_what_the_run_says_is_text_and_no_html(tmp_path: Path) -> None:
 def test_a_recorded_video_of_the_run_is_taken_and_a_large_one_left_out(run: Path, tmp_path: Path) -> None:
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
-    (copy / "videos").mkdir()
-    (copy / "videos" / "game.mp4").write_bytes(b"\0\0\0\0ftyp" + bytes(1000))
+    video = record(run, copy / "videos" / "game.mp4", seed=7).path.read_bytes()
     taken = Page(report(copy, episodes=1).read_text()).loaded
-    assert any(base64.b64decode(address.partition(",")[2])[8:] == bytes(1000) for address in taken)
+    assert any(base64.b64decode(address.partition(",")[2]) == video for address in taken)
     (copy / "videos" / "game.mp4").write_bytes(bytes(2_600_000))
     page = report(copy, episodes=1)
     assert "2.6 MB of video, too much" in page.read_text() and page.stat().st_size < 5_000_000
@@ -119,7 +120,7 @@ def test_what_cannot_be_reported_is_an_error_with_words(run: Path, tmp_path: Pat
 def test_a_damaged_run_is_an_error_before_the_games(
         run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "evaluate", lambda *_, **__: pytest.fail("played"))
-    for name, content in (("summary.json", '{"steps": null}'), ("meta.json", "[]")):
+    for name, content in (("summary.json", '{"steps": null}'), ("meta.json", "[]"), ("metrics.jsonl", "{}\n")):
         copy = tmp_path / name
         shutil.copytree(run, copy)
         (copy / name).write_text(content)
@@ -131,8 +132,26 @@ def test_a_folder_among_the_videos_is_passed_over(run: Path, tmp_path: Path) -> 
     copy = tmp_path / "run"
     shutil.copytree(run, copy)
     (copy / "videos" / "z.mp4").mkdir(parents=True)
-    (copy / "videos" / "game.mp4").write_bytes(b"the game")
-    assert base64.b64encode(b"the game").decode() in report(copy, episodes=1).read_text()
+    video = record(run, copy / "videos" / "game.mp4", seed=7).path.read_bytes()
+    assert base64.b64encode(video).decode() in report(copy, episodes=1).read_text()
+
+
+def test_a_video_that_does_not_play_is_named_and_the_next_one_taken(run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "run"
+    shutil.copytree(run, copy)
+    video = record(run, copy / "videos" / "game.mp4", seed=7).path.read_bytes()
+    broken = {"cut.mp4": video[:len(video) // 2], "empty.mp4": b"", "noise.mp4": bytes(range(256)) * 8}
+    for i, (name, content) in enumerate(broken.items(), 1):
+        (copy / "videos" / name).write_bytes(content)
+        newer = (copy / "videos" / "game.mp4").stat().st_mtime + i
+        os.utime(copy / "videos" / name, (newer, newer))
+    heard: list[str] = []
+    text = report(copy, episodes=1, notify=heard.append).read_text()
+    assert base64.b64encode(video).decode() in text and text.count("<video") == 1
+    assert len(heard) == 3 and all(f"{name} is left out" in said for name, said in zip(
+        reversed(broken), heard, strict=True))
+    (copy / "videos" / "game.mp4").unlink()
+    assert "data:video/mp4" in report(copy, episodes=1, notify=heard.append).read_text()  # recorded for the page
 
 
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium here")

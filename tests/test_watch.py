@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -159,6 +160,13 @@ def test_without_a_display_the_way_out_is_named(command: str, says: str, cartpol
     assert main([command, str(cartpole_run) if command == "watch" else "CartPole-v1"]) == 2
     err = capsys.readouterr().err
     assert says in err and err.count("\n") == 1
+
+
+def test_a_window_without_pygame_names_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pygame", None)
+    monkeypatch.delitem(sys.modules, "vantage.tools.window")
+    with pytest.raises(ConfigError, match=r"pip install 'gymnasium\[classic-control\]'$"):
+        importlib.import_module("vantage.tools.window")
 
 
 def test_a_window_survives_an_environment_that_takes_pygame_with_it() -> None:

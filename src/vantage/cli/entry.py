@@ -32,9 +32,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + error.number
     except KeyboardInterrupt:
         return 130
+    except ImportError as error:
+        if (error.name or "vantage").startswith("vantage"):  # no library
+            raise
+        print(f"vantage: cannot import {error.name}: {error}; `vantage doctor` says what to install", file=sys.stderr)
+        return 2
     except OSError as error:
         if error.filename is not None:  # not standard output
-            raise
+            print(f"vantage: cannot use {error.filename}: {error.strerror}; name another path, or make that one usable",
+                  file=sys.stderr)
+            return 1
         from vantage.tools.display import discard_output
 
         discard_output()

@@ -12,6 +12,9 @@ from vantage.cli.given import resolve
 from vantage.config import convert
 from vantage.errors import ConfigError
 
+_DAY = 86_400
+"""Seconds."""
+
 
 def run_evaluate(arguments: argparse.Namespace) -> int:
     """`vantage evaluate`."""
@@ -127,8 +130,8 @@ def run_bench(arguments: argparse.Namespace) -> int:
     """`vantage bench`."""
     config, _ = resolve(arguments)
     seconds = convert("seconds", arguments.seconds, float, source="--seconds")
-    if seconds <= 0:
-        raise ConfigError(f"--seconds {seconds:g} is not above 0")
+    if not 0 < seconds <= _DAY:
+        raise ConfigError(f"--seconds {seconds:g} is not above 0 and at most {_DAY:,}, a day")
     from vantage.tools.bench import bench
 
     result = bench(config, seconds=seconds)

@@ -5,6 +5,7 @@ Worker processes import this, so neither this nor what it imports may import tor
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import traceback
@@ -19,6 +20,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.envs.ids import EnvId, import_path_here, is_old_gym, load_entry
 from vantage.envs.interface import Array
+from vantage.envs.missing import missing_library
 from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observer, policy_spaces
 from vantage.envs.stages import Stage, stages_of
@@ -138,6 +140,8 @@ class Episodes(gym.Env[Any, Any]):
         place = self._plan.place(self._factory.index, self._episode, self._steps)
         try:
             picture = np.asarray(self._env.render())
+        except gym.error.DependencyNotInstalled as error:
+            raise ConfigError(f"env={self._plan.env.name!r}: {missing_library(error)}") from None
         except (Exception, SystemExit) as error:
             raise EnvError(f"{place}: render() raised {type(error).__name__}: {error}") from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
@@ -241,7 +245,9 @@ def build(env: EnvId, options: dict[str, Any], *, limited: bool = True) -> gym.E
         else:
             limit = None if limited else -1
             built = gym.make(env.name, max_episode_steps=limit, disable_env_checker=True, **options)
-    except (gym.error.Error, TypeError) as error:
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(f"env={env.name!r}: {missing_library(error)}") from None
+    except (gym.error.Error, ImportError, TypeError) as error:
         raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                           f"{type(error).__name__}: {error}") from error
     except (Exception, SystemExit) as error:
@@ -263,7 +269,8 @@ def build_rendered(env: EnvId, options: dict[str, Any], *, limited: bool = True)
                           f"render_mode={PICTURES!r} and has it in its metadata's render_modes")
     maker = load_entry(env.entry) if env.entry else gym.spec(env.name).entry_point
     if isinstance(maker, str):
-        maker = load_entry(maker)
+        with contextlib.suppress(ConfigError):  # which `build` raises under the name of the environment
+            maker = load_entry(maker)
     # Checked first: what Gymnasium makes of a mode that is not there is a warning.
     metadata = getattr(maker, "metadata", None)
     if metadata is not None and PICTURES not in metadata.get("render_modes", ()):

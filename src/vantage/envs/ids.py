@@ -18,6 +18,7 @@ from ale_py.registration import rom_id_to_name
 
 from vantage.config import nearest
 from vantage.envs import snake
+from vantage.envs.missing import missing_library
 from vantage.errors import ConfigError
 
 gym.register_envs(ale_py)
@@ -182,9 +183,13 @@ def _import(module_name: str, name: str) -> Any:
     import_path_here()
     try:
         return importlib.import_module(module_name)
+    except gym.error.DependencyNotInstalled as error:
+        raise ConfigError(f"env={name!r}: {missing_library(error)}") from None
     except (Exception, SystemExit) as error:
+        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        remedy = "is it installed, or in the current directory?" if absent else "put that right in the module"
         raise ConfigError(f"env={name!r}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}; "
-                          "is it installed, or in the current directory?") from error
+                          f"{remedy}") from error
 
 
 def _check_class(kind: type, name: str) -> None:

@@ -101,8 +101,8 @@ def load_latest(run: Path) -> Checkpoint:
         except CheckpointError as error:
             skipped.append(str(error))
     if not skipped:
-        raise CheckpointError(f"{run} has no checkpoint yet: nothing was saved before it stopped; "
-                              "start it again with `vantage train`")
+        raise CheckpointError(f"{run} has no checkpoint yet: nothing was saved; where it still trains, wait for its "
+                              "first save, else start it again with `vantage train`")
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint left; restore one from a copy:", *skipped]))
 
 

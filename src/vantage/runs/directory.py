@@ -28,6 +28,8 @@ _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "
 
 _ALIKE = 0.6
 """Least likeness of names, 1 that of equal ones, at which one may have been meant for the other."""
+_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr", "gamma")
+"""Keys that the config.json of every version has, and that no default can stand for."""
 _RESTORE = "restore it from a copy, or put {} in it to go on without what it said"
 
 
@@ -46,6 +48,7 @@ class RunDirectory:
         `argv` is what meta.json keeps of the command, by default sys.argv. ConfigError if `path` exists or the
         directory cannot be made; what had been made of it is then gone again.
         """
+        check_utf8(path or root, "choose another place with --run")
         try:
             taken = _take_next_number(root / directory_name(env_name), config.algo) if path is None else _take(path)
         except OSError as error:
@@ -81,10 +84,13 @@ class RunDirectory:
             raise ConfigError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}; "
                               "make it readable or restore it from a copy") from None
         try:
+            lacks = [key for key in _CORE if key not in read_json_object(text, source=str(source))]
+            if lacks:
+                raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
             return cls(path, Config.from_json(text, source=str(source)))
         except ConfigError as error:
             raise ConfigError(f"{error}; {source} must be as `vantage train` wrote it: restore it or correct "
-                              "that key") from None
+                              "it") from None
 
     def remove(self) -> None:
         """Take a run away that never began, and the folder of its environment where no other run is in it."""
@@ -139,6 +145,14 @@ def _read_object(path: Path) -> dict[str, Any]:
 def directory_name(env_name: str) -> str:
     """The environment's id as one directory name: / and : as -."""
     return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
+
+
+def check_utf8(path: Path, remedy: str) -> None:
+    """ConfigError for a name that the libraries which write TensorBoard's and safetensors files cannot take."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(f"{str(path)!r} is no name in UTF-8; {remedy}") from None
 
 
 def write_atomically(path: Path, text: str) -> None:

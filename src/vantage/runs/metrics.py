@@ -137,16 +137,21 @@ def _file_writer(board: SummaryWriter) -> Any:
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
     """The lines of a run's record, oldest first; empty before the first. Torn lines are passed over.
 
-    A value that is not finite is None, also where the file says NaN or Infinity.
+    A value that is not finite is None, also where the file says NaN or Infinity. ConfigError where no line is whole.
     """
     path = run / FILE_NAME
     try:
-        lines = path.read_bytes().splitlines()
+        content = path.read_bytes()
     except FileNotFoundError:
         return []
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
-    return [record for line in lines if (record := _parse(line)) is not None]
+    records = [record for line in content.splitlines() if (record := _parse(line)) is not None]
+    being_written = content.startswith(b"{") and b"\n" not in content
+    if content and not records and not being_written:
+        raise ConfigError(f"{path} is damaged: no line of it is a record of metrics; restore it from a copy, or remove "
+                          "it to go on without what it said")
+    return records
 
 
 def _parse(line: bytes) -> dict[str, float | None] | None:

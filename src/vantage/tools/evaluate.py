@@ -21,6 +21,8 @@ from vantage.training import load
 
 STREAM = 2
 """Streams 0 and 1 are training's and the evaluations' beside it."""
+_MOST_GAMES = 10**6
+"""As of eval_episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,8 @@ def check_games(episodes: int, seed: int) -> None:
     """ConfigError where the numbers make no games."""
     if episodes < 1:
         raise ConfigError(f"episodes={episodes} is below 1")
+    if episodes > _MOST_GAMES:
+        raise ConfigError(f"episodes={episodes} is above {_MOST_GAMES:,}")
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
 

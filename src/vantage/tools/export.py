@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import os
 import warnings
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
-from vantage.runs.directory import write_atomically
+from vantage.runs.directory import check_utf8, write_atomically
 from vantage.runs.weights import Description, write_weights
 from vantage.tools.card import card
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, check_libraries, make_onnx
@@ -98,7 +99,8 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     except OSError as error:
         raise ConfigError(f"cannot write {writing}: {error.strerror or error}; choose another place with -o") from None
     finally:
-        new.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # where nothing can be written there is nothing to remove
+            new.unlink()
     return Export(output, known, policy.inputs, policy.outputs, difference, text)
 
 
@@ -113,7 +115,8 @@ def _output(run: Path, output: Path | None, suffix: str) -> Path:
 
 
 def _check_free(path: Path) -> None:
-    """ConfigError where a directory has the name, or where a run keeps its own checkpoints."""
+    """ConfigError where no file of that name can be read back, or where a run keeps its own checkpoints."""
+    check_utf8(path, "choose another place with -o")
     if path.is_dir():
         raise ConfigError(f"{path} is a directory; move it, or name another file with -o")
     place = path.parent.resolve()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 
@@ -19,11 +20,14 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     places = [(run / "checkpoints", "the newest checkpoints"), (run / "metrics.jsonl", "all metrics, line by line")]
     if (run / "best").exists():
         places.insert(0, (run / "best", "the best checkpoint"))
-    try:
-        plot([run], run / "curve.png")
-        places.insert(0, (run / "curve.png", "the learning curve"))
-    except ConfigError:
+    if all(line.get("rollout/ep_rew_mean") is None for line in read_metrics(run)):
         print("no game has ended in training yet, so there is no curve")
+    else:
+        try:
+            plot([run], run / "curve.png")
+            places.insert(0, (run / "curve.png", "the learning curve"))
+        except ConfigError as error:
+            print(f"no curve: {error}")
     vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
     directory = RunDirectory.open(run)
     done = directory.read_summary().get("steps", 0) >= directory.config.steps

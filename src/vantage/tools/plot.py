@@ -14,6 +14,7 @@ from matplotlib.ticker import EngFormatter
 
 from vantage.errors import ConfigError
 from vantage.tools.curves import Aggregate, Axis, Group, group_curves, read_curve
+from vantage.tools.output import whole_file
 
 _FORMATS = (".png", ".svg", ".pdf")
 # Okabe and Ito (2008), told apart also by the colour-blind; yellow left out, too light on white.
@@ -57,13 +58,11 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
         raise ConfigError("nothing to plot: name at least one run directory")
     unique = {path.resolve(): path for path in runs}
     groups = group_curves([read_curve(path, x, metric, smooth) for path in unique.values()], aggregate)
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        _draw(groups, x, metric, aggregate, smooth).savefig(output, dpi=160)
+    with whole_file(output) as picture:
+        _draw(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
         if csv is not None:
-            _write_csv(groups, csv, x)
-    except OSError as error:
-        raise ConfigError(f"cannot write {error.filename or output}: {error.strerror}; choose another output") from None
+            with whole_file(csv) as numbers:
+                _write_csv(groups, numbers, x)
     return groups
 
 
@@ -138,7 +137,6 @@ def _draw_table(axes: Axes, groups: Sequence[Group], styles: Sequence[tuple[str,
 
 
 def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv_module.writer(file)
         writer.writerow(["group", "runs", x, "value", "low", "high"])

@@ -21,6 +21,7 @@ from vantage.models.memory import push_frame
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
+from vantage.tools.output import whole_file
 from vantage.tools.panels import Panel, draw_panels
 from vantage.types import Obs
 
@@ -70,11 +71,8 @@ def preview(config: Config, output: Path) -> Path:
     finally:
         envs.close()
     title = f"{config.env}: what the network sees at step {shown.step} of a game"
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        draw_panels(groups, title, caption).savefig(output, dpi=80)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror}; choose another output") from None
+    with whole_file(output) as path:
+        draw_panels(groups, title, caption).savefig(path, dpi=80)
     return output
 
 

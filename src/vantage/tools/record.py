@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import re
+import subprocess
 import warnings
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -21,6 +21,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
 from vantage.tools.evaluate import STREAM, action_generator, acts_deterministically, check_games, one_thread, seeded
 from vantage.tools.frames import Canvas, Picture, game_words, number
+from vantage.tools.output import whole_file
 from vantage.training import Agent, load
 
 # A GIF counts hundredths of a second, and browsers show what is to last less than two of them for ten.
@@ -129,7 +130,7 @@ class Mp4:
         self.fps, self.frames, self._path = fps, 0, path
         # The index at the front: a browser then plays the file while it loads.
         self._pipe = imageio_ffmpeg.write_frames(
-            str(path), size, fps=fps, codec="libx264", quality=7, macro_block_size=2, ffmpeg_log_level="error",
+            str(path), size, fps=fps, codec="libx264", quality=7, macro_block_size=2, ffmpeg_log_level="quiet",
             output_params=["-movflags", "+faststart"])
         try:
             self._pipe.send(None)  # starts ffmpeg
@@ -141,8 +142,9 @@ class Mp4:
         """The next frame."""
         try:
             self._pipe.send(np.ascontiguousarray(frame))
-        except OSError as error:
-            raise VantageError(f"ffmpeg ended before the video did: {str(error).splitlines()[0]}") from None
+        except OSError:
+            raise VantageError("ffmpeg ended before the video did; is the disk full? Free space, or choose another "
+                               "output") from None
         self.frames += 1
 
     def finish(self) -> None:
@@ -217,30 +219,18 @@ def _changed(before: Picture, after: Picture) -> tuple[int, int, int, int]:
     return int(rows[0]), int(rows[-1]) + 1, int(columns[0]), int(columns[-1]) + 1
 
 
-@contextmanager
-def whole_file(output: Path) -> Iterator[Path]:
-    """A path beside `output` that becomes it once the block has ended well; else nothing stays of it."""
-    temporary = None
+def defect(path: Path) -> str:
+    """What is wrong with the video in `path`; empty where all of it plays, and where there is no ffmpeg to say."""
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        if output.is_dir():
-            raise ConfigError(f"{output} is a directory; give the name of a file in it")
-        handle, name = tempfile.mkstemp(output.suffix.lower(), f".{output.stem}-", output.parent)
-        os.close(handle)
-        temporary = Path(name)
-        temporary.chmod(0o666 & ~_umask())
-        yield temporary
-        if not temporary.stat().st_size:
-            raise VantageError(f"nothing was written into {output}")
-        os.replace(temporary, output)
+        path.open("rb").close()
+        ffmpeg = imageio_ffmpeg.get_ffmpeg_exe()
     except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror or error}; choose another output") from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        return error.strerror or str(error)
+    except RuntimeError:
+        return ""
+    done = subprocess.run([ffmpeg, "-v", "error", "-xerror", "-i", str(path.absolute()), "-f", "null", "-"],
+                          capture_output=True, stdin=subprocess.DEVNULL, text=True, errors="replace", check=False)
+    if done.returncode == 0:
+        return ""
+    said = done.stderr.strip().splitlines() or ["unreadable"]
+    return re.sub(r"^\[[^]]*\] ", "", said[0]).rstrip(".")

@@ -6,7 +6,7 @@ import base64
 import json
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import fields
 from html import escape
 from pathlib import Path
@@ -21,7 +21,7 @@ from vantage.runs.directory import RunDirectory, write_atomically
 from vantage.runs.metrics import read_metrics
 from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import plot
-from vantage.tools.record import record
+from vantage.tools.record import defect, record
 
 _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
@@ -62,13 +62,14 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
-    origin, lead = _origin(directory), _lead(directory)  # before the games: a damaged file shows at once
+    # Before the games: a damaged file shows at once.
+    origin, lead, recorded = _origin(directory), _lead(directory), _recorded(directory.path)
     result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, notify=notify)
     with tempfile.TemporaryDirectory() as folder:
         parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
         if video:
             parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, notify)))
-        parts.append(_section("Curves", _curves(directory.path, Path(folder))))
+        parts.append(_section("Curves", _curves(directory.path, recorded, Path(folder))))
     parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
     title = escape(f"{directory.config.algo} on {directory.config.env}")
     page = _PAGE.substitute(title=title, lead=lead, body="\n".join(parts))
@@ -103,11 +104,11 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
 
 
 def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], None]) -> str:
-    """The newest video in the run's videos/, else one recorded now; words where there can be none."""
-    files = (path for path in (run / "videos").glob("*.mp4") if path.is_file())
-    found = sorted(files, key=lambda path: path.stat().st_mtime)
+    """The newest whole video in the run's videos/, else one recorded now; words where there can be none."""
     try:
-        path = found[-1] if found else record(run, folder / "game.mp4", checkpoint=checkpoint, notify=notify).path
+        path = _newest_video(run / "videos", notify)
+        if path is None:
+            path = record(run, folder / "game.mp4", checkpoint=checkpoint, notify=notify).path
     except VantageError as error:
         notify(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"
@@ -119,8 +120,23 @@ def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], Non
     return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
 
 
-def _curves(run: Path, folder: Path) -> str:
-    names = {name for line in read_metrics(run) for name, value in line.items() if value is not None}
+def _newest_video(videos: Path, notify: Callable[[str], None]) -> Path | None:
+    """The newest that plays, or that is too large for the page anyway; `notify` hears what is wrong with the others."""
+    files = [path for path in videos.glob("*.mp4") if path.is_file()]
+    for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
+        wrong = "" if path.stat().st_size > _MOST_VIDEO else defect(path)
+        if not wrong:
+            return path
+        notify(f"{path} is left out of the page, it is no whole video ({wrong}): remove it or record it anew")
+    return None
+
+
+def _recorded(run: Path) -> set[str]:
+    """Metrics of which the run has at least one value."""
+    return {name for line in read_metrics(run) for name, value in line.items() if value is not None}
+
+
+def _curves(run: Path, names: Set[str], folder: Path) -> str:
     images = []
     for metric in _CURVES:
         if metric in names:

@@ -10,7 +10,11 @@ from vantage.tools.frames import Picture
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported
 
-import pygame
+try:
+    import pygame
+except ImportError as error:
+    raise ConfigError(f"a window needs pygame, which cannot be imported ({error}); pip install "
+                      "'gymnasium[classic-control]'") from None
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 _INVISIBLE = ("dummy", "offscreen")
