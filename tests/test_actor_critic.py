@@ -281,6 +281,8 @@ def test_a_detached_critic_gives_the_trunk_no_gradient(memory: str) -> None:
 def test_network_options_that_would_do_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match="conv1d is for vectors"):
         model("image", network="conv1d")
+    with pytest.raises(ConfigError, match="network=nature is for images, and this environment shows none"):
+        model("vector", network="nature")
     with pytest.raises(ConfigError, match="give --separate false"):
         model("vector", separate=True, detach_critic=True)
 

@@ -58,6 +58,7 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
     ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
     ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
+    ([*CARTPOLE, "--optimizer", "Adamm", "--dry-run"], "did you mean"),
     ([*CARTPOLE, "--device", "tpu9"], "not a device"),
     ([*CARTPOLE, "--network", "nature", "--steps", "0"], "below 1"),
     ([*CARTPOLE, "--num-envs", "1e9"], "above 100000"),

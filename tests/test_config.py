@@ -57,6 +57,7 @@ def test_a_config_survives_json() -> None:
     ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"),
     ("hidden", "64,x", "list of whole numbers"), ("rollout_length", "16,32", "single process"),
     ("env_kwargs", "{", "not JSON"), ("env_kwargs", "[1]", "not a JSON object"), ("lr", True, "text"),
+    ("lr", "1e38", "above 1e"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
 ])
 def test_bad_values_are_named(key: str, value: object, says: str) -> None:

@@ -115,7 +115,7 @@ class Config:
                                "element i, and from the first again after the last")
     rollouts_per_update: int = _key(1, "rollouts of each environment, one after the other, that make one update", low=1,
                                     high=10_000)
-    lr: str = _key("7e-4", "learning rate", schedule=True, low=0)
+    lr: str = _key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
     gamma: str = _key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = _key("1.0", "lambda of generalised advantage estimation; 1 is the n-step return", schedule=True,
                            low=0, high=1)

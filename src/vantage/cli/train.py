@@ -28,6 +28,9 @@ def run_train(arguments: argparse.Namespace) -> int:
     config, source = resolve(arguments) if arguments.from_search is None else resolve_search(arguments)
     kind = "defaults" if arguments.from_search is None else "config"
     if arguments.dry_run:
+        from vantage.learning.learner import check_optimizer
+
+        check_optimizer(config)
         if config.init_from is not None:
             from vantage.training import read_initial
 

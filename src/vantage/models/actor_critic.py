@@ -278,8 +278,10 @@ def check_inputs(config: Config, spec: EnvSpec) -> None:
         if asked and "image" not in kinds:
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
-    if config.network == "conv1d" and "vector" not in kinds:
-        raise ConfigError("network=conv1d is for vectors, and this environment shows none; use network=auto")
+    shown = "vector" if config.network == "conv1d" else "image"
+    if config.network not in ("auto", "mlp") and shown not in kinds:
+        raise ConfigError(f"network={config.network} is for {shown}s, and this environment shows none; use "
+                          "network=auto")
     if config.image_norm and config.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "
                           "of them")
