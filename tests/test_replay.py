@@ -84,6 +84,12 @@ def test_draws_are_uniform() -> None:
     assert counts[[0, 1, 2, 10, 11, 12]].sub(750).abs().max() < 120
 
 
+def test_each_environment_gets_a_draw_of_its_own() -> None:
+    replay, generator = filled(6, 2), torch.Generator().manual_seed(3)
+    pairs = {tuple(replay.sample(numbered(0), generator).rewards[0, :2].tolist()) for _ in range(200)}
+    assert len(pairs) > 30, "36 can be"
+
+
 def test_more_environments_than_rows_leave_the_last() -> None:
     replay = filled(2, 1)
     assert set(replay.sample(numbered(0), torch.Generator()).rewards[0].tolist()) <= {1.0, 2.0}
