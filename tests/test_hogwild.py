@@ -204,7 +204,7 @@ def test_what_no_restart_can_mend_ends_the_run_at_once(tmp_path: Path) -> None:
     with pytest.raises(EnvError, match="reset failed at 100% of"):
         list(vantage.train(configure(env="faulty_envs:Counter", env_kwargs={"fault": "reset"}), run=tmp_path / "run"))
     with pytest.raises(NonFiniteError, match="not finite"):
-        list(vantage.train(configure(lr="1e30", max_grad_norm="0", steps=10**6, optimizer="rmsprop"),
+        list(vantage.train(configure(reward_scale=1e30, reward_norm=False, steps=10**6),
                            run=tmp_path / "other"))
     assert not children()
 

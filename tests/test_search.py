@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -21,7 +24,7 @@ from rich.console import Console
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
 from vantage.presets import configure
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search import study as study_module
@@ -31,7 +34,7 @@ from vantage.tools.search.search import Search
 from vantage.tools.search.show import EventLines, LiveTable, View, ranked
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
 from vantage.tools.search.study import Row, Trials, open_storage
-from vantage.tools.search.work import Outcome, Segment, _train
+from vantage.tools.search.work import Outcome, Segment, _serve, _train
 from vantage.training import train
 
 TESTS = Path(__file__).parent
@@ -482,6 +485,48 @@ def test_a_seed_that_fails_stops_the_others_of_its_trial_alone(monkeypatch: pyte
     assert search.trials.rows()[0].error == "seed 0: the simulator broke"
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_is_full_stops_the_search_and_fails_no_trial(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vantage.runs.directory.write_atomically", full)
+        outcome = served(patch)
+    search = searching(monkeypatch, 2)
+    assert search._deal()
+    (meeting, job), (sibling, other) = search.working.items()
+    assert job is not None and other is not None
+
+    def listen() -> None:
+        for worker, told in ((meeting, outcome), (sibling, Outcome(50, None, interrupted=True))):
+            if (now := search.working[worker]) is not None:
+                search.working[worker] = None
+                search._take_in(now, told)
+
+    monkeypatch.setattr(search, "_listen", listen)
+    monkeypatch.setattr(FakeWorker, "end", lambda _: None, raising=False)
+    with pytest.raises(VantageError, match=f"cannot go on: .*{os.strerror(number)}.*the same command goes on"):
+        search.run(lambda: False)
+    assert [row.state for row in search.trials.rows()] == ["waiting"]
+
+
+def served(patch: pytest.MonkeyPatch) -> Outcome:
+    """What a process of the search says at the end of a run."""
+    here, there = multiprocessing.Pipe()
+    patch.setattr("vantage.tools.search.work.die_with", lambda _: None)
+    config = configure("a2c", env="CartPole-v1", steps=20, num_envs=1, eval_every=0, tensorboard=False)
+    here.send(Segment(Path("run"), config, 20, "rollout/ep_rew_mean"))
+    here.send(None)
+    process = threading.Thread(target=_serve, args=(there, 0, 1, ()))
+    process.start()
+    while not isinstance(outcome := here.recv(), Outcome):
+        pass
+    here.close()
+    process.join()
+    return outcome
+
+
 def test_how_many_environments_a_run_has_is_said_once_and_all_else_every_time(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     search = searching(monkeypatch, 1)
@@ -616,9 +661,9 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
 
 
 def test_a_stopped_search_saves_and_leaves_nothing_running_and_an_error_ends_one_trial_alone() -> None:
-    write("grid.json", {"lr": [1e30, 1e-3]})
+    write("grid.json", {"reward_scale": [1e30, 1]})
     command = [sys.executable, "-m", "vantage.cli", "search", "a2c", "--env", "tiny:DelayedReward", "--grid",
-               "grid.json", "--steps", "1M", "--log-every-seconds", "0.1", *SHORT]
+               "grid.json", "--steps", "1M", "--log-every-seconds", "0.1", "--no-reward-norm", *SHORT]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environment)
     search = Path("runs/search/tiny-DelayedReward/a2c-1")

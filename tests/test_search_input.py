@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.storages import InMemoryStorage
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
 from vantage.presets import configure
 from vantage.tools.search import study as study_module
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.space import Choices, Space, kinds
+from vantage.tools.search.search import Search
+from vantage.tools.search.space import Choices, Space, kinds, read_grid
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 SPACE = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
@@ -139,6 +144,11 @@ def test_a_step_that_reaches_high_in_decimals_draws_without_a_warning(low: float
     ("space", ["--jobs", "1e9"], "is above 1,024"),
     ("space", ["--eval-every-seconds", "30"], "give --eval-every"),
     ("space", ["--storage", "postgresql+pg8000://me:secret@host/x"], "pip install pg8000"),
+    ("space", ["--storage", "postgresql+pg8000://me:a/secret@host/x"], "me:***@host/x"),
+    ("space", ["--storage", "postgresql+pg8000://me:an@secret@host/x"], "me:***@host/x"),
+    ("space", ["--storage", "postgresql+pg8000://host/x?password=secret&user=me"], "x?password=***&user=me"),
+    ("space", ["--storage", "sqlite://"], "lost with the command; give a file: sqlite:///FILE.db"),
+    ("space", ["--storage", "sqlite:///:memory:"], "lost with the command"),
 ])
 def test_options_without_effect_or_beyond_reason_are_refused(
         kind: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -159,6 +169,49 @@ def test_a_missing_driver_is_named_with_what_installs_it(
     monkeypatch.setattr(study_module, "RDBStorage", missing)
     error = refused("space", SPACE, ["--storage", "postgresql://me:secret@host/x"], capsys)
     assert says in error and "secret" not in error
+
+
+@pytest.mark.parametrize("content", ["no journal\nat all\n", '{"op_code"\n{}\n', '{"study": 1}\n'])
+def test_a_damaged_journal_is_called_that(content: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("study.journal").write_text(content)
+    error = refused("space", SPACE, ["--storage", "study.journal"], capsys)
+    assert "study.journal is no journal of Optuna's, or a damaged one" in error and "give another --storage" in error
+
+
+def test_no_run_writes_the_password_of_the_storage_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[str] = []
+
+    class Noted(Search):
+        def __init__(self, *arguments: Any, argv: Sequence[str], **options: Any) -> None:
+            seen.extend(argv)
+            raise VantageError("far enough")
+
+    monkeypatch.setattr("vantage.tools.search.search.Search", Noted)
+    monkeypatch.setattr(study_module, "RDBStorage", lambda *_, **__: InMemoryStorage())
+    Path("space.json").write_text(json.dumps(SPACE))
+    command = ["search", "a2c", "--env", "CartPole-v1", "--space", "space.json", "--steps", "1000", "--storage",
+               "postgresql://me:secret@host/x"]
+    monkeypatch.setattr("sys.argv", ["vantage", *command])
+    assert main(command) == 1
+    assert "postgresql://me:***@host/x" in seen
+    assert "secret" not in Path("runs/search/CartPole-v1/a2c-1/search.json").read_text()
+
+
+def test_a_file_saved_by_windows_is_read_as_any_other() -> None:
+    Path("file.json").write_text(json.dumps(GRID), encoding="utf-8-sig")
+    assert len(read_grid(Path("file.json")).points or ()) == 2
+
+
+def test_a_search_that_cannot_be_written_into_is_not_called_running(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    Path("space.json").write_text(json.dumps(SPACE))
+    monkeypatch.setattr("vantage.runs.lock.os.open", refuse)
+    assert main(["search", "a2c", "--env", "CartPole-v1", "--space", "space.json", "--steps", "1000"]) == 2
+    error = capsys.readouterr().err
+    assert "Read-only file system; make it writable" in error and error.count("\n") == 1
 
 
 def test_a_preset_that_evaluates_by_the_clock_is_searched_by_steps() -> None:
@@ -191,8 +244,9 @@ def test_a_damaged_record_of_a_search_is_called_that(
 
 
 def test_a_search_ends_with_what_became_of_its_trials(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("space.json").write_text(json.dumps({"lr": {"low": 1e30, "high": 1e31}}))
-    command = ["search", "a2c", "--env", "tiny:DelayedReward", "--space", "space.json", "--steps", "600", *SHORT]
+    Path("space.json").write_text(json.dumps({"reward_scale": {"low": 1e30, "high": 1e31}}))
+    command = ["search", "a2c", "--env", "tiny:DelayedReward", "--space", "space.json", "--steps", "600",
+               "--no-reward-norm", *SHORT]
     directory = Path("runs/search/tiny-DelayedReward/a2c-1")
     assert main([*command, "--trials", "2"]) == 1
     error = capsys.readouterr().err

@@ -24,7 +24,7 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
     values: dict[str, Any] = {}
     if arguments.config:
         try:
-            text = Path(arguments.config).read_text(encoding="utf-8")
+            text = Path(arguments.config).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
         values = read_json_object(text, source=arguments.config)

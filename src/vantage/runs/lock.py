@@ -17,9 +17,13 @@ except ImportError:  # Windows has none, and there nothing keeps a second proces
 FILE_NAME = ".lock"
 
 
+class HeldError(ConfigError):
+    """Another process writes into the directory."""
+
+
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep other processes from writing into `run`; ConfigError if one does, or if nobody can."""
+    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if nobody can."""
     if fcntl is None:
         yield
         return
@@ -32,8 +36,8 @@ def locked(run: Path) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ConfigError(f"{run} is being trained by another process{_holder(descriptor)}; stop that one first, "
-                              "or start another run") from None
+            raise HeldError(f"{run} is being trained by another process{_holder(descriptor)}; stop that one first, "
+                            "or start another run") from None
         except OSError:  # a file system that has no locks
             pass
         with contextlib.suppress(OSError):  # a full disk: the lock holds all the same

@@ -64,7 +64,7 @@ def search(algo: str, env: str, given: Mapping[str, Any], options: Options, stop
     plan, total = make_plan(algo, env, given, options)
     _check_count("--jobs", options.jobs, MOST_JOBS)
     _check_start(plan)
-    from vantage.tools.search.directory import find_directory
+    from vantage.tools.search.directory import find_directory, without_password
     from vantage.tools.search.search import Search, opened
     from vantage.tools.search.show import make_display
     from vantage.tools.search.study import explaining, open_storage
@@ -73,7 +73,8 @@ def search(algo: str, env: str, given: Mapping[str, Any], options: Options, stop
     directory = find_directory(plan, None if options.run is None else Path(options.run), options.storage)
     with explaining(), opened(plan, directory, storage, total) as trials:
         display = make_display()
-        running = Search(plan, trials, jobs=options.jobs, display=display, argv=sys.argv)
+        argv = [without_password(word) for word in sys.argv]  # runs write it down
+        running = Search(plan, trials, jobs=options.jobs, display=display, argv=argv)
         _introduce(plan, trials, directory, running.view(), options.trials)
         with display:
             stop.display = display

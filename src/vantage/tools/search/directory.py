@@ -135,4 +135,5 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str]:
 
 def without_password(storage: str) -> str:
     """A storage's URL as it may be shown and written down."""
-    return re.sub(r"(://[^/@:]*):[^/@]*@", r"\1:***@", storage)
+    without = re.sub(r"(://[^/@:]*):.*@", r"\1:***@", storage)  # it may hold / and, written wrongly, @
+    return re.sub(r"([?&]password=)[^&]*", r"\1***", without)

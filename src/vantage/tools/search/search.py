@@ -13,8 +13,8 @@ from statistics import fmean
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from vantage.errors import ConfigError
-from vantage.runs.lock import locked
+from vantage.errors import ConfigError, VantageError
+from vantage.runs.lock import HeldError, locked
 from vantage.tools.search.measure import last_value, steps_of
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.show import SearchDisplay, View
@@ -63,13 +63,18 @@ class Search:
         self.active: list[Active] = []
         self.working: dict[Worker, Job | None] = {}
         self._told: set[str] = set()
+        self._stuck = ""
+        """Why no run can go on, whatever its values."""
         self._shown = self._empty = -float("inf")
         self._beaten = monotonic()
 
     def run(self, should_stop: Callable[[], bool]) -> bool:
-        """Until all trials have ended, True, or `should_stop`, False; then each has saved and is left to the next."""
+        """Until all trials have ended, True, or `should_stop`, False; then each has saved and is left to the next.
+
+        VantageError, with trials left in the same way, where the disk lets no run go on.
+        """
         try:
-            while not should_stop():
+            while not should_stop() and not self._stuck:
                 if not self._deal() and not self.active and self.trials.over:
                     return True
                 self._listen()
@@ -83,6 +88,9 @@ class Search:
             for active in list(self.active):
                 self.trials.leave(active.trial)
                 self.active.remove(active)
+            if self._stuck:
+                raise VantageError(f"the search cannot go on: {self._stuck}; once that is mended the same command goes "
+                                   "on")
             return False
         finally:
             for worker in self.working:
@@ -185,7 +193,10 @@ class Search:
         active.training.discard(seed)
         if active not in self.active:  # another machine's by now
             return
-        if outcome.error:
+        if outcome.stuck:
+            self._stuck = self._stuck or outcome.error
+            active.interrupted = True
+        elif outcome.error:
             self._fail(active, f"seed {seed}: {outcome.error}")
         elif outcome.interrupted:
             active.interrupted = True
@@ -291,7 +302,7 @@ def opened(plan: Plan, directory: Path, storage: BaseStorage | None, total: int)
     with ExitStack() as stack:
         try:
             stack.enter_context(locked(directory))
-        except ConfigError:
+        except HeldError:
             raise ConfigError(f"{directory}: this search is running already; stop that one first, or choose another "
                               "--run to search beside it with a --storage that both have") from None
         yield Trials(plan, directory, storage, total)

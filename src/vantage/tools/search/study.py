@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import time
 import uuid
@@ -45,6 +46,8 @@ SETTLE_SECONDS = 3.0
 _DRIVERS = {"psycopg": "'psycopg[binary]'", "psycopg2": "psycopg2-binary",
             "MySQLdb": "mysqlclient, which needs a compiler; or give mysql+pymysql://... and pip install pymysql"}
 """What to install for a module that SQLAlchemy imports, where the names differ."""
+
+_IN_MEMORY = re.compile(r"sqlite(\+\w+)?:///?(:memory:)?(\?.*)?")
 
 _LEASE, _RUNS, _EXTRA, _STOPPED, _WENT_ON = "lease", "runs", "surplus", "stopped", "went_on"
 
@@ -340,11 +343,15 @@ def open_storage(name: str) -> BaseStorage:
     if "://" not in name and not name.endswith((".db", ".journal")):
         raise ConfigError(f"--storage {name} is no storage; give a URL such as postgresql://USER@HOST/NAME, or a file "
                           "whose name ends in .db (SQLite) or .journal")
+    if _IN_MEMORY.fullmatch(name):
+        raise ConfigError(f"--storage {name} is kept in memory and lost with the command; give a file: sqlite:///FILE.db")
     try:
         if "://" not in name:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
         if name.endswith(".journal") and "://" not in name:
-            return JournalStorage(JournalFileBackend(name))
+            journal = JournalStorage(JournalFileBackend(name))
+            journal.get_all_studies()  # which reads it
+            return journal
         url = name if "://" in name else f"sqlite:///{Path(name).resolve()}"
         # SQLite waits so long for another writer; a server's connection may have been closed since the last trial.
         options: dict[str, Any] = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else \
@@ -353,6 +360,9 @@ def open_storage(name: str) -> BaseStorage:
     except Exception as error:
         cause = _innermost(error)
         remedy = "give another --storage, or another --run if it is the search's own"
+        if isinstance(cause, (ValueError, KeyError)) and name.endswith(".journal"):
+            raise ConfigError(f"--storage {name} is no journal of Optuna's, or a damaged one ({_why(error)}); {remedy}"
+                              ) from None
         if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
             remedy = f"its driver is missing: pip install {_DRIVERS.get(cause.name, cause.name)}"
         raise ConfigError(f"cannot use the storage {without_password(name)}: {_why(error)}; {remedy}") from None
@@ -365,7 +375,7 @@ def explaining() -> Iterator[None]:
         yield
     except BrokenPipeError:
         raise
-    except (OptunaError, SQLAlchemyError, OSError) as error:
+    except (OptunaError, SQLAlchemyError, OSError, json.JSONDecodeError) as error:
         raise VantageError(f"the search cannot go on: {_why(error)}; once that is mended the same command goes on"
                            ) from error
 

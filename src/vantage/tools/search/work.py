@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
@@ -20,7 +21,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.machine import available_cores, deaf_to_signals, die_with
 from vantage.runs.directory import RunDirectory
-from vantage.runs.lock import locked
+from vantage.runs.lock import HeldError, locked
 from vantage.tools.search.measure import last_value, reached, value_at
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _OF_THE_MACHINE = {"steps", "schedule_steps", "device", "threads"}
 """Keys that a trial's run may have otherwise: how far it has come, and what its machine has."""
+
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 LOCK_SECONDS = 60.0
 """How long a run may still be held by a process that is on its way out."""
@@ -71,6 +74,8 @@ class Outcome:
     """It was told to stop, and has saved; it may have more to do."""
     error: str = ""
     """What ended it otherwise."""
+    stuck: bool = False
+    """The error is the disk's, which other runs would meet too."""
 
 
 class Worker:
@@ -114,7 +119,7 @@ def _serve(connection: Connection, parent: int, jobs: int, argv: Sequence[str]) 
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:
-            outcome = Outcome(0, None, error=_words(error))
+            outcome = Outcome(0, None, error=_words(error), stuck=_is_of_the_disk(error))
         try:
             connection.send(outcome)
         except OSError:
@@ -140,6 +145,15 @@ def _words(error: BaseException) -> str:
     cause = error.__cause__
     text = str(error) if isinstance(error, VantageError) else f"{type(error).__name__}: {error}"
     return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
+
+
+def _is_of_the_disk(error: BaseException | None) -> bool:
+    """It is, or came of, a disk that is full, read-only or failing."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
@@ -207,7 +221,7 @@ def _wait_until_free(run: Path) -> None:
         try:
             with locked(run):
                 return
-        except ConfigError:
+        except HeldError:
             if monotonic() > deadline:
                 raise
             sleep(0.1)
