@@ -1,10 +1,17 @@
-"""The windows, under SDL's dummy driver: what is on the surface, whose policy plays, what keys do, how it ends."""
+"""The windows: what is on the surface, whose policy plays, what keys do, how it ends.
+
+Under SDL's dummy driver, but for one that an X server shows, where there is one.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +19,7 @@ import numpy as np
 import pygame
 import pytest
 from conftest import train_shortly
+from PIL import Image, ImageGrab
 
 import vantage
 from vantage.cli import main
@@ -86,6 +94,48 @@ def test_the_window_shows_score_and_value_until_it_is_closed(
     on_frame(react)
     assert main(["watch", str(cartpole_run)]) == 0
     assert seen == [["score", "value", "step", "trained"]] * 5
+
+
+@pytest.fixture
+def x_server() -> Iterator[str]:
+    """The display of an X server of its own, black all over."""
+    read, write = os.pipe()
+    # Without -noreset it begins anew, whoever is about to connect, each time the last screenshot has been taken.
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x700x24", "-br", "-noreset"],
+                              pass_fds=[write], stderr=subprocess.DEVNULL)
+    os.close(write)
+    with os.fdopen(read) as number:
+        display = f":{number.readline().strip()}"
+    yield display
+    server.terminate()
+    server.wait()
+
+
+@pytest.mark.skipif(shutil.which("Xvfb") is None, reason="no X server here")
+def test_an_x_server_shows_the_whole_window(cartpole_run: Path, x_server: str) -> None:
+    environment = {**os.environ, "DISPLAY": x_server, "SDL_VIDEODRIVER": "x11",
+                   "PYTHONPATH": os.pathsep.join(sys.path)}
+    deadline, seen = time.monotonic() + 60, None
+    with subprocess.Popen([sys.executable, "-m", "vantage.cli", "watch", str(cartpole_run)], env=environment,
+                          stderr=subprocess.PIPE, text=True) as player:
+        while seen is None or bright(seen) < 0.5:  # the window is there before its first frame
+            if player.poll() is not None or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+            screen = ImageGrab.grab(xdisplay=x_server).convert("RGB")
+            seen = None if screen.getbbox() is None else screen.crop(screen.getbbox())
+        player.terminate()
+        assert player.communicate(timeout=30)[1] == ""
+    assert seen is not None
+    assert seen.size == (600, 434)
+    game, words = (np.asarray(seen.crop(box).convert("L")) for box in ((0, 0, 600, 400), (0, 400, 600, 434)))
+    assert (game == 0).any() and (game == 255).mean() > 0.9  # the cart, and the white about it
+    assert words.max() > 200 and np.median(words) < 60
+
+
+def bright(picture: Image.Image) -> float:
+    """The share of white."""
+    return float((np.asarray(picture.convert("L")) == 255).mean())
 
 
 def test_the_next_game_is_played_by_the_newest_checkpoint(tmp_path: Path, on_frame: Any) -> None:

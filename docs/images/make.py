@@ -182,7 +182,7 @@ def window(name: str, command: str) -> Iterator[str]:
     """The window that `command` opens, as it is when the caller is done with it; yields the display."""
     print(f"$ {command}", flush=True)
     read, write = os.pipe()
-    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24", "-wr"],
+    server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24", "-wr", "-noreset"],
                               pass_fds=[write], stderr=subprocess.DEVNULL)
     os.close(write)
     display = f":{os.read(read, 16).decode().strip()}"
