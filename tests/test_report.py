@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import os
 import re
 import shutil
@@ -154,15 +155,30 @@ def test_a_video_that_does_not_play_is_named_and_the_next_one_taken(run: Path, t
     assert "data:video/mp4" in report(copy, episodes=1, notify=heard.append).read_text()  # recorded for the page
 
 
+# What a browser has shown and fetched when the page is there: pictures and the video hold it up until they are.
+PROBE = """<script>addEventListener("load", () => {
+  const [video, ...others] = document.querySelectorAll("video")
+  const shown = [...document.images].map(image => image.naturalWidth > 0 && image.clientWidth > 200)
+  const fetched = performance.getEntriesByType("resource").map(entry => entry.name).filter(n => !n.startsWith("data:"))
+  console.log("PROBE" + JSON.stringify({pictures: shown.length, hidden: shown.filter(x => !x).length,
+    video: [video.videoWidth, video.readyState >= 2, video.clientWidth > 200], others: others.length, fetched}) + "END")
+})</script></body>"""
+
+
 @pytest.mark.skipif(not any(map(shutil.which, BROWSERS)), reason="no Chromium here")
 def test_a_browser_shows_it_without_complaint(page: Path, tmp_path: Path) -> None:
     browser = next(filter(None, map(shutil.which, BROWSERS)))
-    shot = tmp_path / "page.png"
+    shot, probed = tmp_path / "page.png", tmp_path / "page.html"
+    probed.write_text(page.read_text(encoding="utf-8").replace("</body>", PROBE), encoding="utf-8")
     done = subprocess.run(
         [browser, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--v=0",
          "--proxy-server=127.0.0.1:9", f"--user-data-dir={tmp_path / 'profile'}", "--window-size=1100,2600",
-         f"--screenshot={shot}", page.as_uri()], capture_output=True, text=True, timeout=100, check=True)
-    assert "CONSOLE" not in done.stderr
+         f"--screenshot={shot}", probed.as_uri()], capture_output=True, text=True, timeout=100, check=True)
+    said = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
+    assert len(said) == 1 and "PROBE" in said[0], said
+    found = json.loads(said[0].partition("PROBE")[2].partition("END")[0])
+    assert found.pop("pictures") >= 8
+    assert found == {"hidden": 0, "video": [600, True, True], "others": 0, "fetched": []}
     pixels = np.asarray(Image.open(shot).convert("RGB"))
     assert pixels.shape[:2] == (2600, 1100)
     assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50
