@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 
 from vantage.config import Config
 from vantage.errors import ConfigError
@@ -114,6 +115,17 @@ def test_smoothing_is_the_running_mean_without_bias(tmp_path: Path) -> None:
     plot([run], tmp_path / "curve.png", smooth=0.5, csv=tmp_path / "curve.csv")
     means = [float(row["value"]) for row in read_csv(tmp_path / "curve.csv")]
     assert means == pytest.approx([1.0, (0.5 * 1 + 3) / 1.5], rel=1e-5)
+
+
+def test_the_axes_say_their_unit_and_the_smoothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: drawn.append(figure) or path.write_text("x"))
+    run = make_run(tmp_path, [1.0, 3.0])
+    plot([run], tmp_path / "curve.png", x="minutes")
+    plot([run], tmp_path / "curve.png", x="frames", smooth=0.5)
+    plain, smoothed = (figure.axes[0] for figure in drawn)
+    assert "minutes" in plain.get_xlabel() and "frames" in smoothed.get_xlabel()
+    assert smoothed.get_ylabel() == f"{plain.get_ylabel()}\nrunning mean, smooth = 0.5"
 
 
 def test_runs_without_a_common_range_are_drawn_without_a_mean(tmp_path: Path) -> None:

@@ -546,7 +546,6 @@ def test_of_equal_trials_that_is_best_which_was_there_sooner() -> None:
     assert [row.number for row in ranked(rows)] == [1, 0, 2, 3]
 
 
-
 @pytest.mark.parametrize("width", [80, 132])
 def test_the_live_table_cuts_keys_and_nothing_else(width: int) -> None:
     keys = {"lr": "linear:0.0001234:0", "entropy_coef": 0.01234, "num_envs": 16, "gae_lambda": 0.9512,
