@@ -122,6 +122,8 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
     with pytest.raises((KeyError, RuntimeError, ValueError)):
         Replay(20, numbered(0), PLENTY).load([*saved.items(), ("count", {"rollouts": torch.tensor(15)})])
+    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay_size"):
+        Replay(2, numbered(0), PLENTY).load(saved.items())
 
 
 def spec(kind: str) -> EnvSpec:
@@ -282,6 +284,7 @@ def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"replay_size": 1_500}, "replay_start=2000 steps never fit in replay_size=1500"),
+    ({"truncation": "inf"}, "truncation='inf' is not a number or none"),
     ({"burn_in": 4}, "burn_in=4 warms up a memory"),
     ({"burn_in": 16, "memory": "gru"}, "leaves nothing of a rollout of 16 steps"),
     ({"runtime": "hogwild", "replay_save_every": 100}, "replay_save_every has no effect on acer"),
