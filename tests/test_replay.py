@@ -17,6 +17,7 @@ from vantage.learning.average import AveragePolicy, follow
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import make_model
+from vantage.runs import bundle
 from vantage.runs.checkpoint import load_latest
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
@@ -121,6 +122,8 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
     with pytest.raises((KeyError, RuntimeError, ValueError)):
         Replay(20, numbered(0), PLENTY).load([*saved.items(), ("count", {"rollouts": torch.tensor(15)})])
+    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay_size"):
+        Replay(2, numbered(0), PLENTY).load(saved.items())
 
 
 def spec(kind: str) -> EnvSpec:
@@ -255,6 +258,21 @@ def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path) -> 
     assert any("good to learn from, but this resume is not exact" in note for note in notes)
 
 
+@pytest.mark.parametrize("algo", ["a2c", "acer"])
+def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(algo: str, tmp_path: Path) -> None:
+    config = vantage.configure(algo, env="CartPole-v1", steps=1_000, num_envs=4, eval_every=0, **QUIET)
+    list(vantage.train(config, run=tmp_path / "run"))
+    saved = load_latest(tmp_path / "run")
+    tensors = {name: dict(group) for name, group in saved.tensors.items()}
+    for group in tensors.keys() & {"acting", "draws"}:
+        tensors[group]["generator"] = torch.zeros(16, dtype=torch.uint8)  # a CUDA generator's state is seed and offset
+    bundle.put(saved.path, saved.step, tensors, saved.state)
+    notes: list[str] = []
+    list(vantage.resume(tmp_path / "run", steps=1_500, notify=notes.append))
+    assert any("not of a run on cpu: random draws begin anew" in note for note in notes)
+    assert load_latest(tmp_path / "run").step >= 1_500
+
+
 def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
     reports = vantage.train(acer(steps=10**6, eval_every=0, log_every_seconds=0), run=tmp_path / "run")
     for _ in range(5):
@@ -266,6 +284,7 @@ def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"replay_size": 1_500}, "replay_start=2000 steps never fit in replay_size=1500"),
+    ({"truncation": "inf"}, "truncation='inf' is not a number or none"),
     ({"burn_in": 4}, "burn_in=4 warms up a memory"),
     ({"burn_in": 16, "memory": "gru"}, "leaves nothing of a rollout of 16 steps"),
     ({"runtime": "hogwild", "replay_save_every": 100}, "replay_save_every has no effect on acer"),

@@ -317,7 +317,7 @@ def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
         pass
     expected = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number",
                 str: "text"}[next(o for o in options if o is not type(None))]
-    raise ConfigError(f"{source}: {name}={value!r} is not {expected}")
+    raise ConfigError(f"{source}: {name}={value!r} is not {expected}{' or none' * (type(None) in options)}")
 
 
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:

@@ -34,6 +34,15 @@ def _optimizer(config: Config, vector: Tensor, shared: Mapping[str, Tensor] | No
                           shared=shared)
 
 
+def continue_draws(generator: torch.Generator, state: Tensor) -> bool:
+    """Go on with the draws of a generator that had `state`; False, and nothing changes, if that was on another kind of
+    device: a CPU's state is nothing to a GPU."""
+    if state.shape != generator.get_state().shape:
+        return False
+    generator.set_state(state)
+    return True
+
+
 class Learner:
     """Improves `model` in place, one rollout an update.
 
@@ -157,7 +166,7 @@ class Learner:
             self.reward_normalizer.load(tensors["rewards"])
         if self.average is not None:
             self.average.vector.copy_(tensors["average"]["vector"])
-            self.generator.set_state(tensors["draws"]["generator"])
+            continue_draws(self.generator, tensors["draws"]["generator"])
         if self.shared is not None:
             self.push()
 

@@ -40,7 +40,8 @@ class Replay:
         """Memory of all rows, filled or not."""
         if self.nbytes > max_bytes:
             raise ConfigError(f"the replay would take {self.nbytes / 2**30:.1f} GB, more than its part of half the "
-                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --replay-size")
+                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --replay-size, for "
+                              "a resume replay_size in its config.json")
         self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype) for name, part in parts.items()}
         self._steps_per_row = like.rewards.shape[0]
 
@@ -88,6 +89,8 @@ class Replay:
                 rollouts = int(group["rollouts"])
                 continue
             rows = len(group["rewards"])
+            if start + rows > self.capacity:
+                raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this replay_size")
             for part, tensor in self._rows.items():
                 tensor[start:start + rows] = group[part]
             start += rows

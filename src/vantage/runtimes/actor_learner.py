@@ -13,7 +13,7 @@ from vantage.config import Config
 from vantage.envs import Environments, First, make_environments, resolve_env
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
-from vantage.learning.learner import Learner
+from vantage.learning.learner import Learner, continue_draws
 from vantage.learning.replay import Replay
 from vantage.learning.shared import SharedWeights
 from vantage.machine import free_memory
@@ -134,7 +134,9 @@ class ActorLearner:
         """Go on from where `tensors` was taken; `notify` hears what could not be brought back."""
         tensors = checkpoint.tensors
         load_learner(self.learner, checkpoint)
-        self.generator.set_state(tensors["acting"]["generator"])
+        if not continue_draws(self.generator, tensors["acting"]["generator"]):
+            notify(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
+                   "not exact")
         if "replay_generator" in tensors["acting"]:
             self.replay_generator.set_state(tensors["acting"]["replay_generator"])
         names = sorted(name for name in tensors["acting"] if name.startswith("state_"))

@@ -128,7 +128,8 @@ class Recorder:
         try:
             save_replay(self.directory.path, self.progress.step, tensors=tensors)
         except CheckpointError as error:
-            self.notify(f"{error}. A resume from here would have to fill its replay again.")
+            self.notify(f"{error}. A resume from here would take the replay that was "
+                        "saved before, or fill one again.")
 
     def close(self, status: Status) -> None:
         """Say how it ended in summary.json and in the last report."""
