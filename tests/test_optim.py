@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from vantage.config import OPTIMIZERS
 from vantage.errors import ConfigError
 from vantage.learning.optim import STATISTICS, make_optimizer
 
@@ -91,3 +92,7 @@ def test_an_optimiser_goes_on_from_its_tensors(name: str) -> None:
 def test_an_optimizer_that_cannot_be_used_is_an_error_with_words(name: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         make_optimizer(name, torch.zeros(1), eps=1e-5, decay=0.9)
+
+
+def test_the_config_knows_which_optimisers_can_be_shared() -> None:
+    assert set(OPTIMIZERS) == set(STATISTICS)

@@ -16,6 +16,9 @@ from typing import Any, get_args, get_type_hints
 from vantage.errors import ConfigError
 from vantage.schedule import Schedule, parse_number
 
+OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
+"""Those that workers can share; others are classes of torch.optim."""
+
 
 def _key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
          high: float | None = None) -> Any:
