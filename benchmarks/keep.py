@@ -8,13 +8,13 @@ Several runs are seeds of one experiment. `--beside` draws other runs into the s
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from learning import evaluate, write
 
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 
 
 def main() -> None:
@@ -37,8 +37,7 @@ def main() -> None:
 
 def tell(run: Path) -> None:
     """Print the training return at each tenth of the run, and the resident memory at its start, middle and end."""
-    with (run / "metrics.jsonl").open() as lines:
-        rows = [json.loads(line) for line in lines]
+    rows: list[dict[str, Any]] = list(read_metrics(run))
     returns = [row for row in rows if row.get("rollout/ep_rew_mean") is not None]
     for row in tenths(returns):
         print(f"  {row['step']:>12,} steps  {row['seconds'] / 60:6.1f} minutes  {row['rollout/ep_rew_mean']:10.2f}")

@@ -24,6 +24,7 @@ from typing import Any
 import vantage
 from vantage.config import convert
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 from vantage.tools.plot import plot
 
 COLUMNS = ("seed", "checkpoint", "step", "return_mean", "return_std", "return_min", "return_max", "length_mean",
@@ -80,6 +81,13 @@ def evaluate(run: Path, seed: int, episodes: int) -> list[dict[str, Any]]:
         rows.append({**{key: result.as_dict().get(key) for key in COLUMNS}, "seed": seed, "checkpoint": checkpoint,
                      "minutes": round(minutes, 2), "threads": RunDirectory.open(run).config.threads or os.cpu_count()})
     return rows
+
+
+def first_step(run: Path, metric: str, score: float) -> int | None:
+    """Agent steps at which `metric` first reached `score`."""
+    steps = (int(record["step"] or 0) for record in read_metrics(run)
+             if (record.get(metric) or float("-inf")) >= score)
+    return next(steps, None)
 
 
 def write(folder: Path, runs: list[Path], rows: list[dict[str, Any]], config: vantage.Config, *, command: str,

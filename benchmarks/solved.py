@@ -16,10 +16,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from learning import machine, train
+from learning import first_step, machine, train
 
 import vantage
-from vantage.runs.metrics import read_metrics
 
 
 def main() -> None:
@@ -37,15 +36,9 @@ def main() -> None:
                                        eval_every=arguments.eval_every, stop_at_eval=arguments.score)
             run = Path("runs/results") / f"solved-{arguments.env.replace('/', '-')}-{algo}-{seed}"
             train(config, run)
-            rows.append({"algo": algo, "seed": seed, "steps": steps, "solved_at": first_step(run, arguments.score)})
+            rows.append({"algo": algo, "seed": seed, "steps": steps,
+                         "solved_at": first_step(run, "eval/mean_reward", arguments.score)})
     write(Path("results") / f"solved-{arguments.env.replace('/', '-')}", arguments, rows)
-
-
-def first_step(run: Path, score: float) -> int | None:
-    """Agent steps of the first evaluation with a mean of `score`, with which the run ended."""
-    steps = (int(record["step"] or 0) for record in read_metrics(run)
-             if (record.get("eval/mean_reward") or float("-inf")) >= score)
-    return next(steps, None)
 
 
 def write(folder: Path, arguments: argparse.Namespace, rows: list[dict[str, Any]]) -> None:

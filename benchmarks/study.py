@@ -17,10 +17,9 @@ from pathlib import Path
 from statistics import mean, median
 from typing import Any
 
-from learning import COLUMNS, evaluate, machine, train
+from learning import COLUMNS, evaluate, first_step, machine, train
 
 import vantage
-from vantage.runs.metrics import read_metrics
 from vantage.tools.plot import plot
 
 
@@ -78,16 +77,10 @@ def main() -> None:
             run = Path("runs/results") / f"study-{arguments.study}-{variant.replace(',', '').replace(' ', '-')}-{seed}"
             train(config, run)
             latest = evaluate(run, seed, arguments.episodes)[0]
-            rows.append({"variant": variant, **latest, "solved_at": first_step(run, study.solved)})
+            rows.append({"variant": variant, **latest,
+                         "solved_at": first_step(run, "rollout/ep_rew_mean", study.solved)})
             runs.append(run)
     write(Path("results") / f"study-{arguments.study}", study, arguments, runs, rows)
-
-
-def first_step(run: Path, score: float) -> int | None:
-    """Agent steps at which the training return first reached `score`."""
-    steps = (int(record["step"]) for record in read_metrics(run)
-             if (record.get("rollout/ep_rew_mean") or float("-inf")) >= score)
-    return next(steps, None)
 
 
 def write(folder: Path, study: Study, arguments: argparse.Namespace, runs: list[Path],

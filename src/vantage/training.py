@@ -17,14 +17,14 @@ from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.learning.learner import check_optimizer
-from vantage.machine import cores_for, free_memory, keep_freed_memory
+from vantage.machine import cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
-from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
@@ -105,8 +105,8 @@ def check(config: Config) -> None:
     """
     tried = replace(prepare(config), device="cpu", vector="sync", num_envs=1)
     read_initial(tried)
-    share = None if tried.runtime == "sync" else free_memory() // (2 * tried.num_workers)
-    actor_learner = ActorLearner(tried, replay_bytes=share)
+    workers = 1 if tried.runtime == "sync" else tried.num_workers
+    actor_learner = ActorLearner(tried, replay_bytes=replay_share(workers))
     try:
         actor_learner.begin()
     finally:

@@ -27,6 +27,11 @@ LONG_REPLAY = 20_000
 """Actions of all environments together whose replay takes seconds, so that a person is told."""
 
 
+def replay_share(workers: int = 1) -> int:
+    """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
+    return free_memory() // (2 * workers)
+
+
 class ActorLearner:
     """Acts for one rollout, learns from it, and again. The name is of Mnih et al. 2016, who ran many of them.
 
@@ -39,7 +44,7 @@ class ActorLearner:
     def __init__(self, config: Config, *, worker: int = 0, index: int = 0, shared: SharedWeights | None = None,
                  replay_bytes: int | None = None) -> None:
         self.config = config
-        self._replay_bytes = free_memory() // 2 if replay_bytes is None else replay_bytes
+        self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
         self.family = resolve_env(config.env, config.atari_protocol).family
         devices = config.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])

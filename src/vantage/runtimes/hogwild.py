@@ -23,12 +23,11 @@ from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.shared import SharedWeights
-from vantage.machine import free_memory
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, make_replay
+from vantage.runtimes.actor_learner import load_learner, make_replay, replay_share
 from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
@@ -129,7 +128,7 @@ class HogwildRun:
             self._learner.push()
         else:
             load_learner(self._learner, checkpoint)
-        self._replay_bytes = free_memory() // (2 * self.config.num_workers)
+        self._replay_bytes = replay_share(self.config.num_workers)
         if self._first is not None:
             self._check_memory(Position.after(self._first, model.initial_state(self.config.num_envs),
                                               torch.device("cpu")))
