@@ -50,6 +50,13 @@ def test_runs_that_differ_only_in_the_seed_are_one_group(tmp_path: Path) -> None
     assert groups[2].label == "a2c Acrobot-v1 (1 seed)"
 
 
+@pytest.mark.parametrize("watched", [{"eval_every": 500}, {"save_every": 7}, {"stop_at_return": 400.0},
+                                     {"max_minutes": 3.0}])
+def test_what_only_watches_or_ends_a_run_tells_no_runs_apart(watched: dict[str, Any]) -> None:
+    group, = group_curves([curve([0, 10], [0, 1]), curve([0, 10], [0, 1], seed=1, **watched)])
+    assert group.label == "a2c (2 seeds)"
+
+
 def test_the_mean_stands_for_the_runs_on_their_common_range() -> None:
     group, = group_curves([curve([0, 10, 20], [0, 10, 20], seed=0), curve([4, 12], [8, 16], seed=1)])
     assert (group.x[0], group.x[-1]) == (4, 12)

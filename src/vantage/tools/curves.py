@@ -19,8 +19,10 @@ Axis = Literal["steps", "minutes", "frames"]
 Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
 
-_APART = ("seed", "save_every", "keep_checkpoints", "log_every_seconds", "tensorboard", "max_minutes")
-"""Keys that do not make two runs different settings."""
+_APART = ("seed", "env_timeout", "max_restarts", "save_every", "replay_save_every", "keep_checkpoints", "eval_every",
+          "eval_every_seconds", "eval_episodes", "log_every_seconds", "tensorboard", "log_weights", "max_minutes",
+          "stop_at_eval", "stop_at_return")
+"""Keys that do not make two runs different settings: what is saved, watched and written, and when a run ends."""
 _GRID_POINTS = 500
 _RESAMPLES = 2_000
 
