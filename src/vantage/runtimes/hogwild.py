@@ -6,10 +6,8 @@ Mnih et al. 2016, arXiv:1602.01783, algorithm S3. With workers' networks on GPUs
 from __future__ import annotations
 
 import multiprocessing
-import signal
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -28,10 +26,11 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, make_replay, replay_share
+from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
-from vantage.runtimes.workers import Failure, Process, judge, sendable, start, work
+from vantage.runtimes.workers import Failure, Process, start, work
 from vantage.seeding import derive_seed
 
 STOP_SECONDS = 4.0
@@ -47,10 +46,6 @@ class HogwildRun:
         self._context = multiprocessing.get_context("spawn")
         self._should_stop: Callable[[], bool] = lambda: False
         self._workers: dict[int, Process] = {}
-        self._judge: Process | None = None
-        self._judge_ready = False
-        self._judged: dict[str, dict[str, Tensor]] | None = None
-        """The policy that is being evaluated and its reward normaliser, as a checkpoint has them."""
         self._learned: set[int] = set()
         self._told: Counter[int] = Counter()
         """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
@@ -59,6 +54,7 @@ class HogwildRun:
         self._restarts = 0
         self._probe()
         self._share(checkpoint, initial)
+        self._evaluator = Evaluator(config, self.spec, self.shared, self._context)
         self.progress = Progress(self._frames_per_step, config.num_workers)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
         self.shared.start_steps(self.progress.step)
@@ -73,7 +69,7 @@ class HogwildRun:
             for worker in range(config.num_workers):
                 self._start(worker)
             if config.evaluates:
-                self._start_judge()
+                self._evaluator.start()
         except BaseException:
             self._kill()
             raise
@@ -170,15 +166,14 @@ class HogwildRun:
         """Take in what processes have to say, and notice those that have ended."""
         whose: dict[Any, int] = {process.connection: worker for worker, process in self._workers.items()}
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
-        judge = [] if self._judge is None else [self._judge.connection]
-        ready = wait([*whose, *judge], seconds)
+        ready = wait([*whose, *self._evaluator.connections], seconds)
         if monotonic() - self._listened > seconds + 1.0:
             # Nobody asked for reports meanwhile, or this process was stopped: workers may have waited to be heard.
             self._listening_since = monotonic()
         for worker in sorted({whose[source] for source in ready if source in whose}):
             self._hear(worker)
-        if self._judge is not None and self._judge.connection in ready:
-            self._hear_judge()
+        if any(connection in ready for connection in self._evaluator.connections):
+            self._hear_evaluator()
         self._listened = monotonic()
 
     def _hear(self, worker: int) -> None:
@@ -198,11 +193,10 @@ class HogwildRun:
             process.process.join(1.0)
         if process.process.is_alive():
             return
-        code = process.process.exitcode
-        if code == 0:
+        if process.process.exitcode == 0:
             self._end(worker)
         else:
-            self._lose(worker, Failure("other", f"it ended without a word, {_how(code)}"))
+            self._lose(worker, Failure.of_end(process.process))
 
     def _count(self, advance: Advance) -> None:
         before = self.progress.step
@@ -240,14 +234,14 @@ class HogwildRun:
             return
         failure = Failure("env", f"no update for {limit:g} s; if its environment is that slow, raise --env-timeout")
         for worker in list(self._workers):
-            if self._silence(worker) > limit:
+            if self._silence(self.shared.last_beat(worker)) > limit:
                 self._learned.add(worker)  # a slow start is no reason to give up at once
                 self._lose(worker, failure)
-        if self._judged is not None and self._silence(self.config.num_workers) > limit:
-            self._lose_judge(Failure("env", f"no step for {limit:g} s (--env-timeout)"))
+        if self._evaluator.busy and self._silence(self._evaluator.last_beat) > limit:
+            self._lose_evaluator(Failure("env", f"no step for {limit:g} s (--env-timeout)"))
 
-    def _silence(self, place: int) -> float:
-        return monotonic() - max(self.shared.last_beat(place), self._listening_since)
+    def _silence(self, last_beat: float) -> float:
+        return monotonic() - max(last_beat, self._listening_since)
 
     def _stop(self) -> None:
         """Let the workers end their update; kill those that take too long. Then the last evaluation."""
@@ -263,75 +257,41 @@ class HogwildRun:
             self._replace_hung()
 
     def _kill(self) -> None:
-        for process in [*self._workers.values(), *([self._judge] if self._judge else [])]:
+        for process in self._workers.values():
             process.end()
-        self._workers, self._judge = {}, None
+        self._workers = {}
+        self._evaluator.end()
 
     # Evaluation, in a process of its own
 
-    def _start_judge(self) -> None:
-        config = replace(self.config, device="cpu")
-        self.shared.beat(config.num_workers, monotonic())
-        self._judge = start(self._context, "vantage-evaluator", judge, config, self.spec, self.shared)
-        self._judge_ready = False
-
     def _evaluate(self) -> None:
         """Send the policy to the evaluator, unless that is busy or not there yet."""
-        if self._judge is None:
-            self._start_judge()
-        if self._judged is not None or not self._judge_ready:
+        if not self._evaluator.idle():
             return
-        assert self._judge is not None
         self._learner.pull()
-        groups = {"model": self._learner.model.state_dict()}
+        policy = {"model": self._learner.model.state_dict()}
         if self._learner.reward_normalizer is not None:
-            groups["rewards"] = self._learner.reward_normalizer.tensors()
-        self._judged = {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                        for group, tensors in groups.items()}
-        self.shared.beat(self.config.num_workers, monotonic())
-        try:
-            self._judge.connection.send((self.progress.step, sendable(self._judged["model"])))
+            policy["rewards"] = self._learner.reward_normalizer.tensors()
+        failure = self._evaluator.send(self.progress.step, policy)
+        if failure is None:
             self.progress.evaluated()
-        except OSError:
-            self._lose_judge(self._end_of_judge())
-
-    def _hear_judge(self) -> None:
-        assert self._judge is not None
-        try:
-            message = self._judge.connection.recv()
-        except (EOFError, ConnectionResetError):
-            message = self._end_of_judge()
-        if isinstance(message, Failure):
-            self._lose_judge(message)
-        elif message is None:
-            self._judge_ready = True
         else:
-            step, metrics, self.progress.solved = message
-            judged, self._judged = self._judged, None
-            assert judged is not None
-            self.progress.evaluation_due = passed(self.config.eval_every, step, self.progress.step)
-            self.recorder.evaluated(metrics, lambda: (judged, self._state()), step)
+            self._lose_evaluator(failure)
 
-    def _end_of_judge(self) -> Failure:
-        assert self._judge is not None
-        self._judge.process.join(1.0)
-        return Failure("other", f"it ended without a word, {_how(self._judge.process.exitcode)}")
+    def _hear_evaluator(self) -> None:
+        said = self._evaluator.hear()
+        if isinstance(said, Failure):
+            self._lose_evaluator(said)
+        elif said is not None:
+            self.progress.solved = said.solved
+            self.progress.evaluation_due = passed(self.config.eval_every, said.step, self.progress.step)
+            self.recorder.evaluated(said.metrics, lambda: (said.policy, self._state()), said.step)
 
-    def _lose_judge(self, failure: Failure) -> None:
+    def _lose_evaluator(self, failure: Failure) -> None:
         """The evaluator has failed: the next evaluation starts another, or raise where that is too often."""
-        assert self._judge is not None
-        self._judge.end()
-        self._judge, self._judged = None, None
+        self._evaluator.end()
         if self._restarts >= self.config.max_restarts:
             raise failure.error()
         self._restarts += 1
         self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.max_restarts}): "
                     f"{failure.message}")
-
-
-def _how(code: int | None) -> str:
-    if code is not None and code < 0:
-        return (f"killed by {signal.Signals(-code).name} (out of memory? or the thread that started the run has "
-                "ended: its processes end with it)")
-    return (f"with exit status {code}; a script that trains with worker processes must do so under "
-            "if __name__ == '__main__'")

@@ -1,4 +1,4 @@
-"""The processes of `hogwild`: how they start, what they do, what they say. The main process is in `hogwild`.
+"""The workers of `hogwild`: how they start, what they do, what they say. The main process is in `hogwild`.
 
 Workers are deaf to the signals by which a terminal or a scheduler stops a whole group: the main process alone acts on
 them. The kernel kills a worker whose main process is gone.
@@ -7,6 +7,7 @@ them. The kernel kills a worker whose main process is gone.
 from __future__ import annotations
 
 import os
+import signal
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,18 +16,14 @@ from multiprocessing.context import SpawnContext, SpawnProcess
 from time import monotonic
 from typing import Any, Literal
 
-import numpy as np
 import torch
 
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
 from vantage.machine import deaf_to_signals, die_with, keep_freed_memory
-from vantage.models.actor_critic import make_model
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.evaluation import evaluate_policy
 from vantage.runtimes.progress import Advance
-from vantage.specs import EnvSpec
 
 TELL_EVERY_SECONDS = 0.1
 """Between two messages of a worker, so that the main process needs little of the machine."""
@@ -50,6 +47,19 @@ class Failure:
             where = "".join(traceback.format_exception(cause)) if cause is not None else ""
             return cls("env" if isinstance(error, EnvError) else "other", f"{error}\n{where}".rstrip())
         return cls("other", "".join(traceback.format_exception(error)).rstrip())
+
+    @classmethod
+    def of_end(cls, process: SpawnProcess) -> Failure:
+        """That of a process that has just ended, or is about to, without having said why."""
+        process.join(1.0)
+        code = process.exitcode
+        if code is not None and code < 0:
+            how = (f"killed by {signal.Signals(-code).name} (out of memory? or the thread that started the run has "
+                   "ended: its processes end with it)")
+        else:
+            how = (f"with exit status {code}; a script that trains with worker processes must do so under "
+                   "if __name__ == '__main__'")
+        return cls("other", f"it ended without a word, {how}")
 
     def error(self) -> VantageError:
         """What the main process raises."""
@@ -120,26 +130,3 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
             untold, told = Advance(), now
     connection.send(untold)
     actor_learner.close()
-
-
-def judge(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
-    """Evaluate each policy that comes, (step, tensors by name); sends None when ready, then (step, metrics, solved)."""
-    torch.set_num_threads(config.threads)
-    model = make_model(config, spec)
-
-    def alive() -> bool:
-        shared.beat(config.num_workers, monotonic())
-        return False
-
-    connection.send(None)
-    while True:
-        step, tensors = connection.recv()
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
-        played = evaluate_policy(model, config, step, should_stop=alive)
-        assert played is not None
-        connection.send((step, *played))
-
-
-def sendable(tensors: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
-    """A frozen copy of a model's tensors, as a pipe takes them."""
-    return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in tensors.items()}

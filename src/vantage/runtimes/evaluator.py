@@ -1,0 +1,133 @@
+"""The evaluator of `hogwild`: a process that plays with a frozen copy of the weights while the workers go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnContext
+from time import monotonic
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.learning.shared import SharedWeights
+from vantage.models.actor_critic import make_model
+from vantage.runtimes.evaluation import evaluate_policy
+from vantage.runtimes.workers import Failure, Process, start
+from vantage.specs import EnvSpec
+
+Policy = Mapping[str, Mapping[str, Tensor]]
+"""A model's tensors and those of its reward normaliser, by group, as a checkpoint has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The evaluation of the policy that was sent at `step`."""
+
+    step: int
+    metrics: Mapping[str, float]
+    solved: bool
+    policy: Policy
+
+
+class Evaluator:
+    """This end of the evaluator: at most one process, and one policy at a time. What fails is returned as a Failure."""
+
+    def __init__(self, config: Config, spec: EnvSpec, shared: SharedWeights, context: SpawnContext) -> None:
+        self._config, self._spec, self._shared, self._context = replace(config, device="cpu"), spec, shared, context
+        self._process: Process | None = None
+        self._ready = False
+        self._policy: Policy | None = None
+
+    @property
+    def connections(self) -> list[Connection]:
+        """What to wait for; then call `hear`."""
+        return [] if self._process is None else [self._process.connection]
+
+    @property
+    def busy(self) -> bool:
+        """It evaluates, so that `last_beat` tells whether it hangs."""
+        return self._policy is not None
+
+    @property
+    def last_beat(self) -> float:
+        """When it last took a step, by `monotonic`."""
+        return self._shared.last_beat(self._config.num_workers)
+
+    def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self._process is None:
+            self._shared.beat(self._config.num_workers, monotonic())
+            self._process = start(self._context, "vantage-evaluator", evaluate_each, self._config, self._spec,
+                                  self._shared)
+            self._ready = False
+
+    def idle(self) -> bool:
+        """It is there and waits for a policy; else it is started, or at work."""
+        self.start()
+        return self._ready and not self.busy
+
+    def send(self, step: int, policy: Policy) -> Failure | None:
+        """Let it evaluate a copy of `policy`."""
+        assert self._process is not None
+        self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
+                        for group, tensors in policy.items()}
+        self._shared.beat(self._config.num_workers, monotonic())
+        try:
+            self._process.connection.send((step, _sendable(self._policy["model"])))
+        except OSError:
+            return self._end_of_process()
+        return None
+
+    def hear(self) -> Evaluated | Failure | None:
+        """What it has said; None for that it is ready."""
+        assert self._process is not None
+        try:
+            message = self._process.connection.recv()
+        except (EOFError, ConnectionResetError):
+            return self._end_of_process()
+        if isinstance(message, Failure):
+            return message
+        if message is None:
+            self._ready = True
+            return None
+        policy, self._policy = self._policy, None
+        assert policy is not None
+        step, metrics, solved = message
+        return Evaluated(step, metrics, solved, policy)
+
+    def end(self) -> None:
+        """Kill the process, if there is one; `start` makes another."""
+        if self._process is not None:
+            self._process.end()
+        self._process = self._policy = None
+
+    def _end_of_process(self) -> Failure:
+        assert self._process is not None
+        return Failure.of_end(self._process.process)
+
+
+def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
+    """Evaluate each policy that comes, (step, tensors by name); sends None when ready, then (step, metrics, solved)."""
+    torch.set_num_threads(config.threads)
+    model = make_model(config, spec)
+
+    def alive() -> bool:
+        shared.beat(config.num_workers, monotonic())
+        return False
+
+    connection.send(None)
+    while True:
+        step, tensors = connection.recv()
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
+        played = evaluate_policy(model, config, step, should_stop=alive)
+        assert played is not None
+        connection.send((step, *played))
+
+
+def _sendable(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
+    """A frozen copy of a model's tensors, as a pipe takes them."""
+    return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in tensors.items()}
