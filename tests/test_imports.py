@@ -25,7 +25,7 @@ LAYERS = (
     ("learning",),
     ("runs",),
     ("runtimes",),
-    ("systems",),
+    ("systems", "consistency"),
     ("presets",),
     ("training",),
     ("tools",),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.config import Config, nearest
+from vantage.consistency import check_effect, check_together, without_effect
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
 from vantage.systems import SYSTEMS
@@ -28,9 +29,6 @@ ALGORITHMS = {"a2c": "advantage actor-critic, one process that collects and lear
 
 _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
            "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True}
-
-_REPLAY = ("replay_size", "replay_start", "replay_ratio", "replay_save_every", "truncation", "bias_correction",
-           "trust_region", "average_decay", "critic_samples", "burn_in")
 
 FAMILIES: dict[str, Defaults] = {
     "classic": Defaults(
@@ -129,21 +127,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
             if name in ACER:
                 known |= ACER[name].values
                 source = f"acer on {name}: {ACER[name].source}"
-    idle = _without_effect(algo, str(known.get("runtime", "sync")))
+    idle = without_effect(algo, str(known.get("runtime", "sync")))
     return Defaults({key: value for key, value in known.items() if key not in idle}, source)
-
-
-def _without_effect(algo: str, runtime: str) -> dict[str, str]:
-    """Keys that nothing would come of, and what they are for."""
-    keys = {} if algo == "acer" else dict.fromkeys(_REPLAY, "acer")
-    if algo == "acer":
-        keys |= dict.fromkeys(("gae_lambda", "value_target", "advantage_norm", "vtrace"), "a2c, a3c and a3g")
-    if runtime == "hogwild":
-        keys["replay_save_every"] = "acer under runtime=sync"
-    else:
-        keys |= dict.fromkeys(("num_workers", "shared_statistics", "lock", "env_timeout", "max_restarts"),
-                              "runtime=hogwild")
-    return keys
 
 
 def configure(algo: str, *, env: str, **overrides: Any) -> Config:
@@ -156,14 +141,10 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env, config.atari_protocol)
     if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
         raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
-    for key, meant_for in _without_effect(algo, config.runtime).items():
-        if key in overrides and getattr(config, key) != getattr(Config(), key):
-            raise ConfigError(f"{key} has no effect on {algo} under runtime={config.runtime}: it is for {meant_for}")
+    check_effect(config, overrides)
     config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_options(config, found)
-    _check_replay(config)
-    _check_batch(config)
-    _check_pairs(config)
+    check_together(config)
     return _with_weights(config, overrides)
 
 
@@ -197,39 +178,6 @@ def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
             raise ConfigError(f"{key}={getattr(config, key)} has no effect beside init_from, whose weights the run "
                               f"begins with; leave it out or at {default}")
     return config.override(idle, source="configure")
-
-
-def _check_replay(config: Config) -> None:
-    """Whether ACER's values go together."""
-    if config.algo != "acer":
-        return
-    if config.replay_ratio > 0 and config.replay_size < config.replay_start:
-        raise ConfigError(f"replay_start={config.replay_start} steps never fit in replay_size={config.replay_size}; "
-                          "give a smaller --replay-start or a larger --replay-size")
-    if config.burn_in and config.memory == "none":
-        raise ConfigError(f"burn_in={config.burn_in} warms up a memory, and memory=none; give --memory lstm or gru")
-    if config.burn_in >= min(config.rollout_lengths):
-        raise ConfigError(f"burn_in={config.burn_in} leaves nothing of a rollout of {min(config.rollout_lengths)} "
-                          "steps; give a smaller one")
-
-
-def _check_pairs(config: Config) -> None:
-    """Whether switches that need or exclude each other go together."""
-    if config.log_weights and not config.tensorboard:
-        raise ConfigError("log_weights shows the network in TensorBoard, and tensorboard is off; leave one of them out")
-    if config.reward_terminates and config.reward_norm:
-        raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
-                          "returns at each reward; leave one of them out")
-    if config.stop_at_eval is not None and not config.evaluates:
-        raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
-
-
-def _check_batch(config: Config) -> None:
-    """Whether batch normalisation leaves a gradient: none of what moves the batch's mean or deviation has one."""
-    rows = min(config.rollout_lengths) * config.num_envs * config.rollouts_per_update
-    if config.norm == "batch" and rows < 3:
-        raise ConfigError(f"norm=batch lets no gradient through a batch of {rows}; give a larger --rollout-length or "
-                          "--num-envs, or norm=layer")
 
 
 FIRST_RISE = {"pong": (500_000, 1_500_000)}
