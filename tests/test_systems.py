@@ -48,6 +48,7 @@ def test_values_are_the_systems_converted_to_means() -> None:
     assert (lesson.value_coef, lesson.num_envs, lesson.frame_stack, lesson.random_start) == ("0.5", 8, 4, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
     assert many.num_envs * many.rollouts_per_update == 45
+    assert (many.hidden, many.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
     assert many.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").reward_terminates
     assert vantage.configure("universe-a3c", env="Breakout").action_subset == "FIRE,RIGHT,LEFT"
 

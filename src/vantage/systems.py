@@ -28,7 +28,7 @@ class System:
 def pytorch_a2c(env: EnvId) -> dict[str, Any]:
     """grantsrb/PyTorch-A2C 3d0cfaa, training_scripts/hyperparams.json."""
     game = env.atari.game if env.atari else ""
-    values = {"algo": "a2c", "network": "mlp", "hidden": "200,200", "activation": "relu", "init": "torch",
+    values = {"algo": "a2c", "network": "mlp", "hidden": "256,256", "activation": "relu", "init": "torch",
               "num_envs": 9, "rollouts_per_update": 5, "rollout_length": 12, "frame_stack": 3, "steps": 40_000_000,
               "optimizer": "rmsprop", "optimizer_eps": 1e-8, "lr": 1e-4, "gamma": 0.99, "gae_lambda": 0.98,
               "entropy_coef": 0.005, "value_coef": 1.0, "max_grad_norm": 0.5, "advantage_norm": True,
@@ -122,8 +122,8 @@ SYSTEMS: Mapping[str, System] = {
         "does not depend on timing",
         "its value error has no factor of one half: value_coef 1 is its 0.5",
         "its models: fc is this, with a ReLU after its last layer too; conv --network conv4; a3c --network a3c "
-        "--detach-critic; gru --network conv5 --memory gru --memory-size 288; gru-fc --memory gru --memory-size 200; "
-        "--bptt is its use_bptt",
+        "--detach-critic; gru --network conv5 --memory gru; gru-fc --memory gru; all with its h_size of 256, but for "
+        "conv5's layer of 288; --bptt is its use_bptt",
         "its decays, which did nothing there: --lr linear:1e-4:1e-12 --entropy-coef linear:0.005:0.001 --gamma "
         "linear:0.99:0.995",
         "images are gray, Snake's in colour; it kept Pong's red channel as 0 and 1, and a number for each of Snake's "
