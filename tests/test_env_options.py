@@ -204,6 +204,7 @@ def test_a_step_ends_with_the_episode_and_limits_count_steps():
     assert step.episodes[0].length == 3 and step.episodes[0].score == 12 and not step.terminated[0]
     envs = make("CartPole-v1", frame_skip=5, max_episode_steps=2)
     assert "time limit 2 steps" in envs.notes
+    assert "time limit 500 frames" in make("CartPole-v1", frame_skip=5).notes
     envs.reset()
     assert [len(envs.step(np.array([t % 2])).episodes) for t in range(2)] == [0, 1]
 
@@ -307,7 +308,9 @@ def test_what_can_be_said_without_building_is_said_at_once(env, keys, says):
     ("Pong", {"action_subset": "NOOP,RIHGT"}, "did you mean RIGHT"), ("Pong", {"action_subset": "6"}, "0 NOOP, 1 FIRE"),
     ("Pong", {"max_frames": 5}, "max_frames=5 is more than the 4 frames"),
     ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
-    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
+    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway"),
+    ("test_env_options:Frames", {"screen_size": "8x3"}, "leave images 3 pixels wide"),
+    ("Pong", {"max_episode_steps": 10**12}, "emulators count; give at most 536,870,911")])
 def test_options_that_would_do_nothing_are_refused(env, keys, says):
     with pytest.raises(ConfigError, match=says):
         make(env, **keys)

@@ -19,7 +19,7 @@ from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance, Progress
 from vantage.training import prepare
-from vantage.types import Rollout
+from vantage.types import Episode, Rollout
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
 
@@ -279,6 +279,14 @@ def test_a_clock_that_ran_out_evaluates_no_policy_twice() -> None:
     assert progress.unevaluated_for(1e-9) and not progress.unevaluated_for(1000) and not progress.unevaluated_for(0)
     progress.evaluated()
     assert not progress.unevaluated_for(1e-9)
+
+
+def test_scores_are_logged_by_their_mean_worst_and_best_of_the_last_hundred() -> None:
+    progress = Progress(1)
+    assert not [name for name in progress.metrics() if "ep_rew" in name], "no game is over"
+    progress.add(Advance(steps=1, episodes=tuple(Episode(0, float(score), 5) for score in (-900, 900, *range(100)))))
+    found = progress.metrics()
+    assert [found[f"rollout/ep_rew_{what}"] for what in ("min", "mean", "max")] == [0, 49.5, 99]
 
 
 def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:

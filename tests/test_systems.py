@@ -15,6 +15,7 @@ from vantage.cli.parser import parse
 from vantage.config import Config
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
+from vantage.models import make_model
 from vantage.presets import catalogue
 from vantage.systems import SYSTEMS
 
@@ -47,8 +48,31 @@ def test_values_are_the_systems_converted_to_means() -> None:
     assert (lesson.value_coef, lesson.num_envs, lesson.frame_stack, lesson.random_start) == ("0.5", 8, 4, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
     assert many.num_envs * many.rollouts_per_update == 45
+    assert (many.hidden, many.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
     assert many.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").reward_terminates
     assert vantage.configure("universe-a3c", env="Breakout").action_subset == "FIRE,RIGHT,LEFT"
+
+
+def test_images_and_stacks_are_the_systems() -> None:
+    half = vantage.configure("pytorch-a2c", env="Breakout")
+    assert (half.crop, half.screen_size, half.bptt) == ("35,15,8,8", "80x72", False), "every second of 160x144 pixels"
+    snake = vantage.configure("pytorch-a2c", env="vantage/Snake-v0")
+    assert snake.env_options == {"grid_size": 15, "unit_size": 4, "num_foods": 2}
+    stacks = {name: (config.frame_stack, config.stack_pad)
+              for name in OWN for config in [vantage.configure(name, env="Pong")]}
+    assert stacks == {"pytorch-a2c": (3, "zeros"), "rl-a3c-pytorch": (1, "zeros"), "a3c-continuous": (1, "zeros"),
+                      "a3c-acer-pytorch": (4, "repeat"), "a3c-acer-pytorch-a3c": (4, "repeat"),
+                      "practical-rl-a2c": (4, "repeat"), "universe-a3c": (1, "zeros")}
+
+
+@pytest.mark.parametrize("name", ["rl-a3c-pytorch", "practical-rl-a2c", "universe-a3c"])
+def test_a_network_for_images_is_what_a_vector_is_refused_for(name: str) -> None:
+    """Not an option that nobody gave."""
+    config = vantage.configure(name, env="CartPole-v1").override({"runtime": "sync"}, source="test")
+    envs = make_environments(config, num_envs=1, stream=0)
+    with pytest.raises(ConfigError, match=r"network=\w+ is for images"):
+        make_model(config, envs.spec)
+    envs.close()
 
 
 def test_weights_begin_as_the_system_had_them_or_nearly() -> None:
@@ -92,10 +116,10 @@ def test_presets_save_as_often_as_the_family_of_the_environment() -> None:
     assert vantage.configure("rl-a3c-pytorch", env="Pong").save_every == vantage.configure("a2c", env="Pong").save_every
 
 
-@pytest.mark.parametrize("name", OWN)
-def test_a_preset_trains_resumes_and_evaluates(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "env"), [(name, env) for name, envs in OWN.items() for env in envs])
+def test_a_preset_trains_resumes_and_evaluates(name: str, env: str, tmp_path: Path) -> None:
     """Asynchronous ones in this process: with one worker that is the same, bit for bit, as tests of workers show."""
-    config = vantage.configure(name, env=OWN[name][0]).override(SMALL, source="test")
+    config = vantage.configure(name, env=env).override(SMALL, source="test")
     small = {"replay_size": 200} if config.algo == "acer" else {"algo": "a2c"}
     config = config.override({"runtime": "sync", "num_workers": 0, "num_envs": min(2, config.num_envs), **small},
                              source="test")

@@ -28,17 +28,19 @@ class System:
 def pytorch_a2c(env: EnvId) -> dict[str, Any]:
     """grantsrb/PyTorch-A2C 3d0cfaa, training_scripts/hyperparams.json."""
     game = env.atari.game if env.atari else ""
-    values = {"algo": "a2c", "network": "mlp", "hidden": "200,200", "activation": "relu", "init": "torch",
+    values = {"algo": "a2c", "network": "mlp", "hidden": "256,256", "activation": "relu", "init": "torch",
               "num_envs": 9, "rollouts_per_update": 5, "rollout_length": 12, "frame_stack": 3, "steps": 40_000_000,
               "optimizer": "rmsprop", "optimizer_eps": 1e-8, "lr": 1e-4, "gamma": 0.99, "gae_lambda": 0.98,
               "entropy_coef": 0.005, "value_coef": 1.0, "max_grad_norm": 0.5, "advantage_norm": True,
-              "value_target": "return"}
+              "value_target": "return", "bptt": False}
     if env.atari:
         values |= {"frame_skip": "2-4", "max_frames": 1, "noop_max": 0, "screen_size": 80, "crop": "35,15,0,0"}
     if game == "pong":
         values |= {"action_subset": "FIRE,RIGHT,LEFT", "reward_terminates": True}
     if game == "breakout":
-        values |= {"crop": "35,15,8,8"}
+        values |= {"crop": "35,15,8,8", "screen_size": "80x72"}
+    if env.name == "vantage/Snake-v0":
+        values |= {"env_kwargs": '{"grid_size": 15, "unit_size": 4, "num_foods": 2}'}
     return values
 
 
@@ -47,10 +49,9 @@ def rl_a3c_pytorch(env: EnvId) -> dict[str, Any]:
     values = {"algo": "a3c", "runtime": "hogwild", "num_envs": 1, "rollout_length": 20, "network": "maxpool",
               "memory": "lstm", "memory_size": 512, "steps": 40_000_000, "optimizer": "adam", "optimizer_eps": 5e-5,
               "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
-              "max_grad_norm": 0, "reward": "clip", "image_norm": True, "screen_size": 80, "max_episode_steps": 10_000,
-              "init": "columns"}
+              "max_grad_norm": 0, "reward": "clip", "image_norm": True, "max_episode_steps": 10_000, "init": "columns"}
     if env.atari:
-        values |= {"crop": "rl-a3c-pytorch", "max_frames": 3}
+        values |= {"crop": "rl-a3c-pytorch", "screen_size": 80, "max_frames": 3}
     return values
 
 
@@ -84,8 +85,9 @@ def a3c_acer_pytorch_a3c(env: EnvId) -> dict[str, Any]:
     values = {"algo": "a3c", "runtime": "hogwild", "num_envs": 1, "lr": 1e-4, "optimizer": "adam",
               "optimizer_eps": 1e-8, "max_grad_norm": 40, "gae_lambda": 1.0, "steps": 10_000_000}
     if env.atari:
-        return values | {"network": "a3c", "memory": "lstm", "bptt": False, "reward": "sign", "rollout_length": 40,
-                         "gamma": 0.99, "entropy_coef": 0.01, "value_coef": 1.0, "init": "xavier"}
+        return values | {"network": "a3c", "frame_stack": 4, "stack_pad": "repeat", "memory": "lstm", "bptt": False,
+                         "reward": "sign", "rollout_length": 40, "gamma": 0.99, "entropy_coef": 0.01,
+                         "value_coef": 1.0, "init": "xavier"}
     return values | {"num_workers": 2, "hidden": "256", "activation": "relu", "separate": True, "rollout_length": 200,
                      "gamma": 0.9, "entropy_coef": 1e-4, "value_coef": 1.0, "std": "state", "squash_mean": True}
 
@@ -93,8 +95,9 @@ def a3c_acer_pytorch_a3c(env: EnvId) -> dict[str, Any]:
 def practical_rl_a2c(env: EnvId) -> dict[str, Any]:
     """yandexdataschool/Practical_RL 6f7fa8b, week06_policy_based/a2c-optional.ipynb."""
     values = {"algo": "a2c", "network": "nature", "num_envs": 8, "rollout_length": 5, "frame_stack": 4,
-              "steps": 10_000_000, "optimizer": "rmsprop", "optimizer_eps": 1e-5, "lr": "linear:7e-4:0", "gamma": 0.99,
-              "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5, "init": "orthogonal"}
+              "stack_pad": "repeat", "steps": 10_000_000, "optimizer": "rmsprop", "optimizer_eps": 1e-5,
+              "lr": "linear:7e-4:0", "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
+              "max_grad_norm": 0.5, "init": "orthogonal"}
     if env.atari:
         values |= {"reward": "sign", "noop_max": 0, "random_start": 30}
     return values
@@ -118,11 +121,15 @@ SYSTEMS: Mapping[str, System] = {
         "45 rollouts an update from 11 processes are 5 from each of 9 environments here: which one fills which slot "
         "does not depend on timing",
         "its value error has no factor of one half: value_coef 1 is its 0.5",
-        "its models: fc is this; conv --network conv4; a3c --network a3c --detach-critic; gru --network conv5 --memory "
-        "gru --memory-size 288; gru-fc --memory gru --memory-size 200",
+        "its models: fc is this, with a ReLU after its last layer too; conv --network conv4; a3c --network a3c "
+        "--detach-critic; gru --network conv5 --memory gru; gru-fc --memory gru; all with its h_size of 256, but for "
+        "conv5's layer of 288; --bptt is its use_bptt",
         "its decays, which did nothing there: --lr linear:1e-4:1e-12 --entropy-coef linear:0.005:0.001 --gamma "
         "linear:0.99:0.995",
-        "images are gray; it kept Pong's red channel as 0 and 1")),
+        "images are gray, Snake's in colour; it kept Pong's red channel as 0 and 1, and a number for each of Snake's "
+        "colours; its grid_size, unit_size and n_foods, which did nothing there, are --env-kwargs",
+        "FIRE is pressed and a lost life ends the return; --atari-protocol v5 does neither, and repeats one action in "
+        "four by chance, as Pong-v0 did")),
     "rl-a3c-pytorch": System("dgriff777/rl_a3c_pytorch: A3C with an LSTM on single frames", rl_a3c_pytorch, (
         "losses are means, not sums over 20 steps: Adam's epsilon of 1e-3 is 5e-5",
         "the value loss has its 0.25 of the squared error, whatever its --value-coef said",
@@ -139,6 +146,9 @@ SYSTEMS: Mapping[str, System] = {
         "a time limit bootstraps, and a fall pays what the environment says, at least -20; there both paid -20",
         "all layers begin as Kaiming's over fan_in; the second had fan_out there, and the policy was orthogonal",
         "normalisers of all workers are merged and frozen in evaluation, not swapped through a file",
+        "workers share the optimiser's statistics, as with --shared-optimizer in its README; without that, "
+        "--shared-statistics false; --amsgrad is --optimizer amsgrad",
+        "the value head has no hidden layer",
         "its CONV model is --network conv1d; its 20 and 100 games are --stop-at-eval 300 --eval-episodes 100")),
     "a3c-acer-pytorch": System("alirezakazemipour/A3C-ACER-PyTorch: ACER, discrete and continuous", a3c_acer_pytorch, (
         "its critic error has no factor of one half: value_coef 1 is its 0.5",
@@ -146,10 +156,12 @@ SYSTEMS: Mapping[str, System] = {
         "elsewhere they are orthogonal",
         "the average policy moves once an update, not once for each worker at each of them",
         "600,000 steps of replay are single frames here, 5 GB instead of 16; --replay-size makes it less",
+        "the continuous critic's layers are 256 wide for the value and 64 for the advantage; there 128",
         "continuous actions keep their fractions, workers learn from fresh rollouts too, and rewards are divided by 8 "
         "without the 1 added")),
     "a3c-acer-pytorch-a3c": System("the same system's recurrent A3C, and its continuous one", a3c_acer_pytorch_a3c, (
         "rollouts are 80 over the number of workers there, 40 here as with two",
+        "a layer of 256 stands between the convolutions and the LSTM; the continuous critic is 256 wide, there 128",
         "on images weights are Xavier's, as those of its LSTM and heads, and of the convolutions too, which were "
         "Kaiming's; the LSTM's forget gate begins at a bias of 1 instead of 0; elsewhere weights are orthogonal, where "
         "it had Kaiming's and in the heads Xavier's",
@@ -163,5 +175,6 @@ SYSTEMS: Mapping[str, System] = {
         "weights are Xavier's, those of the heads too, as there; of the LSTM each gate's by itself, there all as one "
         "matrix, so that they are larger here",
         "its convolutions have no padding and ReLU; the network here is universe-starter-agent's own, with padding and "
-        "ELU", "workers share memory instead of a parameter server")),
+        "ELU", "FIRE is pressed, and no action is repeated by chance; Pong-v0 repeated one in four",
+        "workers share memory instead of a parameter server")),
 }

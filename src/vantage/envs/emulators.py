@@ -22,10 +22,13 @@ from vantage.envs.ids import AtariId
 from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions, Margins, frames_pooled, in_words, margins_of, mean_of
 from vantage.envs.wrappers import FrameSkip, Shown, Start, shrink
+from vantage.errors import ConfigError
 
 FRAME_SKIP = 4
 SIDE = 84
 MAX_FRAMES = 108_000
+MOST_FRAMES = 2**31 - 1
+"""That ale_py's counter of an episode holds."""
 
 Outcome = tuple[Array, Array, Array, Array, dict[str, Any]]
 
@@ -69,6 +72,9 @@ class Play:
     def of(cls, atari: AtariId, options: EnvOptions, max_episode_steps: int) -> Play:
         """What the protocol of `atari` and the options come to."""
         skip = options.frame_skip or (FRAME_SKIP, FRAME_SKIP)
+        if max_episode_steps > MOST_FRAMES // skip[1]:
+            raise ConfigError(f"max_episode_steps={max_episode_steps} of {in_words(skip)} frames are more than the "
+                              f"emulators count; give at most {MOST_FRAMES // skip[1]:,}")
         margins = None if options.crop is None else margins_of(options.crop, atari.game, screen_of(atari.game))
         return cls(atari, skip, frames_pooled(options, skip, 2), margins,
                    options.screen_size or (SIDE, SIDE), options.grayscale is not False, options.random_start,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import pairwise
+from numbers import Integral
 from typing import Any
 
 import gymnasium as gym
@@ -61,7 +62,10 @@ class Snake(gym.Env[Image, Any]):
     def __init__(self, grid_size: int | list[int] | tuple[int, int] = 15, unit_size: int = 10, unit_gap: int = 1,
                  snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1, random_start: bool = True,
                  render_mode: str | None = None) -> None:
-        width, height = (grid_size, grid_size) if isinstance(grid_size, int) else grid_size
+        sides = tuple(grid_size) if isinstance(grid_size, list | tuple) else (grid_size, grid_size)
+        _check_types(sides, random_start, unit_size=unit_size, unit_gap=unit_gap, snake_size=snake_size,
+                     num_snakes=num_snakes, num_foods=num_foods)
+        width, height = sides
         _check(width, height, unit_size, unit_gap, snake_size, num_snakes, num_foods)
         self.render_mode = render_mode
         self._height, self._width, self._unit, self._gap = height, width, unit_size, unit_gap
@@ -185,6 +189,17 @@ class Snake(gym.Env[Image, Any]):
                     image[top:top + wide, left + wide:left + unit] = COLOURS[BODY]
                 else:
                     image[top + wide:top + unit, left:left + wide] = COLOURS[BODY]
+
+
+def _check_types(sides: tuple[Any, ...], random_start: Any, **numbers: Any) -> None:
+    """ConfigError where an argument, which may come from JSON, is of another kind than the game's."""
+    if len(sides) != 2:
+        raise ConfigError(f"grid_size={list(sides)} is not one side, nor [width, height]")
+    for name, value in (*(("grid_size", side) for side in sides), *numbers.items()):
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise ConfigError(f"{name}={value!r} is not a whole number")
+    if not isinstance(random_start, bool):
+        raise ConfigError(f"random_start={random_start!r} is not true or false")
 
 
 def _check(width: int, height: int, unit_size: int, unit_gap: int, snake_size: int, num_snakes: int,

@@ -252,11 +252,12 @@ def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:
         if masked:
             make_masker(actor.spec)(info[MASK])
         limit = plan.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
+        unit = "frames" if not plan.max_episode_steps and mean_of(plan.shown.frame_skip or (1, 1)) > 1 else "steps"
     except (Exception, SystemExit) as error:
         if isinstance(error, VantageError):
             raise
         raise EnvError(f"{plan.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
     finally:
         close(env, plan.env.name)
-    notes = [observer.note, actor.note, f"time limit {limit} steps" if limit else "no time limit of Gymnasium's"]
+    notes = [observer.note, actor.note, f"time limit {limit} {unit}" if limit else "no time limit of Gymnasium's"]
     return EnvSpec(observer.spec, actor.spec, masked), (*notes, *(("actions masked by info['action_mask']",) * masked))

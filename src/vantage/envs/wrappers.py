@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from vantage.envs.interface import Array
 from vantage.envs.options import DISCRETE, IMAGE, EnvOptions, Margins, frames_pooled, in_words, margins_of, subset_of
-from vantage.envs.spaces import make_observer
+from vantage.envs.spaces import CHANNELS, make_observer
 from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
@@ -36,6 +36,10 @@ def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps
         env = FrameSkip(env, skip, pooled)
     if options.crop is not None or options.screen_size is not None or options.grayscale:
         env = Shown(env, options.crop, options.screen_size, gray=bool(options.grayscale))
+        assert env.observation_space.shape is not None
+        width = env.observation_space.shape[2]
+        if width in CHANNELS:  # [C, H, W] would be taken for [H, W, C]
+            raise ConfigError(f"crop and screen_size leave images {width} pixels wide; leave at least 5")
     if options.action_subset:
         env = ActionSubset(env, options.action_subset)
     return gym.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env

@@ -273,15 +273,15 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
 def check_inputs(config: Config, spec: EnvSpec) -> None:
     """ConfigError for keys of observations that would do nothing with those of `spec`."""
     kinds = {part.kind for part in spec.parts}
+    shown = "vector" if config.network == "conv1d" else "image"
+    if config.network not in ("auto", "mlp") and shown not in kinds:
+        raise ConfigError(f"network={config.network} is for {shown}s, and this environment shows none; use "
+                          "network=auto")
     for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1)),
                        ("image_norm", config.image_norm)):
         if asked and "image" not in kinds:
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
-    shown = "vector" if config.network == "conv1d" else "image"
-    if config.network not in ("auto", "mlp") and shown not in kinds:
-        raise ConfigError(f"network={config.network} is for {shown}s, and this environment shows none; use "
-                          "network=auto")
     if config.image_norm and config.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "
                           "of them")

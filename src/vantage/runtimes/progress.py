@@ -11,7 +11,7 @@ from typing import Any
 from vantage.types import Episode
 
 WINDOW = 100
-"""Games that rollout/ep_rew_mean covers."""
+"""Games that rollout/ep_rew_mean, ep_rew_min, ep_rew_max and ep_len_mean cover."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,9 @@ class Progress:
         elapsed = max(1e-9, now - self._logged)
         found = {name: total / self._updates_logged for name, total in self._sums.items()}
         if self.recent:
-            found["rollout/ep_rew_mean"] = fmean(score for score, _ in self.recent)
+            scores = [score for score, _ in self.recent]
+            found["rollout/ep_rew_mean"] = fmean(scores)
+            found["rollout/ep_rew_min"], found["rollout/ep_rew_max"] = min(scores), max(scores)
             found["rollout/ep_len_mean"] = fmean(length for _, length in self.recent)
         found["rollout/episodes"] = self.episodes
         found["time/fps"] = (self.step - self._logged_step) / elapsed

@@ -26,6 +26,8 @@ _X_LABELS = {
 }
 _Y_LABELS = {
     "rollout/ep_rew_mean": "raw score, mean of the last 100 training episodes",
+    "rollout/ep_rew_min": "raw score, lowest of the last 100 training episodes",
+    "rollout/ep_rew_max": "raw score, highest of the last 100 training episodes",
     "rollout/ep_len_mean": "episode length, agent steps, mean of the last 100",
     "eval/mean_reward": "raw score, mean of an evaluation's episodes",
     "eval/mean_ep_length": "episode length in evaluation, agent steps",
