@@ -45,8 +45,8 @@ FAMILIES: dict[str, Defaults] = {
         {"num_envs": 8, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:4e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory": "lstm", "norm": "layer"},
-        "measured on Pong: results/a3c-Pong, and results/a2c-Pong without layer normalisation, where an lstm on single "
-        "frames needed a third fewer steps than stacks of 4, but its torso may die early"),
+        "measured on Pong, results/a2c-Pong and results/a3c-Pong: an lstm on single frames needs fewer steps than "
+        "stacks of 4, and without layer normalisation its torso may die early"),
     "other": Defaults(
         {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
          "save_every": 100_000},
