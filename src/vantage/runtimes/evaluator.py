@@ -8,7 +8,6 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from time import monotonic
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,7 +76,8 @@ class Evaluator:
                         for group, tensors in policy.items()}
         self._shared.beat(self._config.num_workers, monotonic())
         try:
-            self._process.connection.send((step, _sendable(self._policy["model"])))
+            self._process.connection.send((step, {name: tensor.numpy() for name, tensor in
+                                                  self._policy["model"].items()}))
         except OSError:
             return self._end_of_process()
         return None
@@ -126,8 +126,3 @@ def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared:
         played = evaluate_policy(model, config, step, should_stop=alive)
         assert played is not None
         connection.send((step, *played))
-
-
-def _sendable(tensors: Mapping[str, Tensor]) -> dict[str, np.ndarray]:
-    """A frozen copy of a model's tensors, as a pipe takes them."""
-    return {name: tensor.detach().cpu().contiguous().numpy().copy() for name, tensor in tensors.items()}
