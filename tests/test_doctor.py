@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from vantage import machine
 from vantage.cli import main
 from vantage.tools import doctor, inspect_machine, installed
 from vantage.tools.doctor import Examination, attempt, try_family
@@ -109,14 +110,16 @@ def test_versions_are_held_against_what_vantage_needs(tmp_path: Path, monkeypatc
 
 def test_a_container_that_is_given_less_time_than_it_sees_cores_is_noted(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inspect_machine, "available_cores", lambda: 64)
-    monkeypatch.setattr(inspect_machine, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(machine, "usable_cores", lambda: 64)
+    monkeypatch.setattr(inspect_machine, "usable_cores", lambda: 64)
+    monkeypatch.setattr(machine, "CPU_LIMIT", tmp_path / "cpu.max")
     assert inspect_machine.cores().status == "ok"
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert inspect_machine.cores().status == "ok"
     (tmp_path / "cpu.max").write_text("250000 100000\n")
     found = inspect_machine.cores()
-    assert found.status == "note" and "time of 2.5" in found.text and "--threads 2" in found.remedy
+    assert found.status == "note" and "time of 2.5, for which training takes 2" in found.text
+    assert machine.cores_for(0) == 2 and machine.cores_for(7) == 7
 
 
 @pytest.mark.parametrize(("info", "says", "hints"), [

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ import pytest
 import torch
 
 import vantage
-from vantage.errors import ConfigError, EnvError, NonFiniteError
+from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 
@@ -158,6 +159,28 @@ def test_a_worker_that_raises_too_often_ends_the_run_with_its_traceback(tmp_path
     assert load_latest(tmp_path / "run").step > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     assert not children()
+
+
+def test_a_worker_that_ends_before_its_time_with_status_0_has_failed(tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "end"}, steps=10**9, num_envs=2, rollout_length=5,
+                       max_restarts=0)
+    with pytest.raises(VantageError, match="exit status 0, as where a simulator"):
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert not children()
+
+
+def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = SpawnProcess.start
+
+    def interrupted(process: SpawnProcess) -> None:
+        begin(process)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(SpawnProcess, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt) as kept:  # its traceback holds all that was there
+        list(vantage.train(configure(), run=tmp_path / "run"))
+    assert kept.tb is not None and not children()
 
 
 def test_a_hanging_worker_is_noticed(tmp_path: Path) -> None:

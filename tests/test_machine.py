@@ -1,10 +1,12 @@
-"""What this process knows of its memory."""
+"""What this process knows of its memory, and how it ends."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,3 +45,29 @@ def test_a_thread_that_ends_meanwhile_costs_nothing(monkeypatch: pytest.MonkeyPa
         child.stdout.readline()
         assert str(child.pid) in _descendants("self")
         child.communicate()
+
+
+def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
+    program = """
+import multiprocessing, os, sys, time
+from vantage.machine import die_with
+
+def work(parent):
+    sys.platform = "darwin"
+    die_with(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work, args=(os.getpid(),)).start()
+    time.sleep(60)
+"""
+    (tmp_path / "program.py").write_text(program)
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline or os.kill(child, signal.SIGKILL)
+        time.sleep(0.05)

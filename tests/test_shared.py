@@ -15,8 +15,9 @@ from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import STATISTICS
-from vantage.learning.shared import SharedWeights
+from vantage.learning.shared import SharedWeights, _merge
 from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.moments import merge_moments
 from vantage.models.normalize import ObsNormalizer
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
@@ -168,6 +169,18 @@ def test_normalisers_use_what_all_workers_have_seen() -> None:
     ours = learners[0].reward_normalizer
     assert ours is not None and torch.equal(ours.seen, rewards.moments), "its own part is what the first worker saw"
     assert ours.moments[0] > 1.9 * rewards.moments[0], "but it scales by what both saw"
+
+
+@pytest.mark.parametrize("shape", [(), (3,)], ids=["rewards", "observations"])
+def test_what_workers_have_seen_merges_as_two_by_two(shape: tuple[int, ...]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    counts = torch.rand(5, generator=generator, dtype=torch.float64) * 1e6
+    means, variances = (torch.rand(5, *shape, generator=generator, dtype=torch.float64) * 9 for _ in range(2))
+    expected = counts[0], means[0], variances[0]
+    for row in zip(counts[1:], means[1:], variances[1:], strict=True):
+        expected = merge_moments(*expected, *row)
+    for ours, theirs in zip(_merge(counts, means, variances), expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
 
 
 def test_a_single_workers_normalisers_are_a_lone_learners_bit_for_bit() -> None:

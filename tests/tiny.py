@@ -232,6 +232,8 @@ class Misbehaving(Tiny):
                 reward = float("inf")
             if self.how == "exit":
                 sys.exit(0)
+            if self.how == "end":
+                os._exit(0)
             if self.how == "hang":
                 time.sleep(3600)
         return obs, reward, False, self.t >= 25, {}

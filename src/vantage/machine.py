@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import multiprocessing
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 from pathlib import Path
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
+CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
 
 
-def available_cores() -> int:
-    """Cores that this process may use."""
+def usable_cores() -> int:
+    """Cores that this process may run on."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def core_limit() -> float | None:
+    """Cores whose time its control group is given, as a container's; None without a limit."""
+    try:
+        quota, period = CPU_LIMIT.read_text().split()
+        return float(quota) / float(period)
+    except (OSError, ValueError):  # no control groups, or "max"
+        return None
+
+
+def available_cores() -> int:
+    """Cores that this process may use at once: more would wait for each other."""
+    limit = core_limit()
+    return usable_cores() if limit is None else max(1, min(usable_cores(), int(limit)))
 
 
 def cores_for(threads: int) -> int:
@@ -118,16 +136,31 @@ def deaf_to_signals() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def die_with(parent: int) -> None:
-    """Let the kernel kill this process when `parent`, which started it, ends in any way, kill -9 included. Linux only.
+def kill_descendants(pid: str = "self") -> None:
+    """Kill all that a process has started and that still runs; Linux only."""
+    for child in list(_descendants(pid)):
+        with contextlib.suppress(OSError):  # it has just ended
+            os.kill(int(child), signal.SIGKILL)
 
-    To the kernel the parent is the thread that started it: a thread that ends takes its processes along. Without it a
-    worker that is busy in its environment would live on until it next looks at its pipe.
+
+def die_with(parent: int) -> None:
+    """Let this process end when `parent`, which started it through multiprocessing, ends in any way, kill -9 included.
+
+    Linux does it. To Linux the parent is the thread that started it: a thread that ends takes its processes along.
+    Elsewhere a thread waits for it. Without either a worker that is busy in its environment would live on until it
+    next looks at its pipe.
     """
-    if not sys.platform.startswith("linux"):
+    prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform.startswith("linux") else None
+    if prctl is None:
+        threading.Thread(target=_end_after_parent, daemon=True).start()
         return
-    prctl = getattr(ctypes.CDLL(None), "prctl", None)
-    if prctl is not None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it has ended already
-            os._exit(1)
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)
+
+
+def _end_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

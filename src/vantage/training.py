@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import multiprocessing.util  # noqa: F401  whose own end at exit, registered before, comes after ours
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -29,7 +34,28 @@ from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
 
+P = ParamSpec("P")
+_UNFINISHED: WeakSet[Generator[Report]] = WeakSet()
 
+
+def _closed_at_exit(make: Callable[P, Generator[Report]]) -> Callable[P, Generator[Report]]:
+    """A program that ends with what `make` gave in hand closes that: it is saved, and its processes end."""
+    @wraps(make)
+    def made(*args: P.args, **kwargs: P.kwargs) -> Generator[Report]:
+        reports = make(*args, **kwargs)
+        _UNFINISHED.add(reports)
+        return reports
+
+    return made
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    for reports in list(_UNFINISHED):
+        reports.close()
+
+
+@_closed_at_exit
 def train(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
           argv: Sequence[str] | None = None, should_stop: Callable[[], bool] = lambda: False,
           notify: Callable[[str], None] = lambda text: None) -> Generator[Report]:
@@ -52,6 +78,7 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
         yield from follow(session, should_stop)
 
 
+@_closed_at_exit
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
            max_minutes: float | None = None, device: str | None = None, should_stop: Callable[[], bool] = lambda: False,
            notify: Callable[[str], None] = lambda text: None) -> Generator[Report]:
@@ -74,6 +101,9 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         if checkpoint.step >= config.steps:
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
+        if config.stop_at_eval is not None and checkpoint.state["progress"].get("solved"):
+            raise ConfigError(f"{run} has ended: an evaluation reached its stop_at_eval={config.stop_at_eval:g}; to "
+                              f"train its policy further, begin a run with --init-from {run}")
         session = start(config, directory, checkpoint, notify)
         directory.change_config(kept)
         yield from follow(session, should_stop)

@@ -122,8 +122,8 @@ class Learner:
         gradient = self.flat.gradient.to(self._moved.device)
         if self._worker == 0 and self.shared.gradient is not None:
             self.shared.gradient.copy_(gradient)
-        metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
         with self.shared.turn(self._worker):
+            metrics["train/policy_lag"] = self.shared.updates - self._pulled_updates
             self.optimizer.step(gradient, lr)
             if self.average is not None:
                 follow(self.shared.average, self.shared.vector, decay)

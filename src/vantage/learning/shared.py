@@ -20,7 +20,7 @@ from vantage.errors import ConfigError
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import STATISTICS
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.moments import FRESH_MOMENTS, Moments, merge_moments
+from vantage.models.moments import FRESH_MOMENTS, Moments
 
 _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
@@ -218,8 +218,13 @@ class SharedWeights:
 
 
 def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Moments:
-    """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit."""
-    merged = counts[0], means[0], variances[0]
-    for row in zip(counts[1:], means[1:], variances[1:], strict=True):
-        merged = merge_moments(*(x.double() for x in merged), *(x.double() for x in row))
-    return merged
+    """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit.
+
+    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
+    """
+    if len(counts) == 1:
+        return counts[0], means[0], variances[0]
+    total = counts.sum()
+    shares = (counts / total).view(-1, *(1,) * (means.dim() - 1))
+    mean = (shares * means).sum(0)
+    return total, mean, (shares * (variances + (means - mean).square())).sum(0)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.learning.shared import SharedWeights
+from vantage.machine import deaf_to_signals
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.evaluation import evaluate_policy
 from vantage.runtimes.workers import Failure, Process, start
@@ -48,8 +49,8 @@ class Evaluator:
 
     @property
     def busy(self) -> bool:
-        """It evaluates, so that `last_beat` tells whether it hangs."""
-        return self._policy is not None
+        """It starts or evaluates, so that `last_beat` tells whether it hangs."""
+        return self._process is not None and not (self._ready and self._policy is None)
 
     @property
     def last_beat(self) -> float:
@@ -60,14 +61,15 @@ class Evaluator:
         """Start the process, unless it runs."""
         if self._process is None:
             self._shared.beat(self._config.num_workers, monotonic())
-            self._process = start(self._context, "vantage-evaluator", evaluate_each, self._config, self._spec,
-                                  self._shared)
+            with deaf_to_signals():
+                self._process = start(self._context, "vantage-evaluator", evaluate_each, self._config, self._spec,
+                                      self._shared)
             self._ready = False
 
     def idle(self) -> bool:
-        """It is there and waits for a policy; else it is started, or at work."""
+        """It waits for a policy; else it is started, or at work."""
         self.start()
-        return self._ready and not self.busy
+        return not self.busy
 
     def send(self, step: int, policy: Policy) -> Failure | None:
         """Let it evaluate a copy of `policy`."""
@@ -87,7 +89,7 @@ class Evaluator:
         assert self._process is not None
         try:
             message = self._process.connection.recv()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             return self._end_of_process()
         if isinstance(message, Failure):
             return message

@@ -22,8 +22,8 @@ class Run(Protocol):
     def advance(self, should_stop: Callable[[], bool]) -> None:
         """Go on for a moment; raises what ends the run. `should_stop` cuts short what takes long."""
 
-    def save(self, *, final: bool = False) -> None:
-        """Write a checkpoint. With `final` nothing follows, and it raises CheckpointError where it cannot."""
+    def save(self, *, final: bool = False, failed: bool = False) -> None:
+        """Write a checkpoint. With `final` it raises CheckpointError where it cannot; after either nothing follows."""
 
     def close(self, status: Status) -> None:
         """Let go of processes and environments, and write down how the run ended."""
@@ -38,12 +38,13 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
     status: Status = "failed"
     recorder = run.recorder
     try:
-        while not run.finished and not should_stop():
+        # Asked once: what comes in while workers stop may take a mean below its goal again.
+        while not (finished := run.finished) and not should_stop():
             run.advance(should_stop)
             if recorder.progress.due(recorder.config.log_every_seconds):
                 yield recorder.report()
         run.save(final=True)
-        status = "done" if run.finished else "interrupted"
+        status = "done" if finished or run.finished else "interrupted"
     except GeneratorExit:
         run.save(final=True)
         status = "interrupted"
@@ -51,11 +52,11 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
     except CheckpointError:
         raise
     except KeyboardInterrupt:
-        run.save()
+        run.save(failed=True)
         status = "interrupted"
         raise
     except Exception:
-        run.save()
+        run.save(failed=True)
         raise
     finally:
         run.close(status)

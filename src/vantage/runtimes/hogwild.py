@@ -21,6 +21,7 @@ from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.shared import SharedWeights
+from vantage.machine import deaf_to_signals
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
@@ -46,7 +47,8 @@ class HogwildRun:
         self._context = multiprocessing.get_context("spawn")
         self._should_stop: Callable[[], bool] = lambda: False
         self._workers: dict[int, Process] = {}
-        self._learned: set[int] = set()
+        self._learned = False
+        """Some worker of this run has made an update: what fails may be mended by another start."""
         self._told: Counter[int] = Counter()
         """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
         self._listened = self._listening_since = monotonic()
@@ -85,16 +87,19 @@ class HogwildRun:
         before = self.progress.step
         self._listen(0.1)
         self._replace_hung()
-        if self.progress.evaluation_due:
+        if self.progress.evaluation_due and not self.finished:
             self._evaluate()
         if passed(self.config.save_every, before, self.progress.step):
             self.save()
 
-    def save(self, *, final: bool = False) -> None:
+    def save(self, *, final: bool = False, failed: bool = False) -> None:
         """Write a checkpoint and the summary; `final` after the workers have stopped and the last evaluation is in."""
         if final:
             self._stop()
-        self.recorder.save(self._contents, final=final)
+            if self._last_evaluation_due:
+                self.recorder.save(self._contents)  # before games that may take minutes
+                self._evaluate_last()
+        self.recorder.save(self._contents, final=final, retried=not failed)
 
     def close(self, status: Status) -> None:
         """End all processes; say how the run ended."""
@@ -157,9 +162,9 @@ class HogwildRun:
 
     def _start(self, worker: int) -> None:
         self.shared.beat(worker, monotonic())
-        self._learned.discard(worker)
-        self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
-                                      self._started, self.shared, self._replay_bytes)
+        with deaf_to_signals():
+            self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
+                                          self._started, self.shared, self._replay_bytes)
         self._started += 1
 
     def _listen(self, seconds: float) -> None:
@@ -179,6 +184,7 @@ class HogwildRun:
     def _hear(self, worker: int) -> None:
         """All that a worker has said; its end, if it has ended."""
         process = self._workers[worker]
+        ended = not process.process.is_alive()  # asked before its last words are read
         try:
             while process.connection.poll():
                 message = process.connection.recv()
@@ -186,14 +192,15 @@ class HogwildRun:
                     self._lose(worker, message)
                     return
                 if message.updates:
-                    self._learned.add(worker)
+                    self._learned = True
                     self._told[worker] += message.steps
                     self._count(message)
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):
             process.process.join(1.0)
-        if process.process.is_alive():
+            ended = not process.process.is_alive()
+        if not ended:
             return
-        if process.process.exitcode == 0:
+        if process.process.exitcode == 0 and (self.shared.stop or self.shared.steps >= self.config.steps):
             self._end(worker)
         else:
             self._lose(worker, Failure.of_end(process.process))
@@ -218,7 +225,7 @@ class HogwildRun:
         if self.shared.stop:
             return
         error = failure.error()
-        if failure.kind == "numbers" or worker not in self._learned:
+        if failure.kind == "numbers" or not (self._learned or failure.kind == "hang"):
             raise error
         if self._restarts >= self.config.max_restarts:
             raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
@@ -232,26 +239,34 @@ class HogwildRun:
         limit = self.config.env_timeout
         if limit == 0:
             return
-        failure = Failure("env", f"no update for {limit:g} s; if its environment is that slow, raise --env-timeout")
+        if monotonic() - self._listened > 1.0:  # stopped since it listened
+            self._listening_since = monotonic()
+        failure = Failure("hang", f"no update for {limit:g} s; if its environment is that slow, raise --env-timeout")
         for worker in list(self._workers):
             if self._silence(self.shared.last_beat(worker)) > limit:
-                self._learned.add(worker)  # a slow start is no reason to give up at once
                 self._lose(worker, failure)
         if self._evaluator.busy and self._silence(self._evaluator.last_beat) > limit:
-            self._lose_evaluator(Failure("env", f"no step for {limit:g} s (--env-timeout)"))
+            self._lose_evaluator(Failure("hang", f"no step for {limit:g} s (--env-timeout)"))
 
     def _silence(self, last_beat: float) -> float:
         return monotonic() - max(last_beat, self._listening_since)
 
     def _stop(self) -> None:
-        """Let the workers end their update; kill those that take too long. Then the last evaluation."""
+        """Let the workers end their update; kill those that take too long."""
         self.shared.stop = True
         deadline = monotonic() + STOP_SECONDS
         while self._workers and monotonic() < deadline:
             self._listen(0.1)
         for worker in list(self._workers):
             self._end(worker)
-        while self.finished and self.progress.evaluation_due and not self._should_stop():
+
+    @property
+    def _last_evaluation_due(self) -> bool:
+        """The policy that the run ends with is to be evaluated: the one that ended it has been."""
+        return self.finished and self.progress.evaluation_due and not self.progress.solved
+
+    def _evaluate_last(self) -> None:
+        while self._last_evaluation_due and not self._should_stop():
             self._evaluate()
             self._listen(0.1)
             self._replace_hung()
@@ -283,7 +298,7 @@ class HogwildRun:
         if isinstance(said, Failure):
             self._lose_evaluator(said)
         elif said is not None:
-            self.progress.solved = said.solved
+            self.progress.solved |= said.solved
             self.progress.evaluation_due = passed(self.config.eval_every, said.step, self.progress.step)
             self.recorder.evaluated(said.metrics, lambda: (said.policy, self._state()), said.step)
 

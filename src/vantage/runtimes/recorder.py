@@ -89,7 +89,9 @@ class Recorder:
 
     def evaluated(self, metrics: Mapping[str, float], contents: Contents, step: int) -> None:
         """Take in an evaluation of the policy of `step`, which `contents` holds; keeps it if it is the best."""
-        self._pending |= metrics
+        if self._pending:
+            self.report()  # two since the last: neither hides the other
+        self._pending = {**metrics, "eval/step": step}
         self._keep_if_best(metrics["eval/mean_reward"], contents, step)
 
     def show_weights(self, model: ActorCritic) -> None:

@@ -78,9 +78,9 @@ class SyncRun:
             metrics, self.progress.solved = played
             self.recorder.evaluated(metrics, self._contents, self.progress.step)
 
-    def save(self, *, final: bool = False) -> None:
+    def save(self, *, final: bool = False, failed: bool = False) -> None:
         """Write a checkpoint and the summary."""
-        self.recorder.save(self._contents, final=final, retried=self.actor_learner.exact)
+        self.recorder.save(self._contents, final=final, retried=not failed)
 
     def _save_replay(self) -> None:
         replay = self.actor_learner.replay

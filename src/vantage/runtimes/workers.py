@@ -21,7 +21,7 @@ import torch
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
-from vantage.machine import deaf_to_signals, die_with, keep_freed_memory
+from vantage.machine import die_with, keep_freed_memory, kill_descendants
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 
@@ -33,7 +33,7 @@ TELL_EVERY_SECONDS = 0.1
 class Failure:
     """What ended a worker."""
 
-    kind: Literal["env", "numbers", "other"]
+    kind: Literal["env", "hang", "numbers", "other"]
     message: str
     """For a person, the traceback within."""
 
@@ -54,8 +54,11 @@ class Failure:
         process.join(1.0)
         code = process.exitcode
         if code is not None and code < 0:
-            how = (f"killed by {signal.Signals(-code).name} (out of memory? or the thread that started the run has "
+            name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
+            how = (f"killed by {name} (out of memory? or the thread that started the run has "
                    "ended: its processes end with it)")
+        elif code == 0:
+            how = "with exit status 0, as where a simulator calls exit()"
         else:
             how = (f"with exit status {code}; a script that trains with worker processes must do so under "
                    "if __name__ == '__main__'")
@@ -63,7 +66,8 @@ class Failure:
 
     def error(self) -> VantageError:
         """What the main process raises."""
-        kinds: Mapping[str, type[VantageError]] = {"env": EnvError, "numbers": NonFiniteError, "other": VantageError}
+        kinds: Mapping[str, type[VantageError]] = {"env": EnvError, "hang": EnvError, "numbers": NonFiniteError,
+                                                  "other": VantageError}
         return kinds[self.kind](self.message)
 
 
@@ -75,7 +79,9 @@ class Process:
     connection: Connection
 
     def end(self) -> None:
-        """Kill it if it still runs, and let go of it."""
+        """Kill it if it still runs, with what it started, and let go of it."""
+        if self.process.pid is not None and self.process.is_alive():
+            kill_descendants(str(self.process.pid))
         self.process.kill()
         self.process.join()
         self.process.close()
@@ -83,11 +89,10 @@ class Process:
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
-    """A process that runs `target(*args, connection)`."""
+    """A process that runs `target(connection, *args)`. Call it, and keep what it gives, within `deaf_to_signals`."""
     here, there = context.Pipe()
     process = context.Process(target=_run, args=(target, os.getpid(), there, *args), name=name, daemon=True)
-    with deaf_to_signals():
-        process.start()
+    process.start()
     there.close()
     return Process(process, here)
 
@@ -101,6 +106,7 @@ def _run(target: Callable[..., None], parent: int, connection: Connection, *args
     except BaseException as error:
         connection.send(Failure.of(error))
         connection.close()
+        kill_descendants()
         os._exit(1)  # nothing that an environment's own clean-up may hang in
     connection.close()
 

@@ -75,7 +75,7 @@ def read_curve(path: Path, x: Axis, metric: str, smooth: float) -> Curve:
             raise ConfigError(f"{path} has no metric {name!r}{nearest(name, names)}; it has {', '.join(sorted(names))}")
     # By x, so that of several records at one place the last one holds.
     points = {at: value for record in records
-              if (value := record.get(metric)) is not None and (at := _position(record, x)) is not None}
+              if (value := record.get(metric)) is not None and (at := _position(record, x, metric)) is not None}
     if not points:
         raise ConfigError(f"{path} has recorded no finite value of {metric} yet")
     xs = sorted(points)
@@ -140,15 +140,19 @@ def _label(config: Config, configs: Sequence[Config]) -> str:
     return " ".join(words)
 
 
-def _position(record: Mapping[str, float | None], x: Axis) -> float | None:
+def _position(record: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
+    """Where a record's `metric` belongs: an evaluation at the step whose policy it played, not where it was over."""
+    told = record["step"] or 0
+    step = record.get("eval/step") if metric.startswith("eval/") else None
     match x:
         case "steps":
-            return record["step"]
+            return told if step is None else step
         case "minutes":
             seconds = record.get("seconds")
             return None if seconds is None else seconds / 60
         case "frames":
-            return record.get("time/frames")
+            frames = record.get("time/frames")
+            return frames if frames is None or step is None or not told else frames * step / told
 
 
 def _smoothed(values: Points, weight: float) -> Points:

@@ -14,14 +14,14 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Literal
 
-from vantage.machine import available_cores, free_memory
+from vantage.machine import available_cores, core_limit, free_memory, usable_cores
 
 SHARED_MEMORY = 256 << 20
 """Below it a3c and vector=async may run out; Docker gives 64 MB."""
 
 LITTLE_MEMORY = 2 << 30
 
-CPU_INFO, CPU_LIMIT, SHARED = Path("/proc/cpuinfo"), Path("/sys/fs/cgroup/cpu.max"), Path("/dev/shm")
+CPU_INFO, SHARED = Path("/proc/cpuinfo"), Path("/dev/shm")
 
 WIDE = ("avx2", "avx512f", "asimd", "sve")
 BFLOAT16 = ("amx_bf16", "avx512_bf16", "bf16")
@@ -54,18 +54,12 @@ def inspect_machine(*, torch_works: bool) -> Iterator[Finding]:
 
 def cores() -> Finding:
     """Cores that processes here may use, and a container's limit on their time."""
-    usable = available_cores()
+    usable, limit = usable_cores(), core_limit()
     text = f"{usable} of {os.cpu_count() or usable} usable by this process"
-    try:
-        quota, period = CPU_LIMIT.read_text().split()
-        limit = float(quota) / float(period)
-    except (OSError, ValueError):  # no control groups, or "max"
+    if limit is None or limit >= usable:
         return Finding("cores", "ok", text)
-    if limit >= usable:
-        return Finding("cores", "ok", text)
-    few = max(1, int(limit))
-    return Finding("cores", "note", f"{text}, but its control group is given the time of {limit:g}",
-                   f"train with --threads {few}, a3c with --num-workers {few}: more would wait for each other")
+    return Finding("cores", "note", f"{text}, but its control group is given the time of {limit:g}, for which training "
+                                    f"takes {available_cores()}")
 
 
 def threads() -> Finding:

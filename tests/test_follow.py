@@ -1,0 +1,96 @@
+"""How a run ends, and what its recorder writes down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.runs.checkpoint import load_latest
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
+from vantage.runtimes.follow import follow
+from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.recorder import Recorder
+from vantage.tools.curves import read_curve
+
+
+def config(**options: Any) -> vantage.Config:
+    return vantage.configure("a2c", **({"env": "CartPole-v1", "tensorboard": False, "eval_every": 100} | options))
+
+
+class Reached:
+    """A run that is finished until it is saved: what its workers bring in at the end takes its mean below the goal."""
+
+    def __init__(self) -> None:
+        self.finished, self.status = True, "running"
+        self.recorder = SimpleNamespace(last_report=None)
+
+    def save(self, *, final: bool = False, failed: bool = False) -> None:
+        self.finished = False
+
+    def close(self, status: str) -> None:
+        self.status = status
+
+
+def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops() -> None:
+    run = Reached()
+    assert list(follow(run, lambda: False)) == []  # type: ignore[arg-type]
+    assert run.status == "done"
+
+
+def record(folder: Path) -> Recorder:
+    chosen, progress = config(), Progress(1.0)
+    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=folder / "run", argv=())
+    recorder = Recorder(chosen, directory, None, progress, lambda text: None)
+    for step, score in ((100, 1.0), (200, 0.0)):
+        progress.add(Advance(steps=100))
+        recorder.evaluated({"eval/mean_reward": score}, lambda: ({"model": {"w": torch.zeros(1)}}, {}), step)
+        progress.add(Advance(steps=50))
+    return recorder
+
+
+def test_of_two_evaluations_between_two_reports_neither_hides_the_other(tmp_path: Path) -> None:
+    recorder = record(tmp_path)
+    recorder.report()
+    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(tmp_path / "run")]
+    assert lines == [(100, 1.0, 250), (200, 0.0, 300)]
+
+
+def test_an_evaluation_is_drawn_at_the_step_whose_policy_it_played(tmp_path: Path) -> None:
+    record(tmp_path).report()
+    curve = read_curve(tmp_path / "run", "steps", "eval/mean_reward", 0.0)
+    assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
+    assert read_curve(tmp_path / "run", "frames", "eval/mean_reward", 0.0).x.tolist() == [100, 200]
+
+
+def test_a_run_that_an_evaluation_ended_is_not_resumed(tmp_path: Path) -> None:
+    options = {"env": "tiny:Bandit", "steps": 10**6, "stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}
+    *_, last = vantage.train(config(**options), run=tmp_path / "run")
+    assert last.status == "done" and last.step < 1_000
+    with pytest.raises(ConfigError, match=r"reached its stop_at_eval=-1; .* --init-from"):
+        next(vantage.resume(tmp_path / "run"))
+
+
+@pytest.mark.parametrize("algo", ["a2c", "a3c"])
+def test_a_program_that_ends_amid_a_training_saves_it_and_leaves_no_process(algo: str, tmp_path: Path) -> None:
+    program = f"""
+import vantage
+if __name__ == "__main__":
+    options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
+    reports = vantage.train(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
+    while next(reports).step == 0:
+        pass
+"""
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+    assert load_latest(tmp_path / "run").step > 0
