@@ -279,3 +279,16 @@ class TextObservation(Tiny):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Text(5)
+
+
+class Hanging(Tiny):
+    """Its first step never ends; the file `marker` is there from then on."""
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker = marker
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        open(self.marker, "w").close()
+        time.sleep(3600)
+        raise AssertionError("an hour is longer than any test")
