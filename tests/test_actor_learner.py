@@ -1,4 +1,4 @@
-"""What an actor-learner takes from its replay: how often, from when, how much, with which weights."""
+"""An actor-learner's environments, and what it takes from its replay: how often, from when, how much, which weights."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
@@ -53,6 +54,26 @@ def counted(actor_learner: ActorLearner, advances: int, monkeypatch: pytest.Monk
         assert seen[0] is False and all(seen[1:])
         counts.append(float(len(seen) - 1))
     return torch.tensor(counts)
+
+
+def in_two(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
+    """A record of four environments as two groups of two would have made it."""
+    cut = int(tensors["action_counts"][:2].sum())
+    return [{name: tensor[part] if name != "actions" else tensor[flat] for name, tensor in tensors.items()}
+            for part, flat in ((slice(2), slice(cut)), (slice(2, 4), slice(cut, None)))]
+
+
+def test_environments_that_were_in_two_groups_go_on_in_one() -> None:
+    with begun(vantage.configure("a2c", env="Pong", num_envs=4)) as whole:
+        for _ in range(3):
+            whole.advance(lambda: 0)
+        assert len(whole.groups) == 1
+        record = whole.tensors()["envs_0"]
+        saved = {f"envs_{g}": part for g, part in enumerate(in_two(record))}
+        found, = whole._records(saved)
+        assert found is not None and found.keys() == record.keys()
+        for name, array in found.items():
+            assert torch.equal(torch.from_numpy(array), record[name]), name
 
 
 def test_updates_from_the_replay_are_poisson_draws_of_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from vantage.machine import _descendants, used_memory
+from vantage.machine import _descendants, compute_for_long, used_memory
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
@@ -45,6 +46,20 @@ def test_a_thread_that_ends_meanwhile_costs_nothing(monkeypatch: pytest.MonkeyPa
         child.stdout.readline()
         assert str(child.pid) in _descendants("self")
         child.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")
+@pytest.mark.parametrize(("before", "after"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_a_thread_that_computes_for_long_keeps_a_policy_that_was_chosen_for_it(before: str, after: str) -> None:
+    def policies() -> Iterator[int]:
+        os.sched_setscheduler(0, getattr(os, before), os.sched_param(0))
+        compute_for_long()
+        yield os.sched_getscheduler(0)
+        with ThreadPoolExecutor(1) as started_by_it:
+            yield started_by_it.submit(os.sched_getscheduler, 0).result()
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(list, policies()).result() == [getattr(os, after)] * 2
 
 
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:

@@ -119,6 +119,18 @@ def keep_freed_memory() -> None:
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
+def compute_for_long() -> None:
+    """Let Linux schedule this thread, and what it starts from now on, as what computes for long (SCHED_BATCH).
+
+    Threads that wake then wait for their turn. Else an emulator's thread, woken by the first action of a step, takes
+    the core of the thread that would wake the others with theirs (A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead
+    of 1,455 to 1,488; A3C 2,334 instead of 2,291).
+    """
+    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+        with contextlib.suppress(OSError):  # not everybody may, as in some containers
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
 @contextlib.contextmanager
 def deaf_to_signals() -> Iterator[None]:
     """Processes started within are deaf for good to the signals by which a terminal or a scheduler stops a group.

@@ -22,7 +22,7 @@ from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.learning.learner import check_optimizer
-from vantage.machine import cores_for, keep_freed_memory
+from vantage.machine import compute_for_long, cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
@@ -166,7 +166,7 @@ def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None
 
 
 def prepare(config: Config) -> Config:
-    """`config` with what "auto" means on this machine; sets this process's number of threads and its use of memory.
+    """`config` with what "auto" means on this machine; sets how this process uses threads, cores and memory.
 
     ConfigError for devices and optimisers that training cannot use.
     """
@@ -177,6 +177,7 @@ def prepare(config: Config) -> Config:
     threads = (config.threads or 1) if hogwild else cores_for(config.threads)
     torch.set_num_threads(threads)
     keep_freed_memory()
+    compute_for_long()
     workers = cores_for(config.num_workers) if hogwild else 0
     return replace(config, device=_devices(config), threads=threads, num_workers=workers)
 

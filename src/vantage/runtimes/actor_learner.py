@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, First, make_environments, resolve_env
+from vantage.envs import Environments, First, make_environments
+from vantage.envs.interface import Record
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, continue_draws
@@ -45,12 +46,11 @@ class ActorLearner:
                  replay_bytes: int | None = None) -> None:
         self.config = config
         self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
-        self.family = resolve_env(config.env, config.atari_protocol).family
         devices = config.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])
         self.threads = torch.get_num_threads()
         self.rollout_length = config.rollout_lengths[worker % len(config.rollout_lengths)]
-        self.groups = make_groups(config, self.family, first_env=index * config.num_envs)
+        self.groups = make_groups(config, first_env=index * config.num_envs)
         try:
             self.spec = self.groups[0].spec
             self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
@@ -146,17 +146,26 @@ class ActorLearner:
             self.replay_generator.set_state(tensors["acting"]["replay_generator"])
         names = sorted(name for name in tensors["acting"] if name.startswith("state_"))
         carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(len(names)))
-        records = [tensors.get(f"envs_{g}") for g in range(len(self.groups))]
+        records = self._records(tensors)
         longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
         if longest * self.config.num_envs > LONG_REPLAY:
             notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
-        arrays = [None if record is None else {key: x.numpy() for key, x in record.items()} for record in records]
-        first = join_firsts([group.reset(part) for group, part in zip(self.groups, arrays, strict=True)])
+        first = join_firsts([group.reset(part) for group, part in zip(self.groups, records, strict=True)])
         if records[0] is None:
             notify("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
             notify(_lost_note(first))
         self._stand(Position.after(first, carried, self.device))
+
+    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Record | None]:
+        """What is known of each group's environments; a single group may have been two when the run began."""
+        saved = [{key: x.numpy() for key, x in tensors[name].items()}
+                 for name in sorted(name for name in tensors if name.startswith("envs_"))]
+        if not saved:
+            return [None] * len(self.groups)
+        if len(self.groups) == 1:
+            return [{key: np.concatenate([record[key] for record in saved]) for key in saved[0]}]
+        return [*saved]
 
     def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
                        step: int, notify: Callable[[str], None]) -> None:
@@ -198,15 +207,15 @@ def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
         learner.load(checkpoint.tensors)
 
 
-def make_groups(config: Config, family: str, *, first_env: int = 0) -> list[Environments]:
-    """Training's environments: two groups where they step beside this process, so that it acts for one meanwhile.
+def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
+    """Training's environments: two groups where they step in processes, so that this one acts for one meanwhile.
 
-    Emulators then have half the threads and acting the other half. Sharing all of them costs more than it gives:
-    torch's threads go on spinning after an operation, on the cores that the emulators need (Nature CNN at 16 x 5 on
-    2 cores: 1,060 steps/s in one group, 1,270 in two).
+    Emulators, whose threads take all cores, and acting, which takes them too, take turns: two groups of them would
+    halve the batches in which the network acts (Pong with the defaults on 2 cores: A2C 1,598 to 1,647 steps/s, and
+    1,671 to 1,781 in one group; A3C 2,058 and 2,334; Nature CNN 1,103 and 1,176).
     """
     threads = torch.get_num_threads()
-    beside = (family == "atari" or config.vector == "async") and config.num_envs >= 4
+    beside = config.vector == "async" and config.num_envs >= 4
     sizes = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if beside else [config.num_envs]
     groups: list[Environments] = []
     try:

@@ -21,7 +21,7 @@ import torch
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
-from vantage.machine import die_with, keep_freed_memory, kill_descendants
+from vantage.machine import compute_for_long, die_with, keep_freed_memory, kill_descendants
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 
@@ -119,6 +119,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     """
     torch.set_num_threads(config.threads)
     keep_freed_memory()
+    compute_for_long()
     shared.beat(worker, monotonic())
     actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)
     actor_learner.learner.pull()
