@@ -14,7 +14,6 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.shared import SharedWeights
 from vantage.runtimes.actor_learner import ActorLearner
@@ -124,7 +123,7 @@ def test_a_worker_pulls_before_each_update_from_the_replay_and_moves_the_average
     config = replace(configure(runtime="hogwild", average_decay=0.75, replay_ratio=20), num_workers=2)
     with begun(config) as first:
         model = first.model
-        shared = SharedWeights(model, config, flat_size(model), multiprocessing.get_context("spawn"))
+        shared = SharedWeights(model, config, multiprocessing.get_context("spawn"))
         Learner(model, config, shared).push()
     with begun(config, shared=shared) as worker:
         learner, updates = worker.learner, 0

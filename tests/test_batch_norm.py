@@ -15,7 +15,6 @@ import vantage
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.average import AveragePolicy
-from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.losses import actor_critic_loss
 from vantage.learning.shared import SharedWeights
@@ -224,7 +223,7 @@ def test_workers_use_the_statistics_of_all() -> None:
     spec = EnvSpec(VECTOR, DISCRETE)
     torch.manual_seed(0)
     first = make_model(config, spec)
-    shared = SharedWeights(first, config, flat_size(first), multiprocessing.get_context("spawn"))
+    shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
     Learner(first, config, shared).push()
     learners = [Learner(make_model(config, spec), config, shared, worker) for worker in range(2)]
     source = rollouts(VECTOR, first)

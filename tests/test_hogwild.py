@@ -282,7 +282,7 @@ def assert_group_ends(group: int, seconds: float) -> None:
 
 
 def test_fifteen_trainings_leave_nothing_behind(tmp_path: Path) -> None:
-    """Three of them with a worker and a lock, whose semaphore has a name in /dev/shm."""
+    """Three of them with a worker, an evaluator and a lock, whose semaphore has a name in /dev/shm."""
     had: set[int] = set()
 
     def mapped() -> set[int]:
@@ -294,7 +294,8 @@ def test_fifteen_trainings_leave_nothing_behind(tmp_path: Path) -> None:
 
     def train(numbers: range) -> None:
         for number in numbers:
-            algo, own = ("a3c", {"lock": True}) if number % 6 == 0 else ("a2c", {"num_workers": 0})
+            algo, own = ("a3c", {"lock": True, "eval_every": 32, "eval_episodes": 1}) if number % 5 == 0 else (
+                "a2c", {"num_workers": 0})
             for _ in vantage.train(configure(algo, steps=64, num_envs=2, log_every_seconds=0, **own),
                                    run=tmp_path / str(number)):
                 had.update(mapped() & named())

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import vantage
-from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import STATISTICS
@@ -37,7 +36,7 @@ def model(config: vantage.Config) -> ActorCritic:
 
 def share(config: vantage.Config) -> SharedWeights:
     first = model(config)
-    shared = SharedWeights(first, config, flat_size(first), multiprocessing.get_context("spawn"))
+    shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
     Learner(first, config, shared).push()
     return shared
 

@@ -27,7 +27,6 @@ import torch
 
 import vantage
 from vantage.errors import EnvError
-from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.shared import SharedWeights
 from vantage.runs.checkpoint import load_latest
@@ -61,7 +60,7 @@ def begun(config: vantage.Config, **options: Any) -> Iterator[ActorLearner]:
 def share(config: vantage.Config) -> tuple[SharedWeights, ActorLearner]:
     """What workers of `config` share, as at the beginning of a run, and an actor-learner without it."""
     with begun(config) as lone:
-        shared = SharedWeights(lone.model, config, flat_size(lone.model), CONTEXT)
+        shared = SharedWeights(lone.model, config, CONTEXT)
         Learner(lone.model, config, shared).push()
     return shared, lone
 
@@ -190,8 +189,8 @@ def stand_in(exitcode: int | None) -> Any:
     def nothing(*timeout: float) -> None:
         pass
 
-    return SimpleNamespace(sentinel=never, open_end=open_end, exitcode=exitcode, is_alive=lambda: exitcode is None,
-                           kill=nothing, join=nothing, close=nothing)
+    return SimpleNamespace(pid=0, sentinel=never, open_end=open_end, exitcode=exitcode, kill=nothing, join=nothing,
+                           is_alive=lambda: exitcode is None, close=nothing)
 
 
 def test_a_resume_goes_on_with_the_schedules_from_the_steps_of_all(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.learning.flat import flat_size
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import STATISTICS
 from vantage.models.actor_critic import ActorCritic
@@ -59,7 +60,8 @@ class SharedWeights:
     statistics one for each worker; normalisers have one for each worker, and everybody uses what they merge to.
     """
 
-    def __init__(self, model: ActorCritic, config: Config, size: int, context: SpawnContext) -> None:
+    def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
+        size = flat_size(model)
         statistics = statistics_of(config.optimizer)
         workers = config.num_workers
         self._slots = 1 if config.shared_statistics else workers

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import make_environments
+from vantage.envs import First, make_environments
 from vantage.learning.collect import Position, empty_rollout
-from vantage.learning.flat import flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.shared import SharedWeights
 from vantage.machine import deaf_to_signals
@@ -54,8 +53,8 @@ class HogwildRun:
         self._listened = self._listening_since = monotonic()
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
-        self._probe()
-        self._share(checkpoint, initial)
+        first = self._probe()
+        self._share(checkpoint, initial, first)
         self._evaluator = Evaluator(config, self.spec, self.shared, self._context)
         self.progress = Progress(self._frames_per_step, config.num_workers)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
@@ -106,22 +105,26 @@ class HogwildRun:
         self._kill()
         self.recorder.close(status)
 
-    def _probe(self) -> None:
-        """Build and close environments as a worker will: what cannot be built fails here, at once."""
+    def _probe(self) -> First | None:
+        """Build and close environments as a worker will: what cannot be built fails here, at once.
+
+        What they show first, where `_check_memory` needs it.
+        """
         envs = make_environments(self.config, num_envs=self.config.num_envs, stream=0, threads=1)
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)
-        self._first = envs.reset() if self.config.algo == "acer" or "cuda" in self.config.device else None
+        first = envs.reset() if self.config.algo == "acer" or "cuda" in self.config.device else None
         envs.close()
         self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
+        return first
 
-    def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+    def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
         """The shared memory, filled with fresh weights, those of another policy or the checkpoint's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.config.seed, "model"))
             model = make_model(self.config, self.spec)
-        self.shared = SharedWeights(model, self.config, flat_size(model), self._context)
+        self.shared = SharedWeights(model, self.config, self._context)
         self._learner = Learner(model, self.config, self.shared)
         if initial is not None:
             self._learner.begin_from(initial.tensors, initial.rewards)
@@ -130,9 +133,8 @@ class HogwildRun:
         else:
             load_learner(self._learner, checkpoint)
         self._replay_bytes = replay_share(self.config.num_workers)
-        if self._first is not None:
-            self._check_memory(Position.after(self._first, model.initial_state(self.config.num_envs),
-                                              torch.device("cpu")))
+        if first is not None:
+            self._check_memory(Position.after(first, model.initial_state(self.config.num_envs), torch.device("cpu")))
 
     def _check_memory(self, position: Position) -> None:
         """Refuse what is larger than the machine: replays in its memory, workers in that of its GPUs."""

@@ -80,7 +80,7 @@ class Process:
 
     def end(self) -> None:
         """Kill it if it still runs, with what it started, and let go of it."""
-        if self.process.pid is not None and self.process.is_alive():
+        if self.process.is_alive():
             kill_descendants(str(self.process.pid))
         self.process.kill()
         self.process.join()
