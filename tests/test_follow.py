@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +35,7 @@ class Reached:
         self.finished, self.status = True, "running"
         self.recorder = SimpleNamespace(last_report=None)
 
-    def save(self, *, final: bool = False, failed: bool = False) -> None:
+    def finish(self, should_stop: Callable[[], bool]) -> None:
         self.finished = False
 
     def close(self, status: str) -> None:
@@ -78,6 +79,64 @@ def test_a_run_that_an_evaluation_ended_is_not_resumed(tmp_path: Path) -> None:
     assert last.status == "done" and last.step < 1_000
     with pytest.raises(ConfigError, match=r"reached its stop_at_eval=-1; .* --init-from"):
         next(vantage.resume(tmp_path / "run"))
+
+
+def test_a_run_whose_last_games_reached_its_goal_is_not_resumed(tmp_path: Path) -> None:
+    *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, stop_at_return=0.0), run=tmp_path / "run")
+    assert last.status == "done" and last.step < 10_000
+    with pytest.raises(ConfigError, match=r"last games reached its stop_at_return=0; .* --init-from"):
+        next(vantage.resume(tmp_path / "run"))
+
+
+def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path) -> None:
+    run, asked = tmp_path / "run", 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3  # in the evaluation after the only update
+
+    *_, last = vantage.train(config(env="tiny:Bandit", steps=128, eval_every=128), run=run, should_stop=should_stop)
+    assert last.step == 128 and "eval/mean_reward" not in last.metrics
+    *_, last = vantage.resume(run)
+    assert last.step == 128 and [line["eval/step"] for line in read_metrics(run) if "eval/step" in line] == [128]
+    assert not load_latest(run).state["progress"]["evaluation_due"]
+    with pytest.raises(ConfigError, match="has done its 128 steps"):
+        next(vantage.resume(run))
+
+
+def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = vantage.train(config(steps=10**6), run=tmp_path / "run")
+    next(reports)
+    reports.close()
+    run = Reached()
+
+    def full(directory: RunDirectory, changed: vantage.Config) -> None:
+        raise ConfigError("no space")
+
+    monkeypatch.setattr("vantage.training.start", lambda *arguments: run)
+    monkeypatch.setattr(RunDirectory, "change_config", full)
+    with pytest.raises(ConfigError, match="no space"):
+        next(vantage.resume(tmp_path / "run"))
+    assert run.status == "interrupted"
+
+
+def test_a_fork_that_ends_leaves_the_training_alone(tmp_path: Path) -> None:
+    program = """
+import os, sys, vantage
+options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
+reports = vantage.train(vantage.configure("a2c", env="CartPole-v1", **options), run="run")
+next(reports)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert "running" in open("run/summary.json").read()
+reports.close()
+assert "interrupted" in open("run/summary.json").read()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])

@@ -100,6 +100,9 @@ def test_the_last_policy_is_evaluated_though_an_evaluation_runs_when_it_falls_du
     run, last = learnt
     evaluated = [line["step"] for line in read_metrics(run) if "eval/mean_reward" in line]
     assert len(evaluated) > 1 and evaluated[-1] == last.step
+    progress = load_latest(run).state["progress"]
+    assert not progress["evaluation_due"] and progress["evaluated_step"] == last.step
+    assert progress["best_return"] == json.loads((run / "summary.json").read_text())["best_return"]
 
 
 def test_a_resume_goes_on_with_weights_statistics_and_counters(
@@ -167,6 +170,14 @@ def test_a_worker_that_ends_before_its_time_with_status_0_has_failed(tmp_path: P
     with pytest.raises(VantageError, match="exit status 0, as where a simulator"):
         list(vantage.train(config, run=tmp_path / "run"))
     assert not children()
+
+
+def test_an_environment_may_have_processes_of_its_own_and_end_them(tmp_path: Path) -> None:
+    config = configure(env="tiny:Served", steps=64, num_envs=1, eval_every=64, eval_episodes=1, env_timeout=60)
+    notes: list[str] = []
+    *_, last = vantage.train(config, run=tmp_path / "run", notify=notes.append)
+    assert last.status == "done" and "eval/mean_reward" in last.metrics
+    assert not any("replaced" in note for note in notes) and not children()
 
 
 def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(

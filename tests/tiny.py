@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import time
 from typing import Any
@@ -237,6 +239,22 @@ class Misbehaving(Tiny):
             if self.how == "hang":
                 time.sleep(3600)
         return obs, reward, False, self.t >= 25, {}
+
+
+class Served(Bandit):
+    """Has two processes beside it, and ends both by SIGTERM, which it waits for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+        self.process = multiprocessing.get_context("fork").Process(target=time.sleep, args=(3600,))
+        self.process.start()
+
+    def close(self) -> None:
+        for served in (self.program, self.process):
+            served.terminate()
+        self.program.wait()
+        self.process.join()
 
 
 class KilledInUpdate(Bandit):

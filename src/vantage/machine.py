@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import ctypes
 import multiprocessing
@@ -13,7 +14,9 @@ import sys
 import threading
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from weakref import WeakSet
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
@@ -126,26 +129,49 @@ def compute_for_long() -> None:
     the core of the thread that would wake the others with theirs (A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead
     of 1,455 to 1,488; A3C 2,334 instead of 2,291).
     """
-    if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_OTHER:
+    if hasattr(os, "SCHED_BATCH"):
         with contextlib.suppress(OSError):  # not everybody may, as in some containers
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+            if os.sched_getscheduler(0) == os.SCHED_OTHER:
+                os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextlib.contextmanager
 def deaf_to_signals() -> Iterator[None]:
-    """Processes started within are deaf for good to the signals by which a terminal or a scheduler stops a group.
+    """Processes started within are deaf to the signals by which a terminal or a scheduler stops a group.
 
-    Only this process acts on them: blocked here meanwhile, they reach it afterwards; its children inherit the block.
+    Only this process acts on them: blocked here meanwhile, they reach it afterwards; its children inherit the block,
+    until `hear_nothing`.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     resource_tracker.ensure_running()  # its own start unblocks SIGINT and SIGTERM
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM, signal.SIGHUP})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _stop_signals())
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def hear_nothing() -> None:
+    """This process, started within `deaf_to_signals`, does nothing at the signals that it was deaf to.
+
+    What it starts itself would inherit a block, and could then not be ended by SIGTERM; a handler it does not.
+    """
+    if hasattr(signal, "pthread_sigmask"):
+        for number in _stop_signals():
+            signal.signal(number, lambda number, frame: None)
+        os.register_at_fork(after_in_child=_hear_again)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _stop_signals())
+
+
+def _hear_again() -> None:
+    for number in _stop_signals():
+        signal.signal(number, signal.SIG_DFL)
+
+
+def _stop_signals() -> set[int]:
+    return {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 def kill_descendants(pid: str = "self") -> None:
@@ -153,6 +179,28 @@ def kill_descendants(pid: str = "self") -> None:
     for child in list(_descendants(pid)):
         with contextlib.suppress(OSError):  # it has just ended
             os.kill(int(child), signal.SIGKILL)
+
+
+_ENDING: WeakSet[BaseProcess] = WeakSet()
+
+
+def end_with_program(process: BaseProcess) -> None:
+    """Kill `process` when this program ends, whatever then becomes of who started it.
+
+    multiprocessing waits at the end for processes that are not daemons, and has SIGTERM for those that are.
+    """
+    _ENDING.add(process)
+
+
+@atexit.register
+def _end() -> None:
+    for process in list(_ENDING):
+        with contextlib.suppress(ValueError):  # it is closed
+            process.kill()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ENDING.clear)
 
 
 def die_with(parent: int) -> None:

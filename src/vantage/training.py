@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import multiprocessing.util  # noqa: F401  whose own end at exit, registered before, comes after ours
+import contextlib
+import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
+from statistics import fmean
 from typing import ParamSpec
 from weakref import WeakSet
 
@@ -31,6 +33,7 @@ from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.follow import Run, follow
+from vantage.runtimes.progress import WINDOW
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
 
@@ -52,7 +55,12 @@ def _closed_at_exit(make: Callable[P, Generator[Report]]) -> Callable[P, Generat
 @atexit.register
 def _close_unfinished() -> None:
     for reports in list(_UNFINISHED):
-        reports.close()
+        with contextlib.suppress(ValueError):  # another thread, which ends with the program, goes on with it
+            reports.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
 @_closed_at_exit
@@ -98,15 +106,31 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         checkpoint = load_latest(directory.path)
         for message in checkpoint.skipped:
             notify(message)
-        if checkpoint.step >= config.steps:
+        if checkpoint.step >= config.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
-        if config.stop_at_eval is not None and checkpoint.state["progress"].get("solved"):
-            raise ConfigError(f"{run} has ended: an evaluation reached its stop_at_eval={config.stop_at_eval:g}; to "
-                              f"train its policy further, begin a run with --init-from {run}")
+        _check_goals(config, checkpoint, run)
         session = start(config, directory, checkpoint, notify)
-        directory.change_config(kept)
+        try:
+            directory.change_config(kept)
+        except BaseException:
+            session.close("interrupted")
+            raise
         yield from follow(session, should_stop)
+
+
+def _check_goals(config: Config, checkpoint: Checkpoint, run: str | Path) -> None:
+    """ConfigError where the run was ended by a goal that it had."""
+    progress = checkpoint.state["progress"]
+    scores = [score for score, _ in progress["recent"]]
+    if config.stop_at_eval is not None and progress.get("solved"):
+        reached = f"an evaluation reached its stop_at_eval={config.stop_at_eval:g}"
+    elif config.stop_at_return is not None and len(scores) == WINDOW and fmean(scores) >= config.stop_at_return:
+        reached = f"the mean of its last games reached its stop_at_return={config.stop_at_return:g}"
+    else:
+        return
+    raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from {run}")
+
 
 
 def read_initial(config: Config, notify: Callable[[str], None] = lambda text: None) -> SavedPolicy | None:

@@ -35,11 +35,12 @@ class Checkpoint:
 
 
 def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any],
-         keep: int) -> Path:
+         keep: int, again: bool = False) -> Path:
     """Save under <run>/checkpoints and prune all but the newest `keep` valid ones; the path it was saved at.
 
     Older ones are pruned only after the new one has been read back. A valid checkpoint of the same step is left as it
-    is, a bad one replaced. Raises CheckpointError if it cannot be written; the former ones are then intact.
+    is unless `again` says that there is news of it, a bad one replaced. Raises CheckpointError if it cannot be written;
+    the former ones are then intact.
     """
     path = run / "checkpoints" / f"step-{step:012d}"
     with bundle.explaining(path):
@@ -47,7 +48,7 @@ def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], s
             path.parent.mkdir()
             bundle.sync_directory(run)
         bundle.sweep(path.parent)
-        if not (path.exists() and bundle.is_valid(path)):
+        if again or not (path.exists() and bundle.is_valid(path)):
             bundle.put(path, step, tensors, state)
         _prune(path.parent, keep, just_saved=path)
     return path

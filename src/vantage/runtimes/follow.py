@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Generator
 from typing import Protocol
 
@@ -22,8 +23,14 @@ class Run(Protocol):
     def advance(self, should_stop: Callable[[], bool]) -> None:
         """Go on for a moment; raises what ends the run. `should_stop` cuts short what takes long."""
 
-    def save(self, *, final: bool = False, failed: bool = False) -> None:
-        """Write a checkpoint. With `final` it raises CheckpointError where it cannot; after either nothing follows."""
+    def finish(self, should_stop: Callable[[], bool]) -> None:
+        """Stop, make the evaluation that is due of a run that is finished, unless `should_stop`, and save.
+
+        CheckpointError where that cannot be saved.
+        """
+
+    def save(self, *, failed: bool = False) -> None:
+        """Write a checkpoint if that is possible. `failed`: nothing follows it."""
 
     def close(self, status: Status) -> None:
         """Let go of processes and environments, and write down how the run ended."""
@@ -36,17 +43,18 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
     error, or a KeyboardInterrupt, ends it with a checkpoint of the last update, whose environments begin new episodes.
     """
     status: Status = "failed"
-    recorder = run.recorder
+    recorder, owner = run.recorder, os.getpid()
     try:
         # Asked once: what comes in while workers stop may take a mean below its goal again.
         while not (finished := run.finished) and not should_stop():
             run.advance(should_stop)
             if recorder.progress.due(recorder.config.log_every_seconds):
                 yield recorder.report()
-        run.save(final=True)
+        run.finish(should_stop)
         status = "done" if finished or run.finished else "interrupted"
     except GeneratorExit:
-        run.save(final=True)
+        if os.getpid() == owner:
+            run.finish(lambda: True)
         status = "interrupted"
         raise
     except CheckpointError:
@@ -59,6 +67,7 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
         run.save(failed=True)
         raise
     finally:
-        run.close(status)
+        if os.getpid() == owner:  # a fork of the process has only the memory of the run
+            run.close(status)
     if recorder.last_report is not None:
         yield recorder.last_report

@@ -33,7 +33,7 @@ from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.workers import Failure, Process, start, work
 from vantage.seeding import derive_seed
 
-STOP_SECONDS = 4.0
+STOP_SECONDS = 3.5
 """How long workers may take to end their update when the run stops; then they are killed."""
 
 
@@ -44,7 +44,6 @@ class HogwildRun:
                  notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
         self._context = multiprocessing.get_context("spawn")
-        self._should_stop: Callable[[], bool] = lambda: False
         self._workers: dict[int, Process] = {}
         self._learned = False
         """Some worker of this run has made an update: what fails may be mended by another start."""
@@ -82,7 +81,6 @@ class HogwildRun:
 
     def advance(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Listen to the workers for a moment; evaluate and save where it is due. Raises what no restart can mend."""
-        self._should_stop = should_stop
         before = self.progress.step
         self._listen(0.1)
         self._replace_hung()
@@ -91,14 +89,21 @@ class HogwildRun:
         if passed(self.config.save_every, before, self.progress.step):
             self.save()
 
-    def save(self, *, final: bool = False, failed: bool = False) -> None:
-        """Write a checkpoint and the summary; `final` after the workers have stopped and the last evaluation is in."""
-        if final:
-            self._stop()
-            if self._last_evaluation_due:
-                self.recorder.save(self._contents)  # before games that may take minutes
-                self._evaluate_last()
-        self.recorder.save(self._contents, final=final, retried=not failed)
+    def finish(self, should_stop: Callable[[], bool]) -> None:
+        """Stop the workers, make the evaluation that is due of a run that is finished, write the last checkpoint."""
+        self._stop()
+        evaluates = self.recorder.last_evaluation_due and not should_stop()
+        if evaluates:
+            self.recorder.save(self._contents)  # before games that may take minutes
+        while self.recorder.last_evaluation_due and not should_stop():
+            self._evaluate()
+            self._listen(0.1)
+            self._replace_hung()
+        self.recorder.save(self._contents, final=True, again=evaluates)
+
+    def save(self, *, failed: bool = False) -> None:
+        """Write a checkpoint and the summary."""
+        self.recorder.save(self._contents, retried=not failed)
 
     def close(self, status: Status) -> None:
         """End all processes; say how the run ended."""
@@ -261,17 +266,6 @@ class HogwildRun:
             self._listen(0.1)
         for worker in list(self._workers):
             self._end(worker)
-
-    @property
-    def _last_evaluation_due(self) -> bool:
-        """The policy that the run ends with is to be evaluated: the one that ended it has been."""
-        return self.finished and self.progress.evaluation_due and not self.progress.solved
-
-    def _evaluate_last(self) -> None:
-        while self._last_evaluation_due and not self._should_stop():
-            self._evaluate()
-            self._listen(0.1)
-            self._replace_hung()
 
     def _kill(self) -> None:
         for process in self._workers.values():

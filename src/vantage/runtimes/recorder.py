@@ -58,6 +58,11 @@ class Recorder:
         minutes = (perf_counter() - self.started) / 60
         return progress.step >= config.steps or 0 < config.max_minutes <= minutes
 
+    @property
+    def last_evaluation_due(self) -> bool:
+        """The policy that the run ends with is to be evaluated; one whose evaluation ended it has been."""
+        return self.finished and self.progress.evaluation_due and not self.progress.solved
+
     def note_due_evaluation(self, before: int) -> None:
         """An evaluation falls due after the steps since `before`, or at this time of the run."""
         config, progress = self.config, self.progress
@@ -104,17 +109,18 @@ class Recorder:
         except Exception as error:  # torch.export raises what it likes about a network that it cannot follow
             self.notify(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
-    def save(self, contents: Contents, *, final: bool = False, retried: bool = True) -> None:
+    def save(self, contents: Contents, *, final: bool = False, retried: bool = True, again: bool = False) -> None:
         """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
 
-        `retried` False: nothing follows this save, so its failure promises none.
+        `retried` False: nothing follows this save, so its failure promises none. `again`: the policy of this step has
+        been saved, and evaluated since.
         """
         if not self.config.evaluates and len(self.progress.recent) == WINDOW:
             self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
-                 keep=self.config.keep_checkpoints)
+                 keep=self.config.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
             self._write_summary("running")
             if self._weights is not None:

@@ -78,9 +78,16 @@ class SyncRun:
             metrics, self.progress.solved = played
             self.recorder.evaluated(metrics, self._contents, self.progress.step)
 
-    def save(self, *, final: bool = False, failed: bool = False) -> None:
+    def finish(self, should_stop: Callable[[], bool]) -> None:
+        """Make the evaluation that is due of a run that is finished; write the last checkpoint and the summary."""
+        evaluates = self.recorder.last_evaluation_due and not should_stop()
+        if evaluates:
+            self.evaluate(should_stop)
+        self.recorder.save(self._contents, final=True, again=evaluates)
+
+    def save(self, *, failed: bool = False) -> None:
         """Write a checkpoint and the summary."""
-        self.recorder.save(self._contents, final=final, retried=not failed)
+        self.recorder.save(self._contents, retried=not failed)
 
     def _save_replay(self) -> None:
         replay = self.actor_learner.replay

@@ -21,7 +21,14 @@ import torch
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
-from vantage.machine import compute_for_long, die_with, keep_freed_memory, kill_descendants
+from vantage.machine import (
+    compute_for_long,
+    die_with,
+    end_with_program,
+    hear_nothing,
+    keep_freed_memory,
+    kill_descendants,
+)
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 
@@ -59,6 +66,8 @@ class Failure:
                    "ended: its processes end with it)")
         elif code == 0:
             how = "with exit status 0, as where a simulator calls exit()"
+        elif code != 1:
+            how = f"with exit status {code}"
         else:
             how = (f"with exit status {code}; a script that trains with worker processes must do so under "
                    "if __name__ == '__main__'")
@@ -91,14 +100,17 @@ class Process:
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
     """A process that runs `target(connection, *args)`. Call it, and keep what it gives, within `deaf_to_signals`."""
     here, there = context.Pipe()
-    process = context.Process(target=_run, args=(target, os.getpid(), there, *args), name=name, daemon=True)
+    # No daemon in multiprocessing's sense, which might have no processes of its own: an environment may want some.
+    process = context.Process(target=_run, args=(target, os.getpid(), there, *args), name=name)
     process.start()
+    end_with_program(process)
     there.close()
     return Process(process, here)
 
 
 def _run(target: Callable[..., None], parent: int, connection: Connection, *args: Any) -> None:
     die_with(parent)
+    hear_nothing()
     try:
         target(connection, *args)
     except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process is gone or has let go
