@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -161,13 +162,17 @@ def hear_nothing() -> None:
     if hasattr(signal, "pthread_sigmask"):
         for number in _stop_signals():
             signal.signal(number, lambda number, frame: None)
-        os.register_at_fork(after_in_child=_hear_again)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _stop_signals())
+        # A fork does inherit handlers. Signals wait meanwhile: one that came before they are reset would be lost.
+        os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _stop_signals()),
+                            after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _stop_signals()),
+                            after_in_child=_hear_again)
 
 
 def _hear_again() -> None:
     for number in _stop_signals():
         signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _stop_signals())
 
 
 def _stop_signals() -> set[int]:
