@@ -13,8 +13,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
@@ -24,6 +22,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from test_actor_learner import begun
 
 import vantage
 from vantage.errors import EnvError
@@ -45,16 +44,6 @@ CONTEXT = multiprocessing.get_context("spawn")
 def configure(**options: Any) -> vantage.Config:
     return vantage.configure("a3c", **({"env": "tiny:Bandit", "num_workers": 2, "num_envs": B, "threads": 1,
                                         "hidden": "8", "tensorboard": False, "eval_every": 0} | options))
-
-
-@contextmanager
-def begun(config: vantage.Config, **options: Any) -> Iterator[ActorLearner]:
-    actor_learner = ActorLearner(config, **options)
-    try:
-        actor_learner.begin()
-        yield actor_learner
-    finally:
-        actor_learner.close()
 
 
 def share(config: vantage.Config) -> tuple[SharedWeights, ActorLearner]:

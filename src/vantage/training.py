@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from statistics import fmean
 from typing import ParamSpec
 from weakref import WeakSet
 
@@ -33,7 +32,7 @@ from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.follow import Run, follow
-from vantage.runtimes.progress import WINDOW
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
 
@@ -109,7 +108,11 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         if checkpoint.step >= config.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
-        _check_goals(config, checkpoint, run)
+        progress = Progress(1.0)
+        progress.load(checkpoint.state["progress"])
+        if reached := progress.goal_reached(config):
+            raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
+                              f"{run}")
         session = start(config, directory, checkpoint, notify)
         try:
             directory.change_config(kept)
@@ -117,20 +120,6 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
             session.close("interrupted")
             raise
         yield from follow(session, should_stop)
-
-
-def _check_goals(config: Config, checkpoint: Checkpoint, run: str | Path) -> None:
-    """ConfigError where the run was ended by a goal that it had."""
-    progress = checkpoint.state["progress"]
-    scores = [score for score, _ in progress["recent"]]
-    if config.stop_at_eval is not None and progress.get("solved"):
-        reached = f"an evaluation reached its stop_at_eval={config.stop_at_eval:g}"
-    elif config.stop_at_return is not None and len(scores) == WINDOW and fmean(scores) >= config.stop_at_return:
-        reached = f"the mean of its last games reached its stop_at_return={config.stop_at_return:g}"
-    else:
-        return
-    raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from {run}")
-
 
 
 def read_initial(config: Config, notify: Callable[[str], None] = lambda text: None) -> SavedPolicy | None:

@@ -8,6 +8,7 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
+from vantage.config import Config
 from vantage.types import Episode
 
 WINDOW = 100
@@ -71,6 +72,16 @@ class Progress:
     def return_mean(self) -> float | None:
         """Mean raw score of the last 100 games; None before the first has ended."""
         return fmean(score for score, _ in self.recent) if self.recent else None
+
+    def goal_reached(self, config: Config) -> str | None:
+        """Which goal of the config ends the run here, for a person; None if none does."""
+        if config.stop_at_eval is not None and self.solved:
+            return f"an evaluation reached its stop_at_eval={config.stop_at_eval:g}"
+        mean = self.return_mean
+        if config.stop_at_return is not None and mean is not None and len(self.recent) == WINDOW \
+                and mean >= config.stop_at_return:
+            return f"the mean of its last games reached its stop_at_return={config.stop_at_return:g}"
+        return None
 
     def add(self, advance: Advance) -> None:
         """Count what one or several updates came to."""

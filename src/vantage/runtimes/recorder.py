@@ -49,11 +49,7 @@ class Recorder:
     def finished(self) -> bool:
         """A stop condition of the config holds."""
         config, progress = self.config, self.progress
-        mean = progress.return_mean
-        if config.stop_at_return is not None and mean is not None and len(progress.recent) == WINDOW \
-                and mean >= config.stop_at_return:
-            return True
-        if config.stop_at_eval is not None and progress.solved:
+        if progress.goal_reached(config):
             return True
         minutes = (perf_counter() - self.started) / 60
         return progress.step >= config.steps or 0 < config.max_minutes <= minutes
