@@ -86,3 +86,33 @@ if __name__ == "__main__":
     while Path(f"/proc/{child}").exists():
         assert time.monotonic() < deadline or os.kill(child, signal.SIGKILL)
         time.sleep(0.05)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_tied_process_ends_with_its_parent_while_it_imports_its_target(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("""
+import multiprocessing, os, pathlib, time
+if multiprocessing.current_process().name != "MainProcess":
+    pathlib.Path("importing").write_text(str(os.getpid()))
+    time.sleep(60)
+def work(): pass
+""")
+    (tmp_path / "program.py").write_text("""
+import sys, time
+from vantage.machine import TiedProcess
+if __name__ == "__main__":
+    import slow
+    TiedProcess(target=slow.work).start()
+    time.sleep(60)
+""")
+    marker = tmp_path / "importing"
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path) as parent:
+        deadline = time.monotonic() + 20
+        while not marker.exists() or not marker.read_text():
+            assert time.monotonic() < deadline and parent.poll() is None
+            time.sleep(0.02)
+        parent.kill()
+    child, deadline = int(marker.read_text()), time.monotonic() + 2
+    while Path(f"/proc/{child}").exists():
+        assert time.monotonic() < deadline or os.kill(child, signal.SIGKILL)
+        time.sleep(0.02)

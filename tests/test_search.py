@@ -34,7 +34,7 @@ from vantage.tools.search.search import Search
 from vantage.tools.search.show import EventLines, LiveTable, View, ranked
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
 from vantage.tools.search.study import Row, Trials, open_storage
-from vantage.tools.search.work import Outcome, Segment, _serve, _train
+from vantage.tools.search.work import Outcome, Segment, Worker, _serve, _train
 from vantage.training import train
 
 TESTS = Path(__file__).parent
@@ -492,7 +492,7 @@ def test_a_disk_that_is_full_stops_the_search_and_fails_no_trial(number: int, mo
 
     with monkeypatch.context() as patch:
         patch.setattr("vantage.runs.directory.write_atomically", full)
-        outcome = served(patch)
+        outcome = served()
     search = searching(monkeypatch, 2)
     assert search._deal()
     (meeting, job), (sibling, other) = search.working.items()
@@ -511,20 +511,30 @@ def test_a_disk_that_is_full_stops_the_search_and_fails_no_trial(number: int, mo
     assert [row.state for row in search.trials.rows()] == ["waiting"]
 
 
-def served(patch: pytest.MonkeyPatch) -> Outcome:
+def served() -> Outcome:
     """What a process of the search says at the end of a run."""
     here, there = multiprocessing.Pipe()
-    patch.setattr("vantage.tools.search.work.die_with", lambda _: None)
     config = configure("a2c", env="CartPole-v1", steps=20, num_envs=1, eval_every=0, tensorboard=False)
     here.send(Segment(Path("run"), config, 20, "rollout/ep_rew_mean"))
     here.send(None)
-    process = threading.Thread(target=_serve, args=(there, 0, 1, ()))
+    process = threading.Thread(target=_serve, args=(there, 1, ()))
     process.start()
     while not isinstance(outcome := here.recv(), Outcome):
         pass
     here.close()
     process.join()
     return outcome
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_what_a_process_of_the_search_starts_inherits_no_blocked_signals() -> None:
+    worker, deadline = Worker(1, ()), time.monotonic() + 30
+    try:
+        while not re.search(r"SigBlk:\s0+\n", Path(f"/proc/{worker.process.pid}/status").read_text()):
+            assert time.monotonic() < deadline, "it still blocks the signals that the search blocked while it began"
+            time.sleep(0.05)
+    finally:
+        worker.end()
 
 
 def test_how_many_environments_a_run_has_is_said_once_and_all_else_every_time(

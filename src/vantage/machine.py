@@ -12,11 +12,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
+from multiprocessing.context import SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 from weakref import WeakSet
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
@@ -222,6 +224,23 @@ def die_with(parent: int) -> None:
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it has ended already
         os._exit(1)
+
+
+class TiedProcess(SpawnProcess):
+    """A process that ends with the one that started it, by `die_with`, before it imports what its target needs.
+
+    That takes seconds where it is torch. Without prctl its target must call `die_with` itself: this is too early for
+    multiprocessing to know the parent.
+    """
+
+    def __reduce__(self) -> tuple[Callable[[int], TiedProcess], tuple[int], dict[str, Any]]:
+        return _tied, (os.getpid(),), self.__dict__
+
+
+def _tied(parent: int) -> TiedProcess:
+    """What is unpickled of a TiedProcess first; then come its target and arguments."""
+    die_with(parent)
+    return TiedProcess.__new__(TiedProcess)
 
 
 def _end_after_parent() -> None:

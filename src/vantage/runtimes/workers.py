@@ -22,6 +22,7 @@ from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
 from vantage.machine import (
+    TiedProcess,
     compute_for_long,
     die_with,
     end_with_program,
@@ -101,7 +102,7 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
     """A process that runs `target(connection, *args)`. Call it, and keep what it gives, within `deaf_to_signals`."""
     here, there = context.Pipe()
     # No daemon in multiprocessing's sense, which might have no processes of its own: an environment may want some.
-    process = context.Process(target=_run, args=(target, os.getpid(), there, *args), name=name)
+    process = TiedProcess(target=_run, args=(target, os.getpid(), there, *args), name=name)
     process.start()
     end_with_program(process)
     there.close()

@@ -9,8 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import SimpleQueue
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.machine import available_cores, deaf_to_signals, die_with
+from vantage.machine import TiedProcess, available_cores, deaf_to_signals, die_with, hear_nothing
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError, locked
 from vantage.tools.search.measure import last_value, reached, value_at
@@ -82,11 +81,10 @@ class Worker:
     """A process and what it is doing, seen from the search."""
 
     def __init__(self, jobs: int, argv: Sequence[str]) -> None:
-        context = get_context("spawn")
-        self.connection, there = context.Pipe()
+        self.connection, there = Pipe()
         # No daemon: a run may have processes of its own.
-        self.process: BaseProcess = context.Process(target=_serve, args=(there, os.getpid(), jobs, tuple(argv)),
-                                                    name="vantage-search", daemon=False)
+        self.process: BaseProcess = TiedProcess(target=_run, args=(os.getpid(), there, jobs, tuple(argv)),
+                                                name="vantage-search", daemon=False)
         with deaf_to_signals():
             self.process.start()
         there.close()
@@ -105,9 +103,14 @@ class Worker:
         self.connection.close()
 
 
-def _serve(connection: Connection, parent: int, jobs: int, argv: Sequence[str]) -> None:
-    """Train what comes through the pipe until it is closed."""
+def _run(parent: int, connection: Connection, jobs: int, argv: Sequence[str]) -> None:
     die_with(parent)
+    hear_nothing()
+    _serve(connection, jobs, argv)
+
+
+def _serve(connection: Connection, jobs: int, argv: Sequence[str]) -> None:
+    """Train what comes through the pipe until it is closed."""
     segments: SimpleQueue[Segment | None] = SimpleQueue()
     stop = threading.Event()
     threading.Thread(target=_listen, args=(connection, segments, stop), daemon=True).start()
