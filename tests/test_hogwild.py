@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any
 
 import pytest
 import torch
+from processes import assert_group_ends
 
 import vantage
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
@@ -154,6 +154,27 @@ def test_a_worker_killed_with_the_lock_in_hand_is_noticed_and_replaced_and_the_r
     assert not children()
 
 
+def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(tmp_path: Path) -> None:
+    marker, noticed = tmp_path / "killed", 0.0
+    notes: list[str] = []
+
+    def notify(text: str) -> None:
+        nonlocal noticed
+        notes.append(text)
+        if "SIGKILL" in text:
+            noticed = time.monotonic()
+
+    config = configure(env="tiny:KilledAfterFork", env_kwargs={"marker": str(marker)}, steps=2_000, num_workers=1,
+                       num_envs=1, rollout_length=5, env_timeout=20)
+    try:
+        *_, last = vantage.train(config, run=tmp_path / "run", notify=notify)
+    finally:
+        if (left := tmp_path / "killed.pid").exists():
+            os.kill(int(left.read_text()), signal.SIGKILL)
+    assert last.status == "done" and sum("replaced" in note for note in notes) == 1
+    assert noticed - float(marker.read_text()) < 2
+
+
 def test_a_worker_that_raises_too_often_ends_the_run_with_its_traceback(tmp_path: Path) -> None:
     notes: list[str] = []
     config = configure(env="tiny:Misbehaving", steps=10**9, num_envs=2, rollout_length=5, max_restarts=1)
@@ -264,8 +285,9 @@ def test_no_worker_outlives_a_killed_main_process(tmp_path: Path) -> None:
     process = start(tmp_path, "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--num-envs", "1",
                     "--num-workers", "1")
     process.kill()
-    process.communicate(timeout=20)
-    assert_group_ends(process.pid, 2)
+    process.wait()
+    assert_group_ends(process.pid, 2)  # communicate would wait for the workers, which have its pipes too
+    process.communicate()
 
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -284,23 +306,6 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
 
 def process_group_signal(process: subprocess.Popen[str], number: int) -> None:
     os.killpg(process.pid, number)
-
-
-def assert_group_ends(group: int, seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    while left := list(running(group)):
-        assert time.monotonic() < deadline, left
-        time.sleep(0.05)
-
-
-def running(group: int) -> Iterator[str]:
-    """Processes of a group, those aside that have ended and that nobody has taken note of yet."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError):  # it has just ended
-            name, _, rest = stat.read_text().rpartition(")")
-            state, _, of, *_ = rest.split()
-            if int(of) == group and state != "Z":
-                yield name
 
 
 def test_fifteen_trainings_leave_nothing_behind(tmp_path: Path) -> None:

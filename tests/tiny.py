@@ -291,6 +291,30 @@ class KilledInUpdate(Bandit):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+class KilledAfterFork(Bandit):
+    """Its process is killed by signal 9 at its hundredth step, once, and leaves another that it forked.
+
+    `marker` is the file that then holds the time, and `marker`.pid the forked process, which ends after a minute.
+    """
+
+    def __init__(self, marker: str) -> None:
+        super().__init__()
+        self.marker = marker
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        if self.t == 100 and not os.path.exists(self.marker):
+            if (child := os.fork()) == 0:
+                time.sleep(60)
+                os._exit(0)
+            with open(f"{self.marker}.pid", "w") as file:
+                file.write(str(child))
+            with open(self.marker, "x") as file:
+                file.write(str(time.monotonic()))
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self.obs(), float(action == 1), False, False, {}
+
+
 class TextObservation(Tiny):
     """Has an observation space that no network here takes."""
 
@@ -300,13 +324,16 @@ class TextObservation(Tiny):
 
 
 class Hanging(Tiny):
-    """Its first step never ends; the file `marker` is there from then on."""
+    """The step after its first `well` never ends; the file `marker` is there from then on."""
 
-    def __init__(self, marker: str) -> None:
+    def __init__(self, marker: str, well: int = 0) -> None:
         super().__init__()
-        self.marker = marker
+        self.marker, self.well = marker, well
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        if self.t <= self.well:
+            return self.obs(), 0.0, False, False, {}
         open(self.marker, "w").close()
         time.sleep(3600)
         raise AssertionError("an hour is longer than any test")

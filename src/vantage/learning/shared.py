@@ -201,6 +201,10 @@ class SharedWeights:
         """Updates of all workers since the run or its resume began."""
         return int(self._memory["updates"][:, 0].sum())
 
+    def updates_of(self, worker: int) -> int:
+        """Updates of one worker's place since the run or its resume began."""
+        return int(self._memory["updates"][worker, 0])
+
     def beat(self, worker: int, now: float) -> None:
         """`worker` is alive at `now`."""
         self._memory["heartbeat"][worker, 0] = now

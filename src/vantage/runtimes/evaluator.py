@@ -53,6 +53,11 @@ class Evaluator:
         return self._process is not None and not (self._ready and self._policy is None)
 
     @property
+    def ended(self) -> bool:
+        """Its process is no more, which `hear` tells of."""
+        return self._process is not None and not self._process.process.is_alive()
+
+    @property
     def last_beat(self) -> float:
         """When it last took a step, by `monotonic`."""
         return self._shared.last_beat(self._config.num_workers)
@@ -87,6 +92,8 @@ class Evaluator:
     def hear(self) -> Evaluated | Failure | None:
         """What it has said; None for that it is ready."""
         assert self._process is not None
+        if self.ended and not self._process.connection.poll():
+            return self._end_of_process()
         try:
             message = self._process.connection.recv()
         except (EOFError, OSError):

@@ -182,9 +182,11 @@ class HogwildRun:
         if monotonic() - self._listened > seconds + 1.0:
             # Nobody asked for reports meanwhile, or this process was stopped: workers may have waited to be heard.
             self._listening_since = monotonic()
-        for worker in sorted({whose[source] for source in ready if source in whose}):
+        # What a worker's environment has forked holds the worker's ends of both open: a dead one may look silent.
+        ended = {worker for worker, process in self._workers.items() if not process.process.is_alive()}
+        for worker in sorted({whose[source] for source in ready if source in whose} | ended):
             self._hear(worker)
-        if any(connection in ready for connection in self._evaluator.connections):
+        if self._evaluator.ended or any(connection in ready for connection in self._evaluator.connections):
             self._hear_evaluator()
         self._listened = monotonic()
 
@@ -259,9 +261,11 @@ class HogwildRun:
         return monotonic() - max(last_beat, self._listening_since)
 
     def _stop(self) -> None:
-        """Let the workers end their update; kill those that take too long."""
+        """Let the workers end their update; kill those that take too long or have made none."""
         self.shared.stop = True
         deadline = monotonic() + STOP_SECONDS
+        for worker in [worker for worker in self._workers if self.shared.updates_of(worker) == 0]:
+            self._end(worker)
         while self._workers and monotonic() < deadline:
             self._listen(0.1)
         for worker in list(self._workers):
