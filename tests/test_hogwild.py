@@ -121,6 +121,13 @@ def test_a_resume_goes_on_with_weights_statistics_and_counters(
     assert last.metrics["rollout/ep_rew_mean"] > 0.8, "the weights are not forgotten"
 
 
+def test_rollout_lengths_without_a_worker_are_told_of(tmp_path: Path) -> None:
+    notes: list[str] = []
+    config = configure(env="tiny:Bandit", steps=100, num_workers=1, num_envs=1, rollout_length="5,7,9")
+    list(vantage.train(config, run=tmp_path / "run", notify=notes.append))
+    assert "of the 3 rollout lengths the first 1 are used: one for each worker" in notes
+
+
 def test_an_evaluation_can_end_the_run(tmp_path: Path) -> None:
     config = configure(env="tiny:Bandit", steps=10**7, num_envs=4, lr="1e-2", eval_every=1_000, eval_episodes=30,
                        stop_at_eval=0.95)

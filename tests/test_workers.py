@@ -12,8 +12,9 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -201,7 +202,7 @@ def test_a_resume_goes_on_with_the_schedules_from_the_steps_of_all(
 def test_best_holds_the_weights_that_were_evaluated_though_the_policy_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     here, there = CONTEXT.Pipe()
     monkeypatch.setattr("vantage.runtimes.evaluator.start", lambda *args: Process(stand_in(None), here))
-    config = configure()
+    config = configure(eval_every=10)
     shared, lone = share(config)
     evaluator = Evaluator(config, lone.spec, shared, CONTEXT)
     assert not evaluator.idle()
@@ -214,13 +215,31 @@ def test_best_holds_the_weights_that_were_evaluated_though_the_policy_goes_on(mo
     for tensors in policy.values():
         for tensor in tensors.values():
             tensor.add_(1)
-    step, arrays = there.recv()
+    step = there.recv()
     there.send((step, {"eval/mean_reward": 1.0}, False))
     said = evaluator.hear()
     assert isinstance(said, Evaluated) and said.step == 70 and not evaluator.busy
     for name, tensor in sent["model"].items():
-        assert torch.equal(torch.from_numpy(arrays[name]), tensor), "this is what it played with"
+        assert torch.equal(shared.frozen()[name], tensor), "this is what it played with"
     assert_same(said.policy, sent)
+
+
+def test_an_evaluator_that_is_stopped_stops_nobody_else(importable_in_workers: None) -> None:
+    config = configure(hidden="512,512", eval_every=10)  # more than a pipe takes before it is read
+    shared, lone = share(config)
+    evaluator = Evaluator(config, lone.spec, shared, CONTEXT)
+    evaluator.start()
+    try:
+        assert wait(evaluator.connections, 30) and evaluator.hear() is None and evaluator.idle()
+        (process,) = multiprocessing.active_children()
+        assert process.pid is not None
+        os.kill(process.pid, signal.SIGSTOP)
+        sending = threading.Thread(target=evaluator.send, args=(70, {"model": lone.model.state_dict()}), daemon=True)
+        sending.start()
+        sending.join(10)
+        assert not sending.is_alive() and evaluator.busy
+    finally:
+        evaluator.end()
 
 
 def assert_same(policy: Any, expected: Any) -> None:

@@ -82,7 +82,8 @@ class Config:
     lock: bool = _key(False, "workers step the optimiser one at a time, for comparison; off: without a lock")
     env_timeout: float = _key(120.0, "seconds without an update after which a worker is taken for hung and replaced; "
                               "0: never", low=0, high=1e9)
-    max_restarts: int = _key(10, "workers that may be replaced before the run gives up", low=0, high=10**6)
+    max_restarts: int = _key(10, "workers and evaluators that may be replaced before the run gives up", low=0,
+                             high=10**6)
 
     # Policy
     network: str = _key("auto", "torso for images (a vector goes through an mlp, or conv1d); auto: a3c for images, "

@@ -83,6 +83,9 @@ class SharedWeights:
         layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
         layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
         layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
+        policy = model.state_dict() if config.evaluates else {}
+        self._frozen = tuple(policy)
+        layout |= {f"frozen.{name}": (tuple(tensor.shape), tensor.dtype) for name, tensor in policy.items()}
         self._memory = SharedMemory(layout, context)
         self.lock = context.Lock() if config.lock else None
         for name, value in statistics.items():
@@ -146,6 +149,15 @@ class SharedWeights:
         self._memory["turn"][0] = _NOBODY
         self.lock.release()
         return True
+
+    def freeze(self, policy: Mapping[str, Tensor]) -> None:
+        """Let `frozen` be a copy of the model's tensors in `policy`, by name; where the config evaluates."""
+        for name, tensor in self.frozen().items():
+            tensor.copy_(policy[name])
+
+    def frozen(self) -> dict[str, Tensor]:
+        """The policy that the evaluator plays with."""
+        return {name: self._memory[f"frozen.{name}"] for name in self._frozen}
 
     def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
         """From now on the normalisers of this process move `worker`'s statistics."""

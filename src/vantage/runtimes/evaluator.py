@@ -81,10 +81,11 @@ class Evaluator:
         assert self._process is not None
         self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
                         for group, tensors in policy.items()}
+        # Not through the pipe, in which a model has no room: an evaluator that is stopped would stop this process too.
+        self._shared.freeze(policy["model"])
         self._shared.beat(self._config.num_workers, monotonic())
         try:
-            self._process.connection.send((step, {name: tensor.numpy() for name, tensor in
-                                                  self._policy["model"].items()}))
+            self._process.connection.send(step)
         except OSError:
             return self._end_of_process()
         return None
@@ -120,7 +121,7 @@ class Evaluator:
 
 
 def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
-    """Evaluate each policy that comes, (step, tensors by name); sends None when ready, then (step, metrics, solved)."""
+    """Evaluate the frozen policy of each step that comes; sends None when ready, then (step, metrics, solved)."""
     torch.set_num_threads(config.threads)
     model = make_model(config, spec)
 
@@ -130,8 +131,8 @@ def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared:
 
     connection.send(None)
     while True:
-        step, tensors = connection.recv()
-        model.load_state_dict({name: torch.from_numpy(array) for name, array in tensors.items()})
+        step = connection.recv()
+        model.load_state_dict(shared.frozen())
         played = evaluate_policy(model, config, step, should_stop=alive)
         assert played is not None
         connection.send((step, *played))

@@ -121,7 +121,10 @@ class HogwildRun:
             self.notify(note)
         first = envs.reset() if self.config.algo == "acer" or "cuda" in self.config.device else None
         envs.close()
-        self.notify(f"{self.config.num_workers} workers, {self.config.num_envs} environments in each")
+        workers, lengths = self.config.num_workers, self.config.rollout_lengths
+        self.notify(f"{workers} workers, {self.config.num_envs} environments in each")
+        if len(lengths) > workers:
+            self.notify(f"of the {len(lengths)} rollout lengths the first {workers} are used: one for each worker")
         return first
 
     def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
