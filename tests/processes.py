@@ -10,6 +10,7 @@ from pathlib import Path
 
 def assert_group_ends(group: int, seconds: float) -> None:
     """Nothing of a process group runs any more within `seconds`."""
+    assert Path("/proc/self/stat").exists(), "without it nothing would be found"
     deadline = time.monotonic() + seconds
     while left := list(running(group)):
         assert time.monotonic() < deadline, left

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -125,7 +126,7 @@ def test_rollout_lengths_without_a_worker_are_told_of(tmp_path: Path) -> None:
     notes: list[str] = []
     config = configure(env="tiny:Bandit", steps=100, num_workers=1, num_envs=1, rollout_length="5,7,9")
     list(vantage.train(config, run=tmp_path / "run", notify=notes.append))
-    assert "of the 3 rollout lengths the first 1 are used: one for each worker" in notes
+    assert "3 rollout lengths are more than there are workers: the last are not used" in notes
 
 
 def test_an_evaluation_can_end_the_run(tmp_path: Path) -> None:
@@ -176,8 +177,8 @@ def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(tmp_pat
     try:
         *_, last = vantage.train(config, run=tmp_path / "run", notify=notify)
     finally:
-        if (left := tmp_path / "killed.pid").exists():
-            os.kill(int(left.read_text()), signal.SIGKILL)
+        with contextlib.suppress(OSError):  # it was never there, or its minute is over
+            os.kill(int((tmp_path / "killed.pid").read_text()), signal.SIGKILL)
     assert last.status == "done" and sum("replaced" in note for note in notes) == 1
     assert noticed - float(marker.read_text()) < 2
 

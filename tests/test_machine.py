@@ -98,11 +98,11 @@ if multiprocessing.current_process().name != "MainProcess":
 def work(): pass
 """)
     (tmp_path / "program.py").write_text("""
-import sys, time
-from vantage.machine import TiedProcess
+import multiprocessing, sys, time
+from vantage.machine import tied_process
 if __name__ == "__main__":
     import slow
-    TiedProcess(target=slow.work).start()
+    tied_process(multiprocessing.get_context("spawn"), "slow", slow.work).start()
     time.sleep(60)
 """)
     marker = tmp_path / "importing"

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium as gym
 import numpy as np
@@ -324,16 +324,25 @@ class TextObservation(Tiny):
 
 
 class Hanging(Tiny):
-    """The step after its first `well` never ends; the file `marker` is there from then on."""
+    """The step after its first `well` never ends; with `begins` false the reset, in a process of multiprocessing's.
 
-    def __init__(self, marker: str, well: int = 0) -> None:
+    The file `marker` is there from then on.
+    """
+
+    def __init__(self, marker: str, well: int = 0, begins: bool = True) -> None:
         super().__init__()
-        self.marker, self.well = marker, well
+        self.marker, self.well, self.begins = marker, well, begins
+
+    def begin(self) -> Any:
+        return self.obs() if self.begins or multiprocessing.parent_process() is None else self.hang()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         self.t += 1
         if self.t <= self.well:
             return self.obs(), 0.0, False, False, {}
+        self.hang()
+
+    def hang(self) -> NoReturn:
         open(self.marker, "w").close()
         time.sleep(3600)
         raise AssertionError("an hour is longer than any test")

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -226,21 +226,30 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-class TiedProcess(SpawnProcess):
-    """A process that ends with the one that started it, by `die_with`, before it imports what its target needs.
+class _Tie:
+    """Calls `die_with` where it is unpickled."""
 
-    That takes seconds where it is torch. Without prctl its target must call `die_with` itself: this is too early for
-    multiprocessing to know the parent.
+    def __init__(self, parent: int) -> None:
+        self.parent = parent
+
+    def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
+        return die_with, (self.parent,)
+
+
+def tied_process(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> SpawnProcess:
+    """A process, not yet started, that runs `target(*args)` and ends with this one, by `die_with`.
+
+    On Linux it is tied before it imports what `target` and `args` need, which takes seconds where that is torch, but
+    after the program's main module, which multiprocessing imports first. No daemon in multiprocessing's sense, which
+    might have no processes of its own: an environment may want some.
     """
+    parent = os.getpid()
+    return context.Process(target=_run_tied, args=(_Tie(parent), parent, target, *args), name=name, daemon=False)
 
-    def __reduce__(self) -> tuple[Callable[[int], TiedProcess], tuple[int], dict[str, Any]]:
-        return _tied, (os.getpid(),), self.__dict__
 
-
-def _tied(parent: int) -> TiedProcess:
-    """What is unpickled of a TiedProcess first; then come its target and arguments."""
-    die_with(parent)
-    return TiedProcess.__new__(TiedProcess)
+def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:
+    die_with(parent)  # where there is no prctl, the first time was too early to know the parent
+    target(*args)
 
 
 def _end_after_parent() -> None:

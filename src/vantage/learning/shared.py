@@ -80,7 +80,7 @@ class SharedWeights:
                        f"{name}.var": ((workers, width), torch.float32), f"{name}.count": ((workers,), torch.float64)}
         layout["rewards"] = ((workers, 3), torch.float64)
         # Eight numbers a worker, of which one is used: a cache line each.
-        layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates")}
+        layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates", "begun")}
         layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
         layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
         policy = model.state_dict() if config.evaluates else {}
@@ -213,9 +213,13 @@ class SharedWeights:
         """Updates of all workers since the run or its resume began."""
         return int(self._memory["updates"][:, 0].sum())
 
-    def updates_of(self, worker: int) -> int:
-        """Updates of one worker's place since the run or its resume began."""
-        return int(self._memory["updates"][worker, 0])
+    def mark(self, worker: int, *, begun: bool) -> None:
+        """`worker` has begun to act, or is to be started."""
+        self._memory["begun"][worker, 0] = begun
+
+    def begun(self, worker: int) -> bool:
+        """`worker` acts and learns; else it still starts."""
+        return bool(self._memory["begun"][worker, 0])
 
     def beat(self, worker: int, now: float) -> None:
         """`worker` is alive at `now`."""

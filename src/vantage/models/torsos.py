@@ -87,15 +87,13 @@ def _normalisers(widths: Sequence[int], norm: str) -> nn.ModuleList:
 
 
 def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """`images` [N, C, H, W] of bytes as floats of `dtype`, in channels_last memory to learn from; floats stay.
+    """`images` [N, C, H, W] of bytes as floats of `dtype` in channels_last memory; floats stay as they are.
 
-    Without a gradient reordering costs more than it gains: acting takes 0.9 of the time without it. Convolutions
-    learn 1.4 times faster from it, whatever the weights' layout (2 cores, AVX-512, batch 336). Reordering while the
-    pixels are bytes beats `.to(dtype, memory_format=channels_last)`: 10.8 against 13.4 ms.
+    Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336), whatever the weights' layout.
+    Reordering while the pixels are bytes beats `.to(dtype, memory_format=channels_last)`: 0.10 against 0.19 ms at batch
+    16, 10.8 against 13.4 at 336. Without reordering a3c acts in 0.9 of the time, nature in as much, impala in twice.
     """
     if images.dtype == torch.uint8:
-        if not torch.is_grad_enabled():
-            return images.to(dtype)
         return torch.stack(images.unbind(1), -1).to(dtype).permute(0, 3, 1, 2)
     return images
 

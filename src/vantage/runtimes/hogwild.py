@@ -124,7 +124,7 @@ class HogwildRun:
         workers, lengths = self.config.num_workers, self.config.rollout_lengths
         self.notify(f"{workers} workers, {self.config.num_envs} environments in each")
         if len(lengths) > workers:
-            self.notify(f"of the {len(lengths)} rollout lengths the first {workers} are used: one for each worker")
+            self.notify(f"{len(lengths)} rollout lengths are more than there are workers: the last are not used")
         return first
 
     def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
@@ -172,6 +172,7 @@ class HogwildRun:
 
     def _start(self, worker: int) -> None:
         self.shared.beat(worker, monotonic())
+        self.shared.mark(worker, begun=False)
         with deaf_to_signals():
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
                                           self._started, self.shared, self._replay_bytes)
@@ -264,10 +265,10 @@ class HogwildRun:
         return monotonic() - max(last_beat, self._listening_since)
 
     def _stop(self) -> None:
-        """Let the workers end their update; kill those that take too long or have made none."""
+        """Let the workers end their update; kill those that take too long or still start."""
         self.shared.stop = True
         deadline = monotonic() + STOP_SECONDS
-        for worker in [worker for worker in self._workers if self.shared.updates_of(worker) == 0]:
+        for worker in [worker for worker in self._workers if not self.shared.begun(worker)]:
             self._end(worker)
         while self._workers and monotonic() < deadline:
             self._listen(0.1)

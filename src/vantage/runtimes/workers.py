@@ -22,13 +22,12 @@ from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.shared import SharedWeights
 from vantage.machine import (
-    TiedProcess,
     compute_for_long,
-    die_with,
     end_with_program,
     hear_nothing,
     keep_freed_memory,
     kill_descendants,
+    tied_process,
 )
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
@@ -101,16 +100,14 @@ class Process:
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
     """A process that runs `target(connection, *args)`. Call it, and keep what it gives, within `deaf_to_signals`."""
     here, there = context.Pipe()
-    # No daemon in multiprocessing's sense, which might have no processes of its own: an environment may want some.
-    process = TiedProcess(target=_run, args=(target, os.getpid(), there, *args), name=name)
+    process = tied_process(context, name, _run, target, there, *args)
     process.start()
     end_with_program(process)
     there.close()
     return Process(process, here)
 
 
-def _run(target: Callable[..., None], parent: int, connection: Connection, *args: Any) -> None:
-    die_with(parent)
+def _run(target: Callable[..., None], connection: Connection, *args: Any) -> None:
     hear_nothing()
     try:
         target(connection, *args)
@@ -137,6 +134,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)
     actor_learner.learner.pull()
     actor_learner.begin()
+    shared.mark(worker, begun=True)
     untold, told = Advance(), 0.0
     while not shared.stop and shared.steps < config.steps:
         actor_learner.learner.pull()

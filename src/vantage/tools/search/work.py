@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import errno
-import os
 import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, fields, replace
-from multiprocessing.connection import Connection, Pipe
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from queue import SimpleQueue
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.machine import TiedProcess, available_cores, deaf_to_signals, die_with, hear_nothing
+from vantage.machine import available_cores, deaf_to_signals, hear_nothing, tied_process
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError, locked
 from vantage.tools.search.measure import last_value, reached, value_at
@@ -81,10 +81,9 @@ class Worker:
     """A process and what it is doing, seen from the search."""
 
     def __init__(self, jobs: int, argv: Sequence[str]) -> None:
-        self.connection, there = Pipe()
-        # No daemon: a run may have processes of its own.
-        self.process: BaseProcess = TiedProcess(target=_run, args=(os.getpid(), there, jobs, tuple(argv)),
-                                                name="vantage-search", daemon=False)
+        context = get_context("spawn")
+        self.connection, there = context.Pipe()
+        self.process: BaseProcess = tied_process(context, "vantage-search", _run, there, jobs, tuple(argv))
         with deaf_to_signals():
             self.process.start()
         there.close()
@@ -103,8 +102,7 @@ class Worker:
         self.connection.close()
 
 
-def _run(parent: int, connection: Connection, jobs: int, argv: Sequence[str]) -> None:
-    die_with(parent)
+def _run(connection: Connection, jobs: int, argv: Sequence[str]) -> None:
     hear_nothing()
     _serve(connection, jobs, argv)
 
