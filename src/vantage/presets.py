@@ -72,7 +72,7 @@ ENVIRONMENTS: dict[str, Defaults] = {
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
          "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 5_000_000},
-        "measured, results/a3c-BipedalWalker-v3"),
+        "measured with one worker, results/a3c-BipedalWalker-v3, and two, results/a3c-BipedalWalker-v3-workers"),
     "CarRacing-v3": Defaults({"save_every": 5_000}, "family box2d, not yet measured; its steps are slow"),
 }
 """Single environments whose family's values do not do: value by value on top of the family's."""
