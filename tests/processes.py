@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
 def assert_group_ends(group: int, seconds: float) -> None:
     """Nothing of a process group runs any more within `seconds`."""
-    assert Path("/proc/self/stat").exists(), "without it nothing would be found"
+    _assert_end(lambda: [pid for pid, of in running() if of == group], seconds)
+
+
+def assert_ends(process: int, seconds: float) -> None:
+    """A process runs no more within `seconds`; else it is killed."""
+    try:
+        _assert_end(lambda: [pid for pid, _ in running() if pid == process], seconds)
+    except AssertionError:
+        os.kill(process, signal.SIGKILL)
+        raise
+
+
+def _assert_end(find: Callable[[], list[int]], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    while left := list(running(group)):
+    while left := find():
         assert time.monotonic() < deadline, left
         time.sleep(0.05)
 
 
-def running(group: int) -> Iterator[str]:
-    """Processes of a group, those aside that have ended and that nobody has taken note of yet."""
+def running() -> Iterator[tuple[int, int]]:
+    """Processes and their groups, those aside that have ended and that nobody has taken note of yet."""
+    assert Path("/proc/self/stat").exists(), "without it nothing would be found"
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has just ended
-            name, _, rest = stat.read_text().rpartition(")")
-            state, _, of, *_ = rest.split()
-            if int(of) == group and state != "Z":
-                yield name
+            _, _, rest = stat.read_text().rpartition(")")
+            state, _, group, *_ = rest.split()
+            if state != "Z":
+                yield int(stat.parent.name), int(group)

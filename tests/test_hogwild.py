@@ -53,6 +53,17 @@ def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
     return vantage.configure(algo, **({"env": "CartPole-v1", "num_workers": 1} | QUIET | options))
 
 
+class Notes(list[str]):
+    """What a run tells, and when it last told of a process killed by signal 9 (0: never)."""
+
+    told_of_kill = 0.0
+
+    def append(self, text: str) -> None:
+        super().append(text)
+        if "SIGKILL" in text:
+            self.told_of_kill = time.monotonic()
+
+
 def children() -> list[int]:
     """Processes that this one started and that still run, the resource tracker apart."""
     found = []
@@ -141,21 +152,14 @@ def test_an_evaluation_can_end_the_run(tmp_path: Path) -> None:
 def test_a_worker_killed_with_the_lock_in_hand_is_noticed_and_replaced_and_the_run_ends_at_its_steps(
         tmp_path: Path) -> None:
     """What it had not told of counts all the same; else the others end and nobody notices."""
-    noticed, most = 0.0, 0
-    notes: list[str] = []
-
-    def notify(text: str) -> None:
-        nonlocal noticed
-        notes.append(text)
-        if "SIGKILL" in text:
-            noticed = time.monotonic()
-
+    notes, most = Notes(), 0
     config = configure(env="tiny:KilledInUpdate", env_kwargs={"marker": str(tmp_path / "killed")}, steps=8_000,
                        num_workers=2, rollout_length=5, lock=True)
-    for report in vantage.train(config, run=tmp_path / "run", notify=notify):
+    for report in vantage.train(config, run=tmp_path / "run", notify=notes.append):
         last = report
-        most = max(most, len(children()) if noticed else 0)
-    assert noticed - float((tmp_path / "killed").read_text()) < 2  # a second, on a machine that does other things too
+        most = max(most, len(children()) if notes.told_of_kill else 0)
+    # A second, on a machine that does other things too.
+    assert notes.told_of_kill - float((tmp_path / "killed").read_text()) < 2
     assert any("held the lock" in note for note in notes)
     assert sum("replaced" in note for note in notes) == 1 and most == 2
     assert last.status == "done" and 8_000 <= last.step < 8_000 + 2 * 8 * 5
@@ -163,24 +167,16 @@ def test_a_worker_killed_with_the_lock_in_hand_is_noticed_and_replaced_and_the_r
 
 
 def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(tmp_path: Path) -> None:
-    marker, noticed = tmp_path / "killed", 0.0
-    notes: list[str] = []
-
-    def notify(text: str) -> None:
-        nonlocal noticed
-        notes.append(text)
-        if "SIGKILL" in text:
-            noticed = time.monotonic()
-
+    marker, notes = tmp_path / "killed", Notes()
     config = configure(env="tiny:KilledAfterFork", env_kwargs={"marker": str(marker)}, steps=2_000, num_workers=1,
                        num_envs=1, rollout_length=5, env_timeout=20)
     try:
-        *_, last = vantage.train(config, run=tmp_path / "run", notify=notify)
+        *_, last = vantage.train(config, run=tmp_path / "run", notify=notes.append)
     finally:
         with contextlib.suppress(OSError):  # it was never there, or its minute is over
             os.kill(int((tmp_path / "killed.pid").read_text()), signal.SIGKILL)
     assert last.status == "done" and sum("replaced" in note for note in notes) == 1
-    assert noticed - float(marker.read_text()) < 2
+    assert notes.told_of_kill - float(marker.read_text()) < 2
 
 
 def test_a_worker_that_raises_too_often_ends_the_run_with_its_traceback(tmp_path: Path) -> None:

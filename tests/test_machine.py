@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from processes import assert_ends
 
 from vantage.machine import _descendants, compute_for_long, used_memory
 
@@ -82,10 +82,7 @@ if __name__ == "__main__":
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         parent.kill()
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < deadline or os.kill(child, signal.SIGKILL)
-        time.sleep(0.05)
+    assert_ends(child, 10)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
@@ -112,7 +109,4 @@ if __name__ == "__main__":
             assert time.monotonic() < deadline and parent.poll() is None
             time.sleep(0.02)
         parent.kill()
-    child, deadline = int(marker.read_text()), time.monotonic() + 2
-    while Path(f"/proc/{child}").exists():
-        assert time.monotonic() < deadline or os.kill(child, signal.SIGKILL)
-        time.sleep(0.02)
+    assert_ends(int(marker.read_text()), 2)

@@ -257,17 +257,27 @@ class Served(Bandit):
         self.process.join()
 
 
-class KilledInUpdate(Bandit):
-    """Its process is killed by signal 9 within its tenth step of the optimiser: that of the first to come so far.
+class Killed(Bandit):
+    """Shared by those whose process is killed by signal 9: that of the first to come so far.
 
     `marker` is the file that then holds the time, and that keeps others alive.
     """
 
-    armed = False
-
     def __init__(self, marker: str) -> None:
         super().__init__()
         self.marker = marker
+
+    def die(self) -> None:
+        with contextlib.suppress(FileExistsError), open(self.marker, "x") as file:
+            file.write(str(time.monotonic()))
+            file.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledInUpdate(Killed):
+    """Its process is killed within its tenth step of the optimiser."""
+
+    armed = False
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if not KilledInUpdate.armed:
@@ -284,22 +294,12 @@ class KilledInUpdate(Bandit):
             FlatOptimizer.step = step  # type: ignore[method-assign]
         return super().step(action)
 
-    def die(self) -> None:
-        with contextlib.suppress(FileExistsError), open(self.marker, "x") as file:
-            file.write(str(time.monotonic()))
-            file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
 
+class KilledAfterFork(Killed):
+    """Its process is killed at its hundredth step and leaves another that it forked, which ends after a minute.
 
-class KilledAfterFork(Bandit):
-    """Its process is killed by signal 9 at its hundredth step, once, and leaves another that it forked.
-
-    `marker` is the file that then holds the time, and `marker`.pid the forked process, which ends after a minute.
+    The file `marker`.pid names that.
     """
-
-    def __init__(self, marker: str) -> None:
-        super().__init__()
-        self.marker = marker
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         self.t += 1
@@ -309,9 +309,7 @@ class KilledAfterFork(Bandit):
                 os._exit(0)
             with open(f"{self.marker}.pid", "w") as file:
                 file.write(str(child))
-            with open(self.marker, "x") as file:
-                file.write(str(time.monotonic()))
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.die()
         return self.obs(), float(action == 1), False, False, {}
 
 

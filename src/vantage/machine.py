@@ -237,11 +237,11 @@ class _Tie:
 
 
 def tied_process(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> SpawnProcess:
-    """A process, not yet started, that runs `target(*args)` and ends with this one, by `die_with`.
+    """A process that runs `target(*args)`, hears nothing, and ends with this one, by `die_with`.
 
-    On Linux it is tied before it imports what `target` and `args` need, which takes seconds where that is torch, but
-    after the program's main module, which multiprocessing imports first. No daemon in multiprocessing's sense, which
-    might have no processes of its own: an environment may want some.
+    Start it within `deaf_to_signals`. On Linux it is tied before it imports what `target` and `args` need, which takes
+    seconds where that is torch, but after the program's main module, which multiprocessing imports first. No daemon in
+    multiprocessing's sense, which might have no processes of its own: an environment may want some.
     """
     parent = os.getpid()
     return context.Process(target=_run_tied, args=(_Tie(parent), parent, target, *args), name=name, daemon=False)
@@ -249,6 +249,7 @@ def tied_process(context: SpawnContext, name: str, target: Callable[..., None], 
 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:
     die_with(parent)  # where there is no prctl, the first time was too early to know the parent
+    hear_nothing()
     target(*args)
 
 

@@ -24,7 +24,6 @@ from vantage.learning.shared import SharedWeights
 from vantage.machine import (
     compute_for_long,
     end_with_program,
-    hear_nothing,
     keep_freed_memory,
     kill_descendants,
     tied_process,
@@ -108,7 +107,6 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
 
 
 def _run(target: Callable[..., None], connection: Connection, *args: Any) -> None:
-    hear_nothing()
     try:
         target(connection, *args)
     except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process is gone or has let go

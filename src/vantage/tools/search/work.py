@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.machine import available_cores, deaf_to_signals, hear_nothing, tied_process
+from vantage.machine import available_cores, deaf_to_signals, tied_process
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError, locked
 from vantage.tools.search.measure import last_value, reached, value_at
@@ -83,7 +83,7 @@ class Worker:
     def __init__(self, jobs: int, argv: Sequence[str]) -> None:
         context = get_context("spawn")
         self.connection, there = context.Pipe()
-        self.process: BaseProcess = tied_process(context, "vantage-search", _run, there, jobs, tuple(argv))
+        self.process: BaseProcess = tied_process(context, "vantage-search", _serve, there, jobs, tuple(argv))
         with deaf_to_signals():
             self.process.start()
         there.close()
@@ -100,11 +100,6 @@ class Worker:
         self.process.kill()
         self.process.join()
         self.connection.close()
-
-
-def _run(connection: Connection, jobs: int, argv: Sequence[str]) -> None:
-    hear_nothing()
-    _serve(connection, jobs, argv)
 
 
 def _serve(connection: Connection, jobs: int, argv: Sequence[str]) -> None:
