@@ -25,7 +25,7 @@ Policy = Mapping[str, Mapping[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """The evaluation of the policy that was sent at `step`."""
+    """The evaluation of the policy that was sent at `step`; `policy` is that until another is sent."""
 
     step: int
     metrics: Mapping[str, float]
@@ -77,12 +77,12 @@ class Evaluator:
         return not self.busy
 
     def send(self, step: int, policy: Policy) -> Failure | None:
-        """Let it evaluate a copy of `policy`."""
+        """Let it evaluate a copy of `policy`, which the next one overwrites."""
         assert self._process is not None
-        self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                        for group, tensors in policy.items()}
         # Not through the pipe, in which a model has no room: an evaluator that is stopped would stop this process too.
         self._shared.freeze(policy["model"])
+        self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
+                        for group, tensors in policy.items() if group != "model"} | {"model": self._shared.frozen()}
         self._shared.beat(self._config.num_workers, monotonic())
         try:
             self._process.connection.send(step)
