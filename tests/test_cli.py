@@ -349,6 +349,15 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
     assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "Next:" in out
 
 
+def test_a_report_of_a_run_that_reached_its_goal_does_not_offer_what_is_refused(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tmp_path / "run")
+    status, out, _ = call([*CARTPOLE, "--steps", "1M", "--stop-at-return", "5", "--report", "--run", run], capsys)
+    assert status == 0 and "ended: the mean of the last games reached stop_at_return=5" in out
+    assert f"evaluate {run}" in out and f"resume {run}" not in out
+    assert call(["resume", run], capsys)[0] == 2
+
+
 def test_a_report_before_the_first_game_has_ended_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call(["train", "a2c", "--env", "Pendulum-v1", "--steps", "128", "--no-tensorboard", "--threads",
                            "1", "--eval-every", "0", "--report", "--run", str(tmp_path / "run")], capsys)

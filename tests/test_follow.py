@@ -33,10 +33,11 @@ class Reached:
 
     def __init__(self) -> None:
         self.finished, self.status = True, "running"
-        self.recorder = SimpleNamespace(last_report=None)
+        self.told: list[str] = []
+        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", notify=self.told.append)
 
     def finish(self, should_stop: Callable[[], bool]) -> None:
-        self.finished = False
+        self.finished, self.recorder.goal = False, None
 
     def close(self, status: str) -> None:
         self.status = status
@@ -45,7 +46,7 @@ class Reached:
 def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops() -> None:
     run = Reached()
     assert list(follow(run, lambda: False)) == []  # type: ignore[arg-type]
-    assert run.status == "done"
+    assert run.status == "done" and run.told == ["ended: the mean of the last games"]
 
 
 def record(folder: Path) -> Recorder:
@@ -77,14 +78,14 @@ def test_a_run_that_an_evaluation_ended_is_not_resumed(tmp_path: Path) -> None:
     options = {"env": "tiny:Bandit", "steps": 10**6, "stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}
     *_, last = vantage.train(config(**options), run=tmp_path / "run")
     assert last.status == "done" and last.step < 1_000
-    with pytest.raises(ConfigError, match=r"reached its stop_at_eval=-1; .* --init-from"):
+    with pytest.raises(ConfigError, match=r"reached stop_at_eval=-1, with the policy in best/; .* --init-from"):
         next(vantage.resume(tmp_path / "run"))
 
 
 def test_a_run_whose_last_games_reached_its_goal_is_not_resumed(tmp_path: Path) -> None:
     *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, stop_at_return=0.0), run=tmp_path / "run")
     assert last.status == "done" and last.step < 10_000
-    with pytest.raises(ConfigError, match=r"last games reached its stop_at_return=0; .* --init-from"):
+    with pytest.raises(ConfigError, match=r"last games reached stop_at_return=0; .* --init-from"):
         next(vantage.resume(tmp_path / "run"))
 
 

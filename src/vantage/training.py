@@ -112,7 +112,7 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         progress.load(checkpoint.state["progress"])
         if reached := progress.goal_reached(config):
             raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
-                              f"{run}")
+                              f"{run} and another goal")
         session = start(config, directory, checkpoint, notify)
         try:
             directory.change_config(kept)

@@ -50,8 +50,11 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
             run.advance(should_stop)
             if recorder.progress.due(recorder.config.log_every_seconds):
                 yield recorder.report()
+        goal = recorder.goal
         run.finish(should_stop)
         status = "done" if finished or run.finished else "interrupted"
+        if goal:
+            recorder.notify(f"ended: {goal}")
     except GeneratorExit:
         if os.getpid() == owner:
             run.finish(lambda: True)

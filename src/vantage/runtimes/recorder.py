@@ -46,10 +46,15 @@ class Recorder:
             notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
 
     @property
+    def goal(self) -> str | None:
+        """Which goal of the config ends the run here, for a person; None if none does."""
+        return self.progress.goal_reached(self.config)
+
+    @property
     def finished(self) -> bool:
         """A stop condition of the config holds."""
         config, progress = self.config, self.progress
-        if progress.goal_reached(config):
+        if self.goal:
             return True
         minutes = (perf_counter() - self.started) / 60
         return progress.step >= config.steps or 0 < config.max_minutes <= minutes

@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 
 from vantage.errors import ConfigError
+from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
+from vantage.runtimes.progress import Progress
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 
@@ -29,13 +31,11 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         except ConfigError as error:
             print(f"no curve: {error}")
     vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
-    directory = RunDirectory.open(run)
-    done = directory.read_summary().get("steps", 0) >= directory.config.steps
-    more = f" --steps {2 * directory.config.steps}" if done else ""
+    following = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
+    config, progress = RunDirectory.open(run).config, Progress(1.0)
+    progress.load(load_latest(run).state["progress"])
+    if not progress.goal_reached(config):
+        following.insert(0, f"resume {run}" + f" --steps {2 * config.steps}" * (progress.step >= config.steps))
     width = max(len(str(path)) for path, _ in places)
     print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
-    print(f"""
-Next:
-  {vantage} resume {run}{more}
-  {vantage} evaluate {run} --episodes 100
-  {vantage} plot {run} -o curve.png""")
+    print("\nNext:\n" + "\n".join(f"  {vantage} {command}" for command in following))
