@@ -95,12 +95,12 @@ def test_options_without_effect_are_refused(algo: str, options: dict[str, object
         configure(algo, **({"env": "CartPole-v1"} | options))
 
 
-def test_a_default_goal_of_evaluations_needs_no_evaluations() -> None:
-    assert configure("a3c", env="LunarLander-v3").stop_at_eval == 200
-    assert configure("a3c", env="LunarLander-v3", eval_every_seconds=5).stop_at_eval == 200
-    assert configure("a3c", env="LunarLander-v3", stop_at_eval="none").stop_at_eval is None
-    assert configure("a3c", env="LunarLander-v3", eval_every=0).stop_at_eval is None
-    assert configure("a2c", env="LunarLander-v3").stop_at_eval is None
+def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:
+    walker = {"algo": "a3c-continuous", "env": "BipedalWalker-v3"}
+    assert configure(**walker).stop_at_eval == 300
+    assert configure(**walker, eval_every=0, eval_every_seconds=5).stop_at_eval == 300
+    assert configure(**walker, stop_at_eval="none").stop_at_eval is None
+    assert configure(**walker, eval_every=0, eval_every_seconds=0).stop_at_eval is None
 
 
 def test_a_whole_config_can_be_given_again() -> None:

@@ -66,7 +66,8 @@ ENVIRONMENTS: dict[str, Defaults] = {
     "LunarLander-v3": Defaults(
         {"num_envs": 64, "rollout_length": 8, "lr": "linear:7e-4:0", "value_coef": "2", "reward_norm": False,
          "reward_scale": 0.02, "steps": 1_000_000},
-        "measured, results/a2c-LunarLander-v3, where a return's running deviation shrinks while the policy improves"),
+        "measured, results/a2c-LunarLander-v3, where a return's running deviation shrinks while the policy improves; "
+        "a3c lands too, but may forget it: --stop-at-eval 200 --eval-episodes 100, results/a3c-LunarLander-v3-goal"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
@@ -97,16 +98,7 @@ ACER: dict[str, Defaults] = {
                                  "one seed of 300k steps, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
-
-HOGWILD: dict[str, Defaults] = {
-    "LunarLander-v3": Defaults(
-        {"stop_at_eval": 200.0, "eval_episodes": 100},
-        "measured, results/a3c-LunarLander-v3: as a2c, but the run ends when 100 games reach Gymnasium's own "
-        "threshold, since what goes on for long may forget how to land; --stop-at-eval none goes on"),
-}
-
-OWN = {"acer": ACER, "a3c": HOGWILD, "a3g": HOGWILD}
-"""An algorithm's own values by family and by environment, on top of those above."""
+"""ACER's own values by family and by environment, on top of those above."""
 
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
@@ -134,11 +126,11 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         known["device"] = "auto"
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
-    own = OWN.get(algo, {})
-    for name in (found.family, found.name):
-        if name in own:
-            known |= own[name].values
-            source = f"{algo} on {name}: {own[name].source}"
+    if algo == "acer":
+        for name in (found.family, found.name):
+            if name in ACER:
+                known |= ACER[name].values
+                source = f"acer on {name}: {ACER[name].source}"
     idle = without_effect(algo, str(known.get("runtime", "sync")))
     return Defaults({key: value for key, value in known.items() if key not in idle}, source)
 
