@@ -78,7 +78,7 @@ class Evaluator:
 
     def send(self, step: int, policy: Policy) -> Failure | None:
         """Let it evaluate a copy of `policy`, which the next one overwrites."""
-        assert self._process is not None
+        assert self._process is not None and self._policy is None
         # Not through the pipe, in which a model has no room: an evaluator that is stopped would stop this process too.
         self._shared.freeze(policy["model"])
         self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
