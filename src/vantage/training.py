@@ -32,7 +32,7 @@ from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.follow import Run, follow
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
 
@@ -108,9 +108,7 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
         if checkpoint.step >= config.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
-        progress = Progress(1.0)
-        progress.load(checkpoint.state["progress"])
-        if reached := progress.goal_reached(config):
+        if reached := goal_reached(checkpoint.state["progress"], config):
             raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
                               f"{run} and another goal")
         session = start(config, directory, checkpoint, notify)

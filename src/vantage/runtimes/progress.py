@@ -147,3 +147,10 @@ class Progress:
         self._seconds_before = state["seconds"]
         self.evaluated_step = state.get("evaluated_step", self.step)
         self.evaluated_at = state.get("evaluated_at", self._seconds_before)
+
+
+def goal_reached(state: dict[str, Any], config: Config) -> str | None:
+    """`Progress.goal_reached` where a checkpoint's progress has this `state`."""
+    progress = Progress(1.0)
+    progress.load(state)
+    return progress.goal_reached(config)

@@ -10,7 +10,7 @@ from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.progress import goal_reached
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 
@@ -32,10 +32,9 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
             print(f"no curve: {error}")
     vantage = "vantage" if shutil.which("vantage") else sys.argv[0]
     following = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
-    config, progress = RunDirectory.open(run).config, Progress(1.0)
-    progress.load(load_latest(run).state["progress"])
-    if not progress.goal_reached(config):
-        following.insert(0, f"resume {run}" + f" --steps {2 * config.steps}" * (progress.step >= config.steps))
+    config, latest = RunDirectory.open(run).config, load_latest(run)
+    if not goal_reached(latest.state["progress"], config):
+        following.insert(0, f"resume {run}" + f" --steps {2 * config.steps}" * (latest.step >= config.steps))
     width = max(len(str(path)) for path, _ in places)
     print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
     print("\nNext:\n" + "\n".join(f"  {vantage} {command}" for command in following))
