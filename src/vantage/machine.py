@@ -227,7 +227,10 @@ def die_with(parent: int) -> None:
 
 
 class _Tie:
-    """Calls `die_with` where it is unpickled."""
+    """Calls `die_with` when multiprocessing hands it to the process that it starts. It is never in a file.
+
+    No run depends on it: `_run_tied` calls `die_with` in any case, only later.
+    """
 
     def __init__(self, parent: int) -> None:
         self.parent = parent
