@@ -9,7 +9,7 @@ import pytest
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.presets import configure
+from vantage.presets import configure, defaults
 from vantage.schedule import Schedule, parse_number
 
 
@@ -117,3 +117,15 @@ def test_a_whole_config_can_be_given_again() -> None:
 ])
 def test_torsos_on_atari_are_normalised_where_they_can_be(algo: str, options: dict[str, object], norm: str) -> None:
     assert configure(algo, env="Pong", **options).norm == norm
+
+
+@pytest.mark.parametrize(("algo", "env", "num_envs", "lr", "steps"), [
+    ("a2c", "Pong", 16, "linear:5e-4:0", 10_000_000), ("a3c", "Pong", 8, "linear:4e-4:0", 10_000_000),
+    ("a3g", "Breakout", 8, "linear:4e-4:0", 10_000_000), ("acer", "Pong", 4, "linear:2e-4:0", 3_000_000),
+    ("acer", "LunarLander-v3", 8, "linear:1e-3:0", 300_000), ("a2c", "Pendulum-v1", 16, "linear:3e-3:0", 1_000_000),
+])
+def test_an_algorithms_own_values_go_over_its_environments(algo: str, env: str, num_envs: int, lr: str,
+                                                           steps: int) -> None:
+    chosen = defaults(algo, env).values
+    assert (chosen["num_envs"], chosen["lr"], chosen["steps"]) == (num_envs, lr, steps)
+    assert configure(algo, env=env, num_envs=3, device="cpu").num_envs == 3

@@ -31,7 +31,7 @@ CASES: dict[str, dict[str, Any]] = {
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
     "lunar lander, three rollouts an update": {"env": "LunarLander-v3", "steps": 3_000, "num_envs": 3, "eval_every": 0,
-                                               "rollouts_per_update": 3},
+                                               "rollout_length": 8, "rollouts_per_update": 3},
     "pong, two groups": {"env": "Pong", "steps": 2_000, "num_envs": 5, "rollout_length": 5, "memory": "none"},
     "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1},

@@ -43,11 +43,11 @@ FAMILIES: dict[str, Defaults] = {
         {**_VECTOR, "num_envs": 8, "rollout_length": 32, "lr": "linear:7e-4:0", "steps": 1_000_000},
         "as classic; not yet measured"),
     "atari": Defaults(
-        {"num_envs": 8, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
-         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:4e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
+        {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
+         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory": "lstm", "norm": "layer"},
-        "measured on Pong, results/a2c-Pong and results/a3c-Pong: an lstm on single frames needs fewer steps than "
-        "stacks of 4, and without layer normalisation its torso may die early"),
+        "measured on Pong, results/a2c-Pong: an lstm on single frames needs fewer steps than stacks of 4 "
+        "(a2c-Pong-frames), and without layer normalisation its torso may die early"),
     "other": Defaults(
         {**_VECTOR, "num_envs": 8, "rollout_length": 16, "lr": "linear:7e-4:0", "steps": 1_000_000,
          "save_every": 100_000},
@@ -67,7 +67,7 @@ ENVIRONMENTS: dict[str, Defaults] = {
         {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": "2", "reward_norm": False,
          "reward_scale": 0.02, "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
         "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns first, or it hovers; long "
-        "ones once it lands, or a biased critic unlearns it"),
+        "ones once it lands, or a biased critic unlearns it; in shares of 1M steps"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
@@ -78,10 +78,15 @@ ENVIRONMENTS: dict[str, Defaults] = {
 """Single environments whose family's values do not do: value by value on top of the family's."""
 
 
+_A3C = {
+    "atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"},
+                      "measured on Pong with two workers, results/a3c-Pong"),
+}
+
 _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
 _ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
 
-ACER: dict[str, Defaults] = {
+_ACER = {
     "classic": Defaults(_ACER_VECTOR, _ACER_MEASURED),
     "box2d": Defaults(_ACER_VECTOR, _ACER_MEASURED),
     "mujoco": Defaults(_ACER_VECTOR, "as classic; not yet measured"),
@@ -98,7 +103,9 @@ ACER: dict[str, Defaults] = {
                                  "one seed of 300k steps, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
-"""ACER's own values by family and by environment, on top of those above."""
+
+OWN: dict[str, dict[str, Defaults]] = {"a3c": _A3C, "a3g": _A3C, "acer": _ACER}
+"""An algorithm's own values. Later wins: family, environment, the algorithm's own family, its own environment."""
 
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
@@ -126,11 +133,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         known["device"] = "auto"
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
     known |= special.values if special else {}
-    if algo == "acer":
-        for name in (found.family, found.name):
-            if name in ACER:
-                known |= ACER[name].values
-                source = f"acer on {name}: {ACER[name].source}"
+    for name in (found.family, found.name):
+        if own := OWN.get(algo, {}).get(name):
+            known |= own.values
+            source = f"{algo} on {name}: {own.source}"
     idle = without_effect(algo, str(known.get("runtime", "sync")))
     return Defaults({key: value for key, value in known.items() if key not in idle}, source)
 
@@ -220,7 +226,8 @@ def catalogue() -> str:
                     for note in system.notes)]
     lines.append("")
     for name, entry in [*FAMILIES.items(), *ENVIRONMENTS.items(),
-                        *((f"{family}, acer", own) for family, own in ACER.items())]:
+                        *((f"{name}, {algo}", own) for algo, owns in OWN.items() if algo != "a3g"  # as a3c
+                          for name, own in owns.items())]:
         lines += [f"defaults for {name}: {entry.source}",
                   *(f"  --{key.replace('_', '-'):<16} {value}" for key, value in entry.values.items()), ""]
     lines += ["environments", "  any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
