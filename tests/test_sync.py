@@ -33,6 +33,10 @@ CASES: dict[str, dict[str, Any]] = {
     "lunar lander, three rollouts an update": {"env": "LunarLander-v3", "steps": 3_000, "num_envs": 3, "eval_every": 0,
                                                "rollout_length": 8, "rollouts_per_update": 3},
     "pong, two groups": {"env": "Pong", "steps": 2_000, "num_envs": 5, "rollout_length": 5, "memory": "none"},
+    "two processes": {"env": "CartPole-v1", "steps": 4_000, "num_workers": 2, "obs_norm": False, "reward_norm": False,
+                      "advantage_norm": False, "eval_every": 1_500, "eval_episodes": 2, "optimizer": "adam"},
+    "pong, three processes, lstm": {"env": "Pong", "steps": 1_200, "num_envs": 3, "rollout_length": 5,
+                                    "num_workers": 3, "memory_size": 16},
     "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1},
 }

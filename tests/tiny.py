@@ -224,7 +224,7 @@ class Misbehaving(Tiny):
         self.t += 1
         obs, reward = self.obs(), 0.0
         if self.age > 40:
-            if self.how == "raise":
+            if self.how == "raise" or (self.how == "raise in a child" and multiprocessing.parent_process()):
                 raise RuntimeError("the simulator broke")
             if self.how == "nan":
                 obs = np.full(1, np.nan, np.float32)

@@ -75,9 +75,10 @@ class Config:
     max_episode_steps: int = _key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
 
     # Processes
-    runtime: str = _key("sync", "sync: one process collects and learns in turn, as a2c does; hogwild: worker processes "
+    runtime: str = _key("sync", "sync: collecting and learning take turns, as in a2c; hogwild: worker processes "
                         "on shared weights, as a3c and a3g do", choices=("sync", "hogwild"))
-    num_workers: int = _key(0, "worker processes of hogwild; 0: one per core", low=0, high=1024)
+    num_workers: int = _key(0, "worker processes of hogwild; of a2c, processes that make each update together, "
+                            "dealt out the environments; 0: one per core, of a2c on Atari alone", low=0, high=1024)
     shared_statistics: bool = _key(True, "workers share the optimiser's statistics; off: each has its own")
     lock: bool = _key(False, "workers step the optimiser one at a time, for comparison; off: without a lock")
     env_timeout: float = _key(120.0, "seconds without an update after which a worker is taken for hung and replaced; "
@@ -160,7 +161,8 @@ class Config:
     precision: str = _key("float32", "of the torsos for images; bfloat16 learns faster from large batches where the "
                           "processor knows it (AMX, AVX-512 BF16, GPUs); weights stay float32",
                           choices=("float32", "bfloat16"))
-    threads: int = _key(0, "CPU threads of each process; 0: all cores, under hogwild one", low=0, high=4096)
+    threads: int = _key(0, "CPU threads of each process; 0: all cores, or their share of a2c's processes; under "
+                        "hogwild one", low=0, high=4096)
 
     # The run
     save_every: int = _key(200_000, "agent steps between checkpoints", low=1, high=10**15)

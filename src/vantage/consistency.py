@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vantage.config import Config
+from vantage.config import OPTIMIZERS, Config
 from vantage.errors import ConfigError
 
 _REPLAY = ("replay_size", "replay_start", "replay_ratio", "replay_save_every", "truncation", "bias_correction",
@@ -19,8 +19,9 @@ def without_effect(algo: str, runtime: str) -> dict[str, str]:
     if runtime == "hogwild":
         keys["replay_save_every"] = "acer under runtime=sync"
     else:
-        keys |= dict.fromkeys(("num_workers", "shared_statistics", "lock", "env_timeout", "max_restarts"),
-                              "runtime=hogwild")
+        keys |= dict.fromkeys(("shared_statistics", "lock", "env_timeout", "max_restarts"), "runtime=hogwild")
+        if algo == "acer":
+            keys["num_workers"] = "a2c, and runtime=hogwild"
     return keys
 
 
@@ -30,6 +31,29 @@ def check_effect(config: Config, given: Collection[str]) -> None:
         if key in given and getattr(config, key) != getattr(Config(), key):
             raise ConfigError(f"{key} has no effect on {config.algo} under runtime={config.runtime}: it is for "
                               f"{meant_for}")
+
+
+def why_not_joint(config: Config) -> str | None:
+    """Why its `num_workers` processes cannot make one update together, for a person; None if they can."""
+    workers = config.num_workers
+    if workers <= 1:
+        return None
+    of_batch = [key for key in ("obs_norm", "image_norm", "reward_norm", "advantage_norm") if getattr(config, key)]
+    if config.norm == "batch":
+        of_batch.append("norm=batch")
+    if of_batch:
+        return f"{of_batch[0]} needs the whole batch in one process; give --num-workers 1"
+    if config.algo != "a2c":
+        return f"under runtime=sync it is for a2c, not for {config.algo}; give --num-workers 1"
+    if config.num_envs % workers:
+        return f"num_envs={config.num_envs} cannot be dealt out evenly to so many processes"
+    if config.vector == "async":
+        return "the environments of vector=async have processes of their own; give --vector sync or --num-workers 1"
+    if config.device not in ("cpu", "auto"):  # prepare has found out what auto is
+        return f"the processes of a2c share a CPU, and device={config.device}; give --num-workers 1"
+    if config.optimizer not in OPTIMIZERS:
+        return f"optimizer={config.optimizer} has one process; use {', '.join(OPTIMIZERS)}, or --num-workers 1"
+    return None
 
 
 def check_together(config: Config) -> None:
@@ -60,6 +84,8 @@ def _check_pairs(config: Config) -> None:
     if config.reward_terminates and config.reward_norm:
         raise ConfigError("reward_norm divides by the deviation of whole games' returns, and reward_terminates ends "
                           "returns at each reward; leave one of them out")
+    if config.runtime == "sync" and (why := why_not_joint(config)) is not None:
+        raise ConfigError(f"num_workers={config.num_workers}: {why}")
     if config.stop_at_eval is not None and not config.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")
 

@@ -19,7 +19,9 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
+from vantage.consistency import why_not_joint
 from vantage.envs import make_environments
+from vantage.envs.ids import resolve_env
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.learning.learner import check_optimizer
@@ -35,6 +37,9 @@ from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.sync import SyncRun
 from vantage.types import EnvSpec, Obs, Report, State
+
+LEAST_ENVS = 8
+"""Atari environments that a process needs to be started for them."""
 
 P = ParamSpec("P")
 _UNFINISHED: WeakSet[Generator[Report]] = WeakSet()
@@ -99,6 +104,8 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
     if extend_schedule or steps not in (None, kept.steps):
         span = 0 if extend_schedule else kept.schedule_steps or kept.steps
         kept = replace(kept, steps=kept.steps if steps is None else steps, schedule_steps=span)
+    if kept.runtime == "sync" and kept.num_workers == 0:  # begun when A2C had one process
+        kept = replace(kept, num_workers=1)
     kept = prepare(kept if device is None else replace(kept, device=device))
     config = kept if max_minutes is None else replace(kept, max_minutes=max_minutes)
     with locked(directory.path):
@@ -145,6 +152,8 @@ def check(config: Config) -> None:
     One environment stands for all, and the CPU for the device, once torch is found to have that.
     """
     tried = replace(prepare(config), device="cpu", vector="sync", num_envs=1)
+    if tried.runtime == "sync":
+        tried = replace(tried, num_workers=1)
     read_initial(tried)
     workers = 1 if tried.runtime == "sync" else tried.num_workers
     actor_learner = ActorLearner(tried, replay_bytes=replay_share(workers))
@@ -185,12 +194,30 @@ def prepare(config: Config) -> Config:
     if hogwild and config.vector == "async":
         raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
     check_optimizer(config)
-    threads = (config.threads or 1) if hogwild else cores_for(config.threads)
+    config = replace(config, device=_devices(config))
+    workers = cores_for(config.num_workers) if hogwild else _processes(config)
+    threads = config.threads or (1 if hogwild else max(1, cores_for(0) // workers))
     torch.set_num_threads(threads)
     keep_freed_memory()
     compute_for_long()
-    workers = cores_for(config.num_workers) if hogwild else 0
-    return replace(config, device=_devices(config), threads=threads, num_workers=workers)
+    return replace(config, threads=threads, num_workers=workers)
+
+
+def _processes(config: Config) -> int:
+    """How many processes share the update of `config` under sync; ConfigError where so many cannot.
+
+    Unless asked for, only for Atari, whose emulators and convolutions keep each busy for milliseconds between two
+    meetings, and with enough environments in each for its convolutions.
+    """
+    if config.num_workers:
+        why = why_not_joint(config)
+        if why is not None:
+            raise ConfigError(f"num_workers={config.num_workers}: {why}")
+        return config.num_workers
+    if config.threads or resolve_env(config.env, config.atari_protocol).atari is None:
+        return 1
+    most = min(cores_for(0), config.num_envs // LEAST_ENVS)
+    return max((n for n in range(2, most + 1) if why_not_joint(replace(config, num_workers=n)) is None), default=1)
 
 
 def _devices(config: Config) -> str:

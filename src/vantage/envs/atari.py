@@ -230,7 +230,8 @@ class AtariEnvironments:
         elif play.margins is not None:
             notes.append("crop: native emulators show whole screens, which this process cuts and resizes at next to no "
                          "cost")
-        frames, how = play.max_steps * mean_of(play.skip), "in turn" if play.beyond_native else f"by {threads} threads"
+        frames = play.max_steps * mean_of(play.skip)
+        how = "in turn" if play.beyond_native else f"by {threads} thread{'s' * (threads > 1)}"
         return (*notes, f"time limit {play.max_steps} steps ({frames:g} frames)",
                 f"emulators in this process, stepped {how}")
 

@@ -58,8 +58,7 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     policy acts for the next.
     """
     rollout = empty_rollout(model, position, length)
-    ends = list(accumulate(group.num_envs for group in groups))
-    columns = [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
+    columns = columns_of(groups)
     states = [tuple(part[column] for part in position.state) for column in columns]
     episodes: list[Episode] = []
     env_seconds, started = 0.0, perf_counter()
@@ -80,7 +79,7 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
                 before = perf_counter()
                 step = group.receive()
                 env_seconds += perf_counter() - before
-                _store(rollout, t, column, step)
+                store(rollout, t, column, step)
                 episodes.extend(step.episodes)
                 if t + 1 < length:
                     act(t + 1, g)
@@ -90,8 +89,14 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
 
 
-def _store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
-    """What step t of these environments led to."""
+def columns_of(groups: Sequence[Environments]) -> list[slice]:
+    """Where each group's environments lie among all."""
+    ends = accumulate(group.num_envs for group in groups)
+    return [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
+
+
+def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
+    """Write what step t of the environments in these columns led to."""
     _write(rollout.obs, t + 1, column, step.obs)
     rollout.rewards[t, column] = torch.from_numpy(step.rewards)
     rollout.terminated[t, column] = torch.from_numpy(step.terminated)

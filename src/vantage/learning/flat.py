@@ -16,16 +16,24 @@ class FlatParameters:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        parameters, sizes = list(model.parameters()), _sizes(model)
-        first = parameters[0]
-        self.vector = torch.zeros(sum(sizes), dtype=first.dtype, device=first.device)
-        self.gradient = torch.zeros_like(self.vector)
+        self._model = model
+        first = next(model.parameters())
+        vector = torch.zeros(flat_size(model), dtype=first.dtype, device=first.device)
+        self.move(vector, torch.zeros_like(vector))
+
+    def move(self, vector: Tensor, gradient: Tensor, *, keep: bool = True) -> None:
+        """Let the model live in these [P], for example in memory that others see.
+
+        `keep`: with its own weights, which `vector` takes up; else with those that `vector` holds.
+        """
+        self.vector, self.gradient = vector, gradient
         offset = 0
-        for parameter, size in zip(parameters, sizes, strict=True):
-            view = _view_like(self.vector[offset:offset + parameter.numel()], parameter)
-            view.copy_(parameter.data)
+        for parameter, size in zip(self._model.parameters(), _sizes(self._model), strict=True):
+            view = _view_like(vector[offset:offset + parameter.numel()], parameter)
+            if keep:
+                view.copy_(parameter.data)
             parameter.data = view
-            parameter.grad = _view_like(self.gradient[offset:offset + parameter.numel()], parameter)
+            parameter.grad = _view_like(gradient[offset:offset + parameter.numel()], parameter)
             offset += size
 
     def clip_gradient(self, max_norm: float) -> Tensor:

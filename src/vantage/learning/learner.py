@@ -13,6 +13,7 @@ from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.average import AveragePolicy, follow
 from vantage.learning.flat import FlatParameters
+from vantage.learning.joint import JointWeights, Member
 from vantage.learning.losses import actor_critic_loss, replay_loss
 from vantage.learning.normalize import RewardNormalizer
 from vantage.learning.optim import Optimizer, make_optimizer
@@ -65,8 +66,23 @@ class Learner:
         self._moved = self.flat.vector if shared is None else shared.vector
         self.optimizer = _optimizer(config, self._moved, None if shared is None else shared.statistics(worker))
         self._pulled_updates = 0
+        self._joint: JointWeights | None = None
+        self.member: Member | None = None
+        """Its place among learners of other processes that make one update together with it."""
         if shared is not None:
             shared.attach(model, self.reward_normalizer, worker)
+
+    def join(self, joint: JointWeights, place: int) -> Member:
+        """From now on make each update together with the learners at the other places; the first one's weights hold.
+
+        What an update moved is seen by all once they have met after it.
+        """
+        self._joint, self.member = joint, joint.member(place)
+        if place == 0:
+            joint.load_statistics(self.optimizer.tensors())
+        self.flat.move(self.member.vector, self.member.gradient, keep=place == 0)
+        self.optimizer = self.member.optimizer(self.config)
+        return self.member
 
     def pull(self) -> None:
         """Make the model a copy of the shared weights and of what all normalisers have seen."""
@@ -103,17 +119,25 @@ class Learner:
         self.flat.gradient.zero_()
         loss, terms = self.loss(rollout, step, replayed=replayed)
         loss.backward()  # type: ignore[no-untyped-call]
-        norm = self.flat.clip_gradient(self.config.at("max_grad_norm", step))
-        metrics = {name: value.item() for name, value in terms.items()}
-        metrics["train/grad_norm"] = norm.item()
-        metrics["train/learning_rate"] = self.config.at("lr", step)
-        if not (math.isfinite(metrics["train/grad_norm"]) and math.isfinite(loss.item())):
-            raise NonFiniteError(_non_finite_message(loss.item(), metrics, rollout, step))
+        mean_loss, *means = values = [value.item() for value in (loss, *terms.values())]
+        max_norm = self.config.at("max_grad_norm", step)
+        if self.member is None:
+            norm = self.flat.clip_gradient(max_norm).item()
+        else:
+            mean_loss, *means = self.member.merge(rollout.valid.sum().item(), values)
+            norm = self.member.clip_gradient(max_norm)
+        metrics = dict(zip(terms, means, strict=True))
+        metrics |= {"train/grad_norm": norm, "train/learning_rate": self.config.at("lr", step)}
+        if not (math.isfinite(norm) and math.isfinite(mean_loss)):
+            raise NonFiniteError(_non_finite_message(mean_loss, metrics, rollout, step))
         self._step(metrics)
         return metrics
 
     def _step(self, metrics: dict[str, float]) -> None:
         lr, decay = metrics["train/learning_rate"], self.config.average_decay
+        if self.member is not None:
+            self.optimizer.step(self.member.merged, lr)
+            return
         if self.shared is None:
             self.optimizer.step(self.flat.gradient, lr)
             if self.average is not None:
@@ -150,7 +174,7 @@ class Learner:
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold, a name a file: model, optimizer, rewards."""
         tensors = {"model": dict(self.model.state_dict()),
-                   "optimizer": self.optimizer.tensors() if self.shared is None else self.shared.all_statistics()}
+                   "optimizer": self._statistics()}
         if self.reward_normalizer is not None:
             tensors["rewards"] = self.reward_normalizer.tensors()
         if self.average is not None:
@@ -158,10 +182,17 @@ class Learner:
             tensors["draws"] = {"generator": self.generator.get_state()}
         return tensors
 
+    def _statistics(self) -> dict[str, Tensor]:
+        """The optimiser's, of all that shared or joint weights have."""
+        if self._joint is not None:
+            return self._joint.statistics()
+        return self.optimizer.tensors() if self.shared is None else self.shared.all_statistics()
+
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Take up what `tensors` gave, in place: the parameters stay views of the flat vector."""
         self.model.load_state_dict(tensors["model"])
-        (self.optimizer.load if self.shared is None else self.shared.load_statistics)(tensors["optimizer"])
+        whole = self._joint or self.shared
+        (self.optimizer.load if whole is None else whole.load_statistics)(tensors["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load(tensors["rewards"])
         if self.average is not None:

@@ -125,8 +125,11 @@ class ActorLearner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold to go on from exactly here: the learner's tensors, and where acting stands."""
-        tensors = self.learner.tensors()
-        tensors["acting"] = {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}
+        return self.learner.tensors() | self.acting_tensors()
+
+    def acting_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Where acting stands: the policy's state, the random draws, and what brings the environments back."""
+        tensors = {"acting": {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}}
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         if self.exact:
@@ -137,8 +140,11 @@ class ActorLearner:
 
     def restore(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> None:
         """Go on from where `tensors` was taken; `notify` hears what could not be brought back."""
-        tensors = checkpoint.tensors
         load_learner(self.learner, checkpoint)
+        self.restore_acting(checkpoint.tensors, notify)
+
+    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]], notify: Callable[[str], None]) -> None:
+        """Act on from where `acting_tensors` was taken."""
         if not continue_draws(self.generator, tensors["acting"]["generator"]):
             notify(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
                    "not exact")

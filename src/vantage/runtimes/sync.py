@@ -1,4 +1,7 @@
-"""A2C: one process holds the environments and the learner, and collects and learns in turn."""
+"""A2C: the environments take their steps and the learner learns from them in turn.
+
+In one process; with `num_workers` in several, which share the environments and each update.
+"""
 
 from __future__ import annotations
 
@@ -13,33 +16,42 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.partners import Partners, part_of
+from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 
 
 class SyncRun:
-    """One actor-learner in this process, its evaluations and its checkpoints."""
+    """One actor-learner in this process, its partners in others, its evaluations and its checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
-        self.actor_learner = ActorLearner(config)
+        self.actor_learner = ActorLearner(part_of(config))
+        self.partners = Partners(config, self.actor_learner) if config.num_workers > 1 else None
         try:
             if initial is not None:
                 self.actor_learner.learner.begin_from(initial.tensors, initial.rewards)
             for note in self.actor_learner.groups[0].notes:
                 notify(note)
-            self.progress = Progress(self.actor_learner.groups[0].frames_per_step)
+            self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.num_workers))
             self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
             self.recorder.show_weights(self.actor_learner.model)
+            if self.partners is not None:
+                notify(f"{config.num_workers} processes, {self.actor_learner.config.num_envs} environments in each; "
+                       "one update by all")
+                self.partners.start(checkpoint.tensors if checkpoint else None)
             if checkpoint is None:
                 self.actor_learner.begin()
-                self.save()  # so that even a run that is killed in its first minute can be resumed
             else:
                 self.actor_learner.restore(checkpoint, notify)
                 self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step, notify)
+            if self.partners is not None:
+                self.partners.ready(notify)
+            if checkpoint is None:
+                self.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
-            self.actor_learner.close()
+            self._let_go()
             raise
 
     @property
@@ -58,8 +70,7 @@ class SyncRun:
             if self.progress.evaluation_due:
                 return
         before = self.progress.step
-        advance = self.actor_learner.advance(lambda: before)
-        self.progress.add(advance)
+        self.progress.add(self._learn(before))
         self.recorder.note_due_evaluation(before)
         if self.progress.evaluation_due:
             self.evaluate(should_stop)
@@ -68,6 +79,13 @@ class SyncRun:
             self.save()
         if with_replay:
             self._save_replay()
+
+    def _learn(self, step: int) -> Advance:
+        """One rollout and one update, by all processes."""
+        def learn() -> Advance:
+            return self.actor_learner.advance(lambda: step)
+
+        return learn() if self.partners is None else self.partners.lead(learn, step)
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
@@ -98,11 +116,21 @@ class SyncRun:
         """Write the replay, release the environments, say how it ended."""
         self._save_replay()
         try:
-            self.actor_learner.close()
+            self._let_go()
         except Exception as error:  # all is saved: nothing is lost by what cannot be closed
             self.notify(f"closing the environments: {type(error).__name__}: {error}")
         self.recorder.close(status)
 
+    def _let_go(self) -> None:
+        try:
+            self.actor_learner.close()
+        finally:
+            if self.partners is not None:
+                self.partners.close()
+
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
-        return self.actor_learner.tensors(), {"progress": self.progress.state(), "optimizer": self.config.optimizer,
+        tensors = self.actor_learner.tensors()
+        if self.partners is not None:
+            tensors |= self.partners.tensors()
+        return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer,
                                               "spec": self.actor_learner.spec.to_json()}

@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
-from time import perf_counter
-
-import numpy as np
-import torch
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.collect import collect, join_rollouts, obs_at
 from vantage.runs.directory import RunDirectory
+from vantage.runtimes.partners import Order
+from vantage.runtimes.parts import Parts, rate
 from vantage.runtimes.sync import SyncRun
 from vantage.training import prepare
 
@@ -59,13 +56,14 @@ class Bench:
 def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole.
 
-    Each part is measured alone with all threads: `env` steps the environments with the actions of a fixed rollout,
-    `act` runs the policy and the sampling on its observations, `learn` is one update from it, optimiser included.
-    Training may act while environments step, so that its ratio to the parts one after the other may exceed 1. ACER's
-    `learn` has as many updates more as its replay ratio says, and its replay is full.
+    Each part is measured alone, with all threads, in all processes at once: `env` steps the environments with the
+    actions of a fixed rollout and stores what they give, `act` runs the policy and the sampling on its observations,
+    `learn` is one update from it, optimiser included. Training may act while environments step, so that its ratio to
+    the parts one after the other may exceed 1. ACER's `learn` has as many updates more as its replay ratio says, and
+    its replay is full.
     """
     if config.runtime == "hogwild":
-        raise ConfigError("bench measures the parts of one process, and this run has workers; measure a2c, or acer "
+        raise ConfigError("bench measures parts that take turns, and those of workers do not; measure a2c, or acer "
                           "under --runtime sync, or run benchmarks/throughput.py for workers together")
     config = replace(prepare(config), tensorboard=False, eval_every=0, eval_every_seconds=0,
                      save_every=10**12, replay_start=0)
@@ -81,60 +79,34 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
 
 
 def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
-    one = run.actor_learner
-    steps = run.config.num_envs * one.rollout_length
+    one, partners = run.actor_learner, run.partners
     for _ in range(3):
         run.advance()
-    collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
-    one.position, rollout = collected.position, collected.rollout
-    actions = rollout.actions.cpu().numpy()
-    parts = run.config.rollouts_per_update
-    batch, learnt = join_rollouts([rollout] * parts), parts * steps
-
+    parts = Parts(one)
+    parts.fill_replay()
+    learnt = run.config.num_envs * one.rollout_length * run.config.rollouts_per_update
     ratio = run.config.replay_ratio if one.replay is not None else 0.0
-    while one.replay is not None and len(one.replay) < one.replay.capacity:
-        one.replay.add(rollout)
 
-    ends = np.cumsum([group.num_envs for group in one.groups])[:-1]
-
-    def env() -> None:
-        for row in actions:
-            for group, part in zip(one.groups, np.split(row, ends), strict=True):
-                group.send(part)
-            for group in one.groups:
-                group.receive()
-
-    @torch.no_grad()
-    def act() -> None:
-        state = rollout.state
-        for t in range(len(actions)):
-            mask = None if rollout.action_mask is None else rollout.action_mask[t]
-            params, state = one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
-            one.model.distribution.sample(params, one.generator)
-
-    def sample() -> None:
-        assert one.replay is not None
-        join_rollouts([one.replay.sample(rollout, one.replay_generator) for _ in range(parts)])
+    def update() -> None:
+        if partners is None:
+            parts.learn()
+        else:
+            partners.learn(parts.learn)
 
     def learn() -> float:
-        fresh = _rate(lambda: one.learner.update(batch, 0), seconds / 2 if ratio else seconds)
-        again = _rate(lambda: one.learner.update(batch, 0, replayed=True), seconds / 2) if ratio else 1.0
+        fresh = rate(update, seconds / 2 if ratio else seconds)
+        again = rate(lambda: parts.learn(replayed=True), seconds / 2) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
+    def rollouts(order: Order, part: Callable[[], None]) -> float:
+        return rate(part, seconds) if partners is None else partners.rate(order, part, seconds)
+
     for _ in range(rounds):
-        yield {"env": steps * _rate(env, seconds), "act": steps * _rate(act, seconds),
+        yield {"env": parts.steps * rollouts(Order.ENV, parts.env), "act": parts.steps * rollouts(Order.ACT, parts.act),
                "learn": learnt * learn(),
-               "sample": learnt * _rate(sample, seconds / 4) / ratio if ratio else float("inf"),
-               "whole": learnt * _rate(run.advance, seconds)} | {
+               "sample": learnt * rate(parts.sample, seconds / 4) / ratio if ratio else float("inf"),
+               "whole": learnt * rate(run.advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
-
-
-def _rate(function: Callable[[], object], seconds: float) -> float:
-    started, calls = perf_counter(), 0
-    while perf_counter() - started < seconds or calls == 0:
-        function()
-        calls += 1
-    return calls / (perf_counter() - started)
 
 
 def _summarise(rounds: list[dict[str, float]]) -> Bench:

@@ -1,0 +1,279 @@
+"""Processes that collect and learn together with the main one: each has some of the environments, all one update.
+
+The main process leads: it says what all do next, partners wait for that. How their gradients become one update is in
+`learning.joint`.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from enum import IntEnum
+from multiprocessing.connection import Connection
+from time import monotonic
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.envs.ids import resolve_env
+from vantage.errors import VantageError
+from vantage.learning.joint import JointWeights, Member
+from vantage.learning.shared import SharedMemory
+from vantage.machine import compute_for_long, deaf_to_signals, keep_freed_memory
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.parts import Parts, rate
+from vantage.runtimes.progress import Advance
+from vantage.runtimes.workers import Failure, Process, start
+from vantage.types import Episode
+
+STOP_SECONDS = 3.5
+"""How long partners may take to close their environments when the run stops; then they are killed."""
+
+Acting = Mapping[str, Mapping[str, np.ndarray]]
+"""Where a partner's acting stands, as `ActorLearner.acting_tensors` has it."""
+
+
+class Order(IntEnum):
+    """What all do next."""
+
+    ADVANCE = 0
+    SAVE = 1
+    STOP = 2
+    ENV, ACT, LEARN = 3, 4, 5
+    """A part of an update alone, to be timed."""
+
+
+class Told:
+    """What partners tell of an update and are told to do: in memory, for a pipe would wake nobody in time."""
+
+    def __init__(self, config: Config, context: multiprocessing.context.SpawnContext) -> None:
+        members = config.num_workers
+        most = config.num_envs // members * config.rollouts_per_update * config.rollout_lengths[0]
+        self._memory = SharedMemory({"order": ((2,), torch.int64), "seconds": ((members, 3), torch.float64),
+                                     "counts": ((members, 2), torch.int64),
+                                     "episodes": ((members, most, 3), torch.float64)}, context)
+
+    @property
+    def order(self) -> tuple[Order, int]:
+        """What to do, and a number: the step of the run at which, or for how many milliseconds."""
+        what, step = self._memory["order"].tolist()
+        return Order(what), step
+
+    @order.setter
+    def order(self, given: tuple[Order, int]) -> None:
+        self._memory["order"][:] = torch.tensor(given)
+
+    def tell(self, place: int, advance: Advance) -> None:
+        """The partner at `place` has made this of its update."""
+        self._memory["seconds"][place] = torch.tensor([advance.env_seconds, advance.act_seconds, advance.learn_seconds],
+                                                      dtype=torch.float64)
+        self._memory["counts"][place] = torch.tensor([advance.steps, len(advance.episodes)])
+        for row, game in zip(self._memory["episodes"][place], advance.episodes, strict=False):
+            row[:] = torch.tensor([game.env, game.score, game.length], dtype=torch.float64)
+
+    def hear(self, place: int) -> Advance:
+        """What that partner told; the update and its metrics are the main process's."""
+        steps, games = self._memory["counts"][place].tolist()
+        episodes = tuple(Episode(int(env), score, int(length))
+                         for env, score, length in self._memory["episodes"][place, :games].tolist())
+        return Advance(steps, 0, episodes, {}, *self._memory["seconds"][place].tolist())
+
+
+class Partners:
+    """The other processes of a run whose main process has `actor_learner`, with the first of the environments."""
+
+    def __init__(self, config: Config, actor_learner: ActorLearner) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._config = config
+        self._joint = JointWeights(actor_learner.model, config, context)
+        self._told = Told(config, context)
+        self._member = actor_learner.learner.join(self._joint, 0)
+        self._member.check = self._check
+        self._processes: dict[int, Process] = {}
+        self._context = context
+        self._lost: list[int] = []
+        self._failure: VantageError | None = None
+        self._waiting = False
+        """All partners wait for the next order."""
+
+    def start(self, saved: Mapping[str, Mapping[str, Tensor]] | None) -> None:
+        """Let them begin, from a checkpoint with what `tensors` gave or from new episodes. `ready` waits for them."""
+        acting = {place: _acting_of(place, saved or {}) for place in range(1, self._config.num_workers)}
+        self._lost = [] if saved is None else [place for place, found in acting.items() if found is None]
+        with deaf_to_signals(), _without_main(self._config):
+            for place, found in acting.items():
+                self._processes[place] = start(self._context, f"vantage-partner-{place}", work, self._config, place,
+                                               self._joint, self._told, found)
+
+    def ready(self, notify: Callable[[str], None]) -> None:
+        """Wait until all have begun; `notify` hears what could not be brought back."""
+        for place in self._processes:
+            notes = self._receive(place)
+            if place in self._lost:
+                notes.append("the checkpoint follows an error, so its environments begin new episodes")
+            for note in notes:
+                notify(f"process {place}: {note}")
+        self._waiting = True
+
+    def lead(self, advance: Callable[[], Advance], step: int) -> Advance:
+        """All make one update at `step`, this process by `advance`; returns what it came to, all together."""
+        self._give(Order.ADVANCE, step)
+        total = advance()
+        self._member.meet()
+        self._waiting = True
+        for place in self._processes:
+            total += self._told.hear(place)
+        return total
+
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Where the partners' acting stands; nothing where one has failed, of which the next `lead` tells."""
+        if not self._waiting:
+            return {}
+        try:
+            self._give(Order.SAVE)
+            found = {f"partner_{place}_{name}": {key: torch.from_numpy(array) for key, array in arrays.items()}
+                     for place in self._processes for name, arrays in self._receive(place).items()}
+        except VantageError as error:
+            self._failure = error
+            return {}
+        self._waiting = True
+        return found
+
+    def rate(self, order: Order, part: Callable[[], None], seconds: float) -> float:
+        """Calls per second of a `part` that needs no other process, in all of them at once."""
+        self._give(order, round(seconds * 1000))
+        rates = [rate(part, seconds), *(self._receive(place) for place in self._processes)]
+        self._waiting = True
+        return float(sum(rates))
+
+    def learn(self, learn: Callable[[], None]) -> None:
+        """All make one update from the rollout of their `Parts`."""
+        self._give(Order.LEARN)
+        learn()
+        self._member.meet()
+        self._waiting = True
+
+    def close(self) -> None:
+        """End them: in order where they wait, else at once."""
+        if self._waiting:
+            with suppress(VantageError):  # one has ended already
+                self._give(Order.STOP)
+                deadline = monotonic() + STOP_SECONDS
+                for process in self._processes.values():
+                    process.process.join(max(0.0, deadline - monotonic()))
+        for process in self._processes.values():
+            process.end()
+        self._processes = {}
+
+    def _give(self, order: Order, step: int = 0) -> None:
+        self._waiting = False
+        if self._failure is not None:
+            raise self._failure
+        self._told.order = order, step
+        self._member.meet()
+
+    def _check(self) -> None:
+        """Raise what has ended a partner."""
+        for process in self._processes.values():
+            if process.connection.poll() and isinstance(said := _hear(process), Failure):
+                raise said.error()
+            if not process.process.is_alive():
+                raise Failure.of_end(process.process).error()
+
+    def _receive(self, place: int) -> Any:
+        process = self._processes[place]
+        while not process.connection.poll(0.1):
+            if not process.process.is_alive() and not process.connection.poll():
+                raise Failure.of_end(process.process).error()
+        said = _hear(process)
+        if isinstance(said, Failure):
+            raise said.error()
+        return said
+
+
+def _hear(process: Process) -> Any:
+    try:
+        return process.connection.recv()
+    except (EOFError, OSError):
+        return Failure.of_end(process.process)
+
+
+def part_of(config: Config) -> Config:
+    """The config of each of its processes, which has its share of the environments."""
+    return replace(config, num_envs=config.num_envs // max(1, config.num_workers))
+
+
+def work(connection: Connection, config: Config, place: int, joint: JointWeights, told: Told,
+         saved: Acting | None) -> None:
+    """Do as the main process orders, until it says stop."""
+    torch.set_num_threads(config.threads)
+    keep_freed_memory()
+    compute_for_long()
+    actor_learner = ActorLearner(part_of(config), worker=place, index=place)
+    notes: list[str] = []
+    if saved is None:
+        actor_learner.begin()
+    else:
+        actor_learner.restore_acting({name: {key: torch.from_numpy(array) for key, array in arrays.items()}
+                                      for name, arrays in saved.items()}, notes.append)
+    member = actor_learner.learner.join(joint, place)
+    connection.send(notes)
+    _obey(connection, actor_learner, member, told)
+    actor_learner.close()
+
+
+def _obey(connection: Connection, actor_learner: ActorLearner, member: Member, told: Told) -> None:
+    parts: Parts | None = None
+    while True:
+        member.meet()
+        order, number = told.order
+        match order:
+            case Order.ADVANCE:
+                told.tell(member.place, actor_learner.advance(lambda: number))  # noqa: B023  asked before the next
+                member.meet()
+            case Order.SAVE:
+                connection.send({name: {key: tensor.numpy() for key, tensor in tensors.items()}
+                                 for name, tensors in actor_learner.acting_tensors().items()})
+            case Order.STOP:
+                return
+            case Order.LEARN:
+                parts = parts or Parts(actor_learner)
+                parts.learn()
+                member.meet()
+            case _:
+                parts = parts or Parts(actor_learner)
+                connection.send(rate(parts.env if order is Order.ENV else parts.act, number / 1000))
+
+
+def _acting_of(place: int, saved: Mapping[str, Mapping[str, Tensor]]) -> Acting | None:
+    """What `Partners.tensors` gave of one place; None if there is none."""
+    prefix = f"partner_{place}_"
+    return {name.removeprefix(prefix): {key: tensor.numpy() for key, tensor in tensors.items()}
+            for name, tensors in saved.items() if name.startswith(prefix)} or None
+
+
+@contextmanager
+def _without_main(config: Config) -> Iterator[None]:
+    """Processes started within do not import the program's main module, unless that may know the environment.
+
+    multiprocessing has them do so, which a script must expect that trains by worker processes (`if __name__ ==
+    "__main__"`). One that trains A2C on Atari need not.
+    """
+    main = sys.modules["__main__"]
+    if resolve_env(config.env, config.atari_protocol).atari is None:
+        yield
+        return
+    spec, file = main.__spec__, main.__dict__.pop("__file__", None)
+    main.__spec__ = None
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file

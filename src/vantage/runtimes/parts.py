@@ -1,0 +1,71 @@
+"""What an update is made of, one part at a time, so that each can be timed alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+
+from vantage.learning.collect import collect, columns_of, empty_rollout, join_rollouts, obs_at, store
+from vantage.runtimes.actor_learner import ActorLearner
+
+
+class Parts:
+    """The parts of `actor_learner`'s updates, each repeated on the same rollout, which it collects first."""
+
+    def __init__(self, actor_learner: ActorLearner) -> None:
+        self._one = one = actor_learner
+        collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
+        one.position, self._rollout = collected.position, collected.rollout
+        self._actions = self._rollout.actions.cpu().numpy()
+        self._scratch = empty_rollout(one.model, one.position, one.rollout_length)
+        self._columns = columns_of(one.groups)
+        self._ends = [column.start for column in self._columns[1:]]
+        self._repeats = one.config.rollouts_per_update
+        self._batch = join_rollouts([self._rollout] * self._repeats)
+        self.steps = one.config.num_envs * one.rollout_length
+        """Of the rollout, in this process."""
+
+    def env(self) -> None:
+        """Step the environments with the actions of the rollout, and store what they give in another."""
+        for t, row in enumerate(self._actions):
+            for group, part in zip(self._one.groups, np.split(row, self._ends), strict=True):
+                group.send(part)
+            for group, column in zip(self._one.groups, self._columns, strict=True):
+                store(self._scratch, t, column, group.receive())
+
+    @torch.no_grad()
+    def act(self) -> None:
+        """Run the policy on the rollout's observations and draw actions."""
+        rollout, state = self._rollout, self._rollout.state
+        for t in range(len(self._actions)):
+            mask = None if rollout.action_mask is None else rollout.action_mask[t]
+            params, state = self._one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
+            self._one.model.distribution.sample(params, self._one.generator)
+
+    def learn(self, *, replayed: bool = False) -> None:
+        """One update, optimiser included."""
+        self._one.learner.update(self._batch, 0, replayed=replayed)
+
+    def fill_replay(self) -> None:
+        """Put as much into the replay as it holds."""
+        replay = self._one.replay
+        while replay is not None and len(replay) < replay.capacity:
+            replay.add(self._rollout)
+
+    def sample(self) -> None:
+        """Draw a batch from the replay."""
+        replay = self._one.replay
+        assert replay is not None
+        join_rollouts([replay.sample(self._rollout, self._one.replay_generator) for _ in range(self._repeats)])
+
+
+def rate(function: Callable[[], object], seconds: float) -> float:
+    """Calls per second of `function`, over about `seconds`."""
+    started, calls = perf_counter(), 0
+    while perf_counter() - started < seconds or calls == 0:
+        function()
+        calls += 1
+    return calls / (perf_counter() - started)
