@@ -110,13 +110,12 @@ def train_sb3(name: str, cores: int) -> Segment:
     return segment
 
 
-def train_vantage(algo: str, overrides: dict[str, Any], cores: int, run: Path) -> Segment:
-    """Vantage through its public API, with its metrics and checkpoints as always."""
+def train_vantage(algo: str, overrides: dict[str, Any], run: Path) -> Segment:
+    """Vantage through its public API, with its metrics and checkpoints as always, and processes as it likes."""
     import vantage
 
-    threads = cores if algo == "a2c" else 1
-    config = vantage.configure(algo, env="Pong", steps=10**9, seed=0, device="cpu", threads=threads, eval_every=0,
-                               log_every_seconds=0.5, **overrides)
+    config = vantage.configure(algo, env="Pong", steps=10**9, seed=0, device="cpu", eval_every=0, log_every_seconds=0.5,
+                               **overrides)
     reports = iter(vantage.train(config, run=run, argv=()))
     reached = 0
     while reached == 0:  # workers need some seconds to start
@@ -141,7 +140,7 @@ def contest(name: str, cores: int, run: Path, pipe: Connection) -> None:
         train = train_pfrl(cores, run, rollout_length=CLASSIC_ROLLOUT)
     else:
         algo, _, overrides = VANTAGE[name]
-        train = train_vantage(algo, overrides, cores, run)
+        train = train_vantage(algo, overrides, run)
     pipe.send((0, 0.0))
     while (seconds := pipe.recv()) is not None:
         start = perf_counter()

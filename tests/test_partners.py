@@ -202,5 +202,5 @@ def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> No
 
 def test_bench_measures_all_processes() -> None:
     found = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
-    assert min(found.env, found.act, found.learn, found.whole) > 0
+    assert min(found.env, found.act, found.learn, found.whole) > 0 and found.rounds == 1
     assert 0.1 < found.ratio < 3 and not children()

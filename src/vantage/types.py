@@ -53,6 +53,9 @@ class Rollout:
     """[T, B, P] float32: parameters of the distribution that sampled the actions."""
     state: State
     """Policy state before obs[0]; () without memory."""
+    outputs: dict[str, Tensor] | None = None
+    """[T, B, ...] what the costly layers of the policy gave while it acted, by layer, images with their channels last;
+    good for as long as its weights are the same. None where it does not keep them."""
 
     @property
     def keep(self) -> Tensor:

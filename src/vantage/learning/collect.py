@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vantage.envs import Environments, First, Step
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.kept import Kept, images_last
 from vantage.types import Episode, Obs, Rollout, State, map_obs
 
 Array = np.ndarray | Mapping[str, np.ndarray]
@@ -66,7 +67,10 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     def act(t: int, g: int) -> None:
         column = columns[g]
         mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-        params, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask)
+        kept: Kept | None = {} if model.keeps_outputs else None
+        params, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask,
+                                       kept)
+        keep(rollout, t, column, kept)
         actions = model.distribution.sample(params, generator)
         rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
         groups[g].send(actions.cpu().numpy())
@@ -87,6 +91,17 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+
+
+def keep(rollout: Rollout, t: int, column: slice, kept: Kept | None) -> None:
+    """Write what the policy kept of step t in these columns."""
+    if kept is None or rollout.outputs is None:
+        return
+    for name, out in kept.items():
+        part = images_last(out)
+        if name not in rollout.outputs:
+            rollout.outputs[name] = part.new_empty((*rollout.rewards.shape, *part.shape[1:]))
+        rollout.outputs[name][t, column] = part
 
 
 def columns_of(groups: Sequence[Environments]) -> list[slice]:
@@ -122,7 +137,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int) -> Rollou
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
-        state=position.state)
+        state=position.state, outputs={} if model.keeps_outputs else None)
     _write(rollout.obs, 0, EVERYWHERE, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:

@@ -20,7 +20,7 @@ LossAndTerms = tuple[Tensor, Mapping[str, Tensor]]
 def actor_critic_loss(model: ActorCritic, rollout: Rollout, rewards: Tensor, config: Config,
                       step: int) -> LossAndTerms:
     """A2C's, which A3C and A3G share."""
-    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask, rollout.outputs)
     params = params[:-1]
     distribution = model.distribution
     behaviour = distribution.log_prob(rollout.behaviour, rollout.actions) if config.vtrace else None

@@ -15,10 +15,11 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.batch_norm import BatchNorm
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
+from vantage.models.kept import Kept, flattened
 from vantage.models.memory import Recurrent, push_frame, stack_frames
 from vantage.models.moments import RunningMoments
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
-from vantage.models.torsos import make_torso, to_floats
+from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
 
 
@@ -42,8 +43,14 @@ class Trunk(nn.Module):
     def num_states(self) -> int:
         return self.memory.num_states if self.memory is not None else 0
 
-    def encode(self, inputs: list[Tensor]) -> Tensor:
-        """[N, F] from one [N, ...] per part, those in bfloat16 through their torsos in bfloat16."""
+    def encode(self, inputs: list[Tensor], kept: Kept | None = None) -> Tensor:
+        """[N, F] from one [N, ...] per part, those in bfloat16 through their torsos in bfloat16.
+
+        `kept` is for the layers of a single torso, where that `keeps`.
+        """
+        if kept is not None:
+            (torso,), (part,) = self.torsos, inputs
+            return cast(Tensor, torso(part, kept))
         features = []
         for torso, part in zip(self.torsos, inputs, strict=True):
             if part.dtype == torch.bfloat16:
@@ -53,17 +60,19 @@ class Trunk(nn.Module):
                 features.append(torso(part))
         return features[0] if len(features) == 1 else torch.cat(features, -1)
 
-    def step(self, inputs: list[Tensor], is_first: Tensor, state: State) -> tuple[Tensor, State]:
-        features = self.encode(inputs)
+    def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
+             kept: Kept | None = None) -> tuple[Tensor, State]:
+        features = self.encode(inputs, kept)
         return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
 
-    def unroll(self, inputs: list[Tensor], is_first: Tensor, state: State) -> Tensor:
+    def unroll(self, inputs: list[Tensor], last: list[Tensor], is_first: Tensor, state: State,
+               kept: Kept | None = None) -> Tensor:
         # The last row is only bootstrapped from, as a constant: backpropagating its zeros through the torso would cost
         # 1/(T+1) of the learning time.
-        learnt = (is_first.shape[0] - 1) * is_first.shape[1]
         with torch.no_grad():
-            last = self.encode([part[learnt:] for part in inputs])
-        features = torch.cat([self.encode([part[:learnt] for part in inputs]), last]) if learnt else last
+            features = self.encode(last)
+        if len(is_first) > 1:
+            features = torch.cat([self.encode(inputs, kept), features])
         features = torch.unflatten(features, 0, is_first.shape)
         return features if self.memory is None else self.memory.unroll(features, is_first, state)
 
@@ -95,6 +104,10 @@ class ActorCritic(nn.Module):
         self.actor = Trunk(config, parts)
         self.critic = Trunk(config, parts) if config.separate else None
         self.detach_critic = config.detach_critic
+        torso = self.actor.torsos[0]
+        self.keeps_outputs = (len(parts) == 1 and isinstance(torso, ConvTorso) and torso.keeps
+                              and config.algo != "acer" and self.image_dtype is None)
+        """`step` may keep what its costly layers gave, and `unroll` take that."""
         self.policy_head = make_policy_head(
             self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
             min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)
@@ -117,12 +130,13 @@ class ActorCritic(nn.Module):
         return tuple(state)
 
     def step(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State, action_mask: Bool[Tensor, "B A"] | None = None,
-             ) -> tuple[Float[Tensor, "B P"], State]:
+             kept: Kept | None = None) -> tuple[Float[Tensor, "B P"], State]:
         """Parameters of one observation [B, ...] of each environment, and the state after it.
 
-        A critic of its own is asked only if it has a memory to keep up: a third of acting for an mlp.
+        A critic of its own is asked only if it has a memory to keep up: a third of acting for an mlp. Where the model
+        `keeps_outputs`, an empty `kept` is filled with what `unroll` may take.
         """
-        params, _, state = self._step(obs, is_first, state, action_mask, values=False)
+        params, _, state = self._step(obs, is_first, state, action_mask, values=False, kept=kept)
         return params, state
 
     def step_with_values(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State,
@@ -133,7 +147,7 @@ class ActorCritic(nn.Module):
         return params, self.state_values(features, params), state
 
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None, *,
-              values: bool) -> tuple[Tensor, Tensor, State]:
+              values: bool, kept: Kept | None = None) -> tuple[Tensor, Tensor, State]:
         """Parameters, the critic's features (the actor's, if nobody wants the values), and the state after."""
         raw = self._split(obs)
         after: list[Tensor] = []
@@ -142,41 +156,47 @@ class ActorCritic(nn.Module):
                      for part, frames in zip(raw, state[:len(raw)], strict=True)]
             raw = [stack for stack, _ in pairs]
             after = [frames for _, frames in pairs]
+        if kept is not None:
+            raw = [channels_last(part) for part in raw]
+            kept["stack"] = raw[0]
         inputs = self._prepare(raw)
         actor_state, critic_state = self._memory_states(state)
-        features, actor_state = self.actor.step(inputs, is_first, actor_state)
+        features, actor_state = self.actor.step(inputs, is_first, actor_state, kept)
         params = self.policy_head(features, action_mask)
         if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
         return params, features, (*after, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-               action_mask: Bool[Tensor, "T B A"] | None = None) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
+               action_mask: Bool[Tensor, "T B A"] | None = None, kept: Kept | None = None,
+               ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
         """Parameters and values of observations [T, B, ...], from the state before obs[0]: what `step` gives, at once.
 
         Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`'s past,
-        and not from the last row into its torso: that row is only bootstrapped from.
+        and not from the last row into its torso: that row is only bootstrapped from. `kept` is what the same weights
+        kept of each step but the last, [T-1, B, ...], images with their channels last.
         """
-        params, features = self.unroll_features(obs, is_first, state, action_mask)
+        params, features = self.unroll_features(obs, is_first, state, action_mask, kept)
         return params, self.state_values(features, params)
 
     def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                        action_mask: Bool[Tensor, "T B A"] | None = None,
+                        action_mask: Bool[Tensor, "T B A"] | None = None, kept: Kept | None = None,
                         ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
         """`unroll`, with the features that the critic's heads take in place of the values."""
-        inputs = self._unrolled_inputs(obs, is_first, state)
+        kept = kept and flattened(kept)
+        inputs = self._unrolled_inputs(obs, is_first, state, kept)
         actor_state, critic_state = self._memory_states(state)
-        features = self.actor.unroll(inputs, is_first, actor_state)
+        features = self.actor.unroll(*inputs, is_first, actor_state, kept)
         params = self.policy_head(features, action_mask)
         if self.critic is not None:
-            features = self.critic.unroll(inputs, is_first, critic_state)
+            features = self.critic.unroll(*inputs, is_first, critic_state)
         return params, features.detach() if self.detach_critic else features
 
     def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                       action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
         """The parameters that `unroll` gives, without the critic."""
         inputs = self._unrolled_inputs(obs, is_first, state)
-        features = self.actor.unroll(inputs, is_first, self._memory_states(state)[0])
+        features = self.actor.unroll(*inputs, is_first, self._memory_states(state)[0])
         params: Tensor = self.policy_head(features, action_mask)
         return params
 
@@ -217,12 +237,17 @@ class ActorCritic(nn.Module):
             if isinstance(module, BatchNorm):
                 module.update()
 
-    def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State) -> list[Tensor]:
+    def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
+                         kept: Kept | None = None) -> tuple[list[Tensor], list[Tensor]]:
+        """Of all steps but the last, which may be kept, and of the last."""
         raw = self._split(obs)
         if self.num_frame_states:
             raw = [stack_frames(part, is_first, frames, pad=self.stack_pad)[0]
                    for part, frames in zip(raw, state[:len(raw)], strict=True)]
-        return self._prepare([part.flatten(0, 1) for part in raw])
+        if kept:
+            return self._prepare([kept["stack"]]), self._prepare([part[-1] for part in raw])
+        inputs, learnt = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
+        return [part[:learnt] for part in inputs], [part[learnt:] for part in inputs]
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]

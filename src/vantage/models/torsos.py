@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from vantage.errors import ConfigError
 from vantage.models.batch_norm import BatchNorm
 from vantage.models.initialisation import initialise
+from vantage.models.kept import Kept, conv2d, linear
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -86,16 +87,21 @@ def _normalisers(widths: Sequence[int], norm: str) -> nn.ModuleList:
     return nn.ModuleList(_normaliser(width, norm) for width in widths)
 
 
-def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """`images` [N, C, H, W] of bytes as floats of `dtype` in channels_last memory; floats stay as they are.
+def channels_last(images: Tensor) -> Tensor:
+    """`images` [N, C, H, W] of bytes in channels_last memory, which those that are in it stay; floats as they are.
 
     Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336), whatever the weights' layout.
     Reordering while the pixels are bytes beats `.to(dtype, memory_format=channels_last)`: 0.10 against 0.19 ms at batch
     16, 10.8 against 13.4 at 336. Without reordering a3c acts in 0.9 of the time, nature in as much, impala in twice.
     """
-    if images.dtype == torch.uint8:
-        return torch.stack(images.unbind(1), -1).to(dtype).permute(0, 3, 1, 2)
-    return images
+    if images.dtype != torch.uint8 or images.is_contiguous(memory_format=torch.channels_last):
+        return images
+    return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
+
+
+def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """`images` [N, C, H, W] of bytes as floats of `dtype` in channels_last memory; floats stay as they are."""
+    return channels_last(images).to(dtype) if images.dtype == torch.uint8 else images
 
 
 class Mlp(nn.Module):
@@ -148,16 +154,20 @@ class ConvTorso(nn.Module):
         self.out_features = spec.width or flat
         _initialise_hidden(self, init)
 
-    def forward(self, x: Tensor) -> Tensor:
-        first = self.first
+        self.keeps = norm != "batch" and self.activation is F.relu
+        """`forward` may be given what it kept: the rectifier changes that in place, and twice is as once."""
+
+    def forward(self, x: Tensor, kept: Kept | None = None) -> Tensor:
         # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning time.
-        scaled = first.weight * (1 / 255)
-        x = F.conv2d(to_floats(x, scaled.dtype), scaled, first.bias, first.stride, first.padding)
-        x = self._finish(x, 0)
-        for i, conv in enumerate(self.others, start=1):
-            x = self._finish(conv(x), i)
+        weight = self.first.weight * (1 / 255)
+        x = to_floats(x, weight.dtype)
+        for i, conv in enumerate((self.first, *self.others)):
+            x = conv2d(x, conv.weight if i else weight, conv.bias, conv.stride, conv.padding, kept, f"conv_{i}")
+            x = self._finish(x, i)
         x = x.flatten(1)
-        return x if self.fc is None else self.activation(self.fc_norm(self.fc(x)), inplace=True)
+        if self.fc is None:
+            return x
+        return self.activation(self.fc_norm(linear(x, self.fc.weight, self.fc.bias, kept, "fc")), inplace=True)
 
     def _finish(self, x: Tensor, layer: int) -> Tensor:
         """What follows convolution number `layer`."""

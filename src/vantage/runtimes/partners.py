@@ -27,7 +27,7 @@ from vantage.learning.joint import JointWeights, Member
 from vantage.learning.shared import SharedMemory
 from vantage.machine import compute_for_long, deaf_to_signals, keep_freed_memory
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.parts import Parts, rate
+from vantage.runtimes.parts import Parts
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.workers import Failure, Process, start
 from vantage.types import Episode
@@ -61,7 +61,7 @@ class Told:
 
     @property
     def order(self) -> tuple[Order, int]:
-        """What to do, and a number: the step of the run at which, or for how many milliseconds."""
+        """What to do, at which step of the run."""
         what, step = self._memory["order"].tolist()
         return Order(what), step
 
@@ -96,6 +96,7 @@ class Partners:
         self._member = actor_learner.learner.join(self._joint, 0)
         self._member.check = self._check
         self._processes: dict[int, Process] = {}
+        self._said: dict[int, Any] = {}
         self._context = context
         self._lost: list[int] = []
         self._failure: VantageError | None = None
@@ -145,17 +146,10 @@ class Partners:
         self._waiting = True
         return found
 
-    def rate(self, order: Order, part: Callable[[], None], seconds: float) -> float:
-        """Calls per second of a `part` that needs no other process, in all of them at once."""
-        self._give(order, round(seconds * 1000))
-        rates = [rate(part, seconds), *(self._receive(place) for place in self._processes)]
-        self._waiting = True
-        return float(sum(rates))
-
-    def learn(self, learn: Callable[[], None]) -> None:
-        """All make one update from the rollout of their `Parts`."""
-        self._give(Order.LEARN)
-        learn()
+    def part(self, order: Order, part: Callable[[], None]) -> None:
+        """All do a part of an update alone, this process by `part`; done when all have."""
+        self._give(order)
+        part()
         self._member.meet()
         self._waiting = True
 
@@ -179,22 +173,20 @@ class Partners:
         self._member.meet()
 
     def _check(self) -> None:
-        """Raise what has ended a partner."""
-        for process in self._processes.values():
-            if process.connection.poll() and isinstance(said := _hear(process), Failure):
+        """Raise what has ended a partner. What another has said meanwhile is kept for `_receive`."""
+        for place, process in self._processes.items():
+            if process.connection.poll():
+                self._said[place] = _hear(process)
+            elif not process.process.is_alive():
+                self._said[place] = Failure.of_end(process.process)
+            if isinstance(said := self._said.get(place), Failure):
                 raise said.error()
-            if not process.process.is_alive():
-                raise Failure.of_end(process.process).error()
 
     def _receive(self, place: int) -> Any:
-        process = self._processes[place]
-        while not process.connection.poll(0.1):
-            if not process.process.is_alive() and not process.connection.poll():
-                raise Failure.of_end(process.process).error()
-        said = _hear(process)
-        if isinstance(said, Failure):
-            raise said.error()
-        return said
+        while place not in self._said:
+            self._processes[place].connection.poll(0.1)
+            self._check()
+        return self._said.pop(place)
 
 
 def _hear(process: Process) -> Any:
@@ -232,23 +224,20 @@ def _obey(connection: Connection, actor_learner: ActorLearner, member: Member, t
     parts: Parts | None = None
     while True:
         member.meet()
-        order, number = told.order
+        order, step = told.order
         match order:
             case Order.ADVANCE:
-                told.tell(member.place, actor_learner.advance(lambda: number))  # noqa: B023  asked before the next
-                member.meet()
+                told.tell(member.place, actor_learner.advance(lambda: step))  # noqa: B023  asked before the next order
             case Order.SAVE:
                 connection.send({name: {key: tensor.numpy() for key, tensor in tensors.items()}
                                  for name, tensors in actor_learner.acting_tensors().items()})
+                continue
             case Order.STOP:
                 return
-            case Order.LEARN:
-                parts = parts or Parts(actor_learner)
-                parts.learn()
-                member.meet()
             case _:
                 parts = parts or Parts(actor_learner)
-                connection.send(rate(parts.env if order is Order.ENV else parts.act, number / 1000))
+                {Order.ENV: parts.env, Order.ACT: parts.act, Order.LEARN: parts.learn}[order]()
+        member.meet()
 
 
 def _acting_of(place: int, saved: Mapping[str, Mapping[str, Tensor]]) -> Acting | None:

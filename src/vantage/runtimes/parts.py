@@ -8,7 +8,8 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from vantage.learning.collect import collect, columns_of, empty_rollout, join_rollouts, obs_at, store
+from vantage.learning.collect import EVERYWHERE, collect, columns_of, empty_rollout, join_rollouts, keep, obs_at, store
+from vantage.models.kept import Kept
 from vantage.runtimes.actor_learner import ActorLearner
 
 
@@ -25,8 +26,6 @@ class Parts:
         self._ends = [column.start for column in self._columns[1:]]
         self._repeats = one.config.rollouts_per_update
         self._batch = join_rollouts([self._rollout] * self._repeats)
-        self.steps = one.config.num_envs * one.rollout_length
-        """Of the rollout, in this process."""
 
     def env(self) -> None:
         """Step the environments with the actions of the rollout, and store what they give in another."""
@@ -42,7 +41,9 @@ class Parts:
         rollout, state = self._rollout, self._rollout.state
         for t in range(len(self._actions)):
             mask = None if rollout.action_mask is None else rollout.action_mask[t]
-            params, state = self._one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask)
+            kept: Kept | None = {} if self._one.model.keeps_outputs else None
+            params, state = self._one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask, kept)
+            keep(self._scratch, t, EVERYWHERE, kept)
             self._one.model.distribution.sample(params, self._one.generator)
 
     def learn(self, *, replayed: bool = False) -> None:

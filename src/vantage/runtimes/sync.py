@@ -6,8 +6,10 @@ In one process; with `num_workers` in several, which share the environments and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vantage.config import Config
@@ -89,7 +91,13 @@ class SyncRun:
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
-        played = evaluate_policy(self.actor_learner.model, self.config, self.progress.step, should_stop)
+        threads = self.config.threads * max(1, self.config.num_workers)  # partners wait meanwhile
+        torch.set_num_threads(threads)
+        try:
+            played = evaluate_policy(self.actor_learner.model, replace(self.config, threads=threads),
+                                     self.progress.step, should_stop)
+        finally:
+            torch.set_num_threads(self.config.threads)
         if played is not None:
             self.progress.evaluation_due = False
             self.progress.evaluated()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -56,11 +57,11 @@ class Bench:
 def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole.
 
-    Each part is measured alone, with all threads, in all processes at once: `env` steps the environments with the
-    actions of a fixed rollout and stores what they give, `act` runs the policy and the sampling on its observations,
-    `learn` is one update from it, optimiser included. Training may act while environments step, so that its ratio to
-    the parts one after the other may exceed 1. ACER's `learn` has as many updates more as its replay ratio says, and
-    its replay is full.
+    Each part is measured alone, with all threads, by all processes, and done when all have done it: `env` steps the
+    environments with the actions of a fixed rollout and stores what they give, `act` runs the policy and the sampling
+    on its observations and keeps what learning takes, `learn` is one update from it, optimiser included. Training may
+    act while environments step, so that its ratio to the parts one after the other may exceed 1. ACER's `learn` has as
+    many updates more as its replay ratio says, and its replay is full.
     """
     if config.runtime == "hogwild":
         raise ConfigError("bench measures parts that take turns, and those of workers do not; measure a2c, or acer "
@@ -84,25 +85,20 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
         run.advance()
     parts = Parts(one)
     parts.fill_replay()
-    learnt = run.config.num_envs * one.rollout_length * run.config.rollouts_per_update
+    steps = run.config.num_envs * one.rollout_length
+    learnt = steps * run.config.rollouts_per_update
     ratio = run.config.replay_ratio if one.replay is not None else 0.0
 
-    def update() -> None:
-        if partners is None:
-            parts.learn()
-        else:
-            partners.learn(parts.learn)
+    def by_all(order: Order, part: Callable[[], None]) -> float:
+        return rate(part if partners is None else partial(partners.part, order, part), seconds)
 
     def learn() -> float:
-        fresh = rate(update, seconds / 2 if ratio else seconds)
-        again = rate(lambda: parts.learn(replayed=True), seconds / 2) if ratio else 1.0
+        fresh = by_all(Order.LEARN, parts.learn)
+        again = rate(lambda: parts.learn(replayed=True), seconds) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
-    def rollouts(order: Order, part: Callable[[], None]) -> float:
-        return rate(part, seconds) if partners is None else partners.rate(order, part, seconds)
-
     for _ in range(rounds):
-        yield {"env": parts.steps * rollouts(Order.ENV, parts.env), "act": parts.steps * rollouts(Order.ACT, parts.act),
+        yield {"env": steps * by_all(Order.ENV, parts.env), "act": steps * by_all(Order.ACT, parts.act),
                "learn": learnt * learn(),
                "sample": learnt * rate(parts.sample, seconds / 4) / ratio if ratio else float("inf"),
                "whole": learnt * rate(run.advance, seconds)} | {

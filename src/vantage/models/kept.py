@@ -1,0 +1,80 @@
+"""Layers whose outputs acting keeps, so that learning by the same weights need not run them again.
+
+A pass through them is given a dict: an empty one it fills with what each gave, a filled one it takes that from. The
+gradients are those of the pass that filled it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Kept = dict[str, Tensor]
+"""Outputs [N, ...] by layer. They are not copied: what follows a layer may change them in place if twice is as once."""
+
+Pair = tuple[int, int]
+
+
+class _Conv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, stride: Pair,
+                padding: Pair) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.bias, ctx.stride, ctx.padding = bias is not None, stride, padding
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
+            gradient, x, weight, [weight.shape[0]] if ctx.bias else None, ctx.stride, ctx.padding, (1, 1), False,
+            (0, 0), 1, (ctx.needs_input_grad[0], True, ctx.bias))
+        return of_x, of_weight, of_bias, None, None, None
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.bias = bias is not None
+        return out.detach()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        return gradient @ weight, gradient.t() @ x, gradient.sum(0) if ctx.bias else None, None
+
+
+def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, kept: Kept | None,
+           name: str) -> Tensor:
+    """`torch.nn.functional.conv2d`, whose output is kept, or was, under `name`."""
+    if kept is not None and name in kept:
+        return _Conv.apply(x, weight, bias, kept[name], stride, padding)  # type: ignore[no-any-return,no-untyped-call]
+    out = F.conv2d(x, weight, bias, stride, padding)
+    if kept is not None:
+        kept[name] = out
+    return out
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, kept: Kept | None, name: str) -> Tensor:
+    """`torch.nn.functional.linear`, whose output is kept, or was, under `name`."""
+    if kept is not None and name in kept:
+        return _Linear.apply(x, weight, bias, kept[name])  # type: ignore[no-any-return,no-untyped-call]
+    out = F.linear(x, weight, bias)
+    if kept is not None:
+        kept[name] = out
+    return out
+
+
+def images_last(x: Tensor) -> Tensor:
+    """[..., C, H, W] as [..., H, W, C], without a copy; vectors [N, F] as they are."""
+    return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
+
+
+def flattened(kept: Kept) -> Kept:
+    """What several steps kept, [T, B, H, W, C] or [T, B, F] each, as one pass over all of them would have."""
+    rows = {name: part.flatten(0, 1) for name, part in kept.items()}
+    return {name: part.permute(0, 3, 1, 2) if part.dim() == 4 else part for name, part in rows.items()}
