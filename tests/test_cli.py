@@ -276,9 +276,11 @@ def test_hanging_workers_end_with_a_killed_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_no_process_is_left_behind(number: int, status: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("several", [["--vector", "async"], ["--num-workers", "2", "--no-obs-norm", "--no-reward-norm",
+                                                             "--no-advantage-norm"]], ids=["async", "workers"])
+def test_no_process_is_left_behind(number: int, status: int, several: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start([*CARTPOLE, "--steps", "10M", "--vector", "async", "--num-envs", "2", "--run", str(run)],
+    process = start([*CARTPOLE, "--steps", "10M", *several, "--num-envs", "2", "--run", str(run)],
                     start_new_session=True)
     wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
     os.killpg(process.pid, number)  # as Ctrl-C in a terminal or a scheduler's timeout: the whole group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from functools import partial
 from threading import Thread
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 import vantage
 from vantage.errors import NonFiniteError
 from vantage.learning.collect import collect
-from vantage.learning.joint import JointWeights
+from vantage.learning.joint import JointWeights, Member
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.actor_learner import ActorLearner
@@ -150,24 +151,26 @@ def test_nobody_goes_on_before_all_have_come() -> None:
     rounds, seen = 200, torch.zeros(3, dtype=torch.int64)
     behind: list[Tensor] = []
 
-    def visit(place: int) -> None:
+    def visit(member: Member) -> None:
         for number in range(rounds):
-            seen[place] = number
-            joint.meet(place, lambda: None)
+            seen[member.place] = number
+            member.meet()
             if (seen < number).any():
                 behind.append(seen.clone())
-            joint.meet(place, lambda: None)
+            member.meet()
 
-    together(*(lambda place=place: visit(place) for place in range(3)))
+    together(*(partial(visit, joint.member(place)) for place in range(3)))
     assert not behind
     assert seen.tolist() == [rounds - 1] * 3
 
 
 def test_who_waits_asks_whether_the_others_live() -> None:
     joint, _ = joined(configure(), 2)
+    member = joint.member(0)
 
     def check() -> None:
         raise InterruptedError("the other has ended")
 
+    member.check = check
     with pytest.raises(InterruptedError):
-        joint.meet(0, check)
+        member.meet()

@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vantage
-from vantage.learning.collect import join_rollouts
 from vantage.models.actor_critic import make_model
 from vantage.models.kept import Kept, conv2d, flattened, images_last, linear
 from vantage.runtimes.actor_learner import ActorLearner
@@ -65,7 +64,7 @@ def gradient(one: ActorLearner, rollout: Rollout) -> tuple[float, Tensor]:
     {"network": "conv5", "memory": "gru", "bptt": False},
     {"network": "a3c", "obs_scale": "-1:1"},
     {"network": "a3c", "image_norm": True},
-    {"network": "a3c", "rollouts_per_update": 2},
+    {"network": "a3c", "vtrace": True},
     {"network": "a3c", "env": "vantage/Snake-v0", "vector": "async", "num_envs": 4, "screen_size": "32x32"},
 ], ids=str)
 def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
@@ -80,7 +79,8 @@ def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("options", [
     {"network": "universe"}, {"network": "impala"}, {"network": "mlp"}, {"network": "a3c", "norm": "batch"},
-    {"network": "a3c", "precision": "bfloat16"}, {"env": "CartPole-v1", "network": "auto"}], ids=str)
+    {"network": "a3c", "precision": "bfloat16"}, {"network": "a3c", "rollouts_per_update": 2},
+    {"env": "CartPole-v1", "network": "auto"}], ids=str)
 def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     _, rollout = learnt(configure(**options))
     assert rollout.outputs is None
@@ -89,15 +89,6 @@ def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
 def test_acer_keeps_nothing_for_its_replay() -> None:
     spec = EnvSpec(ArraySpec("image", (1, 84, 84)), ActionSpec("discrete", sizes=(3,)))
     assert not make_model(vantage.configure("acer", env="Pong"), spec).keeps_outputs
-
-
-def test_rollouts_side_by_side_keep_theirs() -> None:
-    _, rollout = learnt(configure())
-    assert rollout.outputs is not None
-    joined = join_rollouts([rollout, rollout]).outputs
-    assert joined is not None
-    for name, part in rollout.outputs.items():
-        assert torch.equal(joined[name], torch.cat([part, part], 1))
 
 
 @pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -78,12 +79,15 @@ def test_processes_under_sync_are_for_a2c() -> None:
     (2, {"env": "Pong", "num_envs": 16}, 2, 1),
     (4, {"env": "Pong", "num_envs": 16}, 2, 2),
     (4, {"env": "Pong", "num_envs": 32}, 4, 1),
-    (3, {"env": "Pong", "num_envs": 32}, 2, 1),
+    (3, {"env": "Pong", "num_envs": 24}, 3, 1),
+    (3, {"env": "Pong", "num_envs": 16}, 1, 3),
+    (5, {"env": "Pong", "num_envs": 16}, 2, 2),
     (1, {"env": "Pong", "num_envs": 16}, 1, 1),
     (2, {"env": "Pong", "num_envs": 8}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "threads": 2}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "advantage_norm": True}, 1, 2),
     (2, {"env": "CartPole-v1", "num_envs": 16}, 1, 2),
+    (2, {"env": "Pong", "num_envs": 16, "device": "cpu:0"}, 2, 1),
     (4, {"env": "CartPole-v1", "num_envs": 16, "num_workers": 2}, 2, 2),
 ])
 def test_atari_has_a_process_a_core_as_far_as_its_environments_go(
@@ -146,7 +150,7 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(tmp_path: 
     reached = next(reports).step
     (partner,) = children()
     os.kill(partner, signal.SIGKILL)
-    with pytest.raises(VantageError, match="ended without a word, killed by SIGKILL"):
+    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a word, killed by SIGKILL"):
         for _ in range(100):
             next(reports)
     assert not children()
@@ -155,7 +159,7 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(tmp_path: 
     notes: list[str] = []
     *_, last = vantage.resume(tmp_path / "run", steps=stopped + 40, notify=notes.append)
     assert last.step >= stopped + 40
-    assert "process 1: the checkpoint follows an error, so its environments begin new episodes" in notes
+    assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in notes
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -204,3 +208,78 @@ def test_bench_measures_all_processes() -> None:
     found = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
     assert min(found.env, found.act, found.learn, found.whole) > 0 and found.rounds == 1
     assert 0.1 < found.ratio < 3 and not children()
+
+
+def train_in_pool(workers: int) -> str:
+    config = configure(env="Pong", num_envs=16, num_workers=workers, threads=0, rollout_length=5, steps=80)
+    try:
+        *_, last = vantage.train(config, run=Path(f"in-pool-{workers}"))
+    except ConfigError as error:
+        return str(error)
+    return last.status
+
+
+def test_a_pools_process_trains_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        alone, asked = pool.map(train_in_pool, [0, 2])
+    assert alone == "done" and "num_workers=2: a daemonic process" in asked
+
+
+def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path) -> None:
+    """As on a GPU, which no test has: config.json then has one process, and the checkpoint is still of two."""
+    run = tmp_path / "run"
+    list(vantage.train(configure(env="Pong", num_envs=4, rollout_length=5, memory="lstm", steps=200), run=run))
+    path = run / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_workers": 1}))
+    notes: list[str] = []
+    *_, last = vantage.resume(run, steps=400, notify=notes.append)
+    assert last.step == 400
+    assert not any("did not replay" in note or "follows an error" in note for note in notes), notes
+    assert "partner_1_acting" not in load_latest(run).tensors and not children()
+
+
+def test_a_resume_on_a_gpu_takes_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    list(vantage.train(configure(steps=200, rollout_length=5), run=run))
+    monkeypatch.setattr(training, "_devices", lambda config: config.device)
+    seen: list[vantage.Config] = []
+
+    def prepared(config: vantage.Config) -> vantage.Config:
+        seen.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(training, "prepare", prepared)
+    notes: list[str] = []
+    with pytest.raises(InterruptedError):
+        list(vantage.resume(run, steps=400, device="cuda", notify=notes.append))
+    assert (seen[0].num_workers, seen[0].threads, seen[0].device) == (1, 2, "cuda")
+    assert notes == ["one process instead of 2: this resume is not exact"]
+
+
+def test_an_environment_of_another_process_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
+    with pytest.raises(EnvError, match="no licence for two"):
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert not (tmp_path / "run").exists() and not children()
+
+
+def test_saved_configs_are_accepted_again() -> None:
+    for algo in ("a2c", "acer"):
+        config = prepare(vantage.configure(algo, env="CartPole-v1"))
+        given = {name: value for name, value in json.loads(config.to_json()).items() if value is not None}
+        assert vantage.configure(**given).num_workers == (1 if algo == "a2c" else 0)
+
+
+def test_evaluations_have_the_cores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "cores_for", lambda asked: asked or 4)
+    assert prepare(configure(env="Pong", num_envs=16, threads=0, num_workers=2)).all_threads == 4
+    assert prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=3)).all_threads == 1
+
+
+def test_a_run_begins_from_anothers_weights_in_all_processes(tmp_path: Path) -> None:
+    list(vantage.train(configure(steps=400, rollout_length=5), run=tmp_path / "first"))
+    given = configure(steps=20, rollout_length=5, init_from=str(tmp_path / "first"), init_checkpoint="latest", lr=0.0)
+    list(vantage.train(given, run=tmp_path / "second"))
+    first, second = (load_latest(tmp_path / name).tensors["model"] for name in ("first", "second"))
+    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())

@@ -212,6 +212,8 @@ class Misbehaving(Tiny):
     def __init__(self, how: str = "raise") -> None:
         super().__init__()
         self.how, self.age = how, 0
+        if how == "refuse a child" and multiprocessing.parent_process():
+            raise RuntimeError("no licence for two")
         if how == "slow start":
             time.sleep(3600)
 

@@ -78,7 +78,8 @@ class Config:
     runtime: str = _key("sync", "sync: collecting and learning take turns, as in a2c; hogwild: worker processes "
                         "on shared weights, as a3c and a3g do", choices=("sync", "hogwild"))
     num_workers: int = _key(0, "worker processes of hogwild; of a2c, processes that make each update together, "
-                            "dealt out the environments; 0: one per core, of a2c on Atari alone", low=0, high=1024)
+                            "dealt out the environments; 0: one per core, of a2c on Atari alone and at least eight "
+                            "environments in each", low=0, high=1024)
     shared_statistics: bool = _key(True, "workers share the optimiser's statistics; off: each has its own")
     lock: bool = _key(False, "workers step the optimiser one at a time, for comparison; off: without a lock")
     env_timeout: float = _key(120.0, "seconds without an update after which a worker is taken for hung and replaced; "
@@ -225,6 +226,11 @@ class Config:
         if not isinstance(options, dict):
             raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
         return options
+
+    @property
+    def all_threads(self) -> int:
+        """CPU threads of all processes that make an update together; 0: all cores."""
+        return self.threads * max(1, self.num_workers) if self.runtime == "sync" else self.threads
 
     @property
     def evaluates(self) -> bool:

@@ -44,12 +44,12 @@ def why_not_joint(config: Config) -> str | None:
     if of_batch:
         return f"{of_batch[0]} needs the whole batch in one process; give --num-workers 1"
     if config.algo != "a2c":
-        return f"under runtime=sync it is for a2c, not for {config.algo}; give --num-workers 1"
+        return f"under runtime=sync it is for a2c, not for {config.algo}; leave it out"
     if config.num_envs % workers:
         return f"num_envs={config.num_envs} cannot be dealt out evenly to so many processes"
     if config.vector == "async":
         return "the environments of vector=async have processes of their own; give --vector sync or --num-workers 1"
-    if config.device not in ("cpu", "auto"):  # prepare has found out what auto is
+    if config.device.partition(":")[0] not in ("cpu", "auto"):  # prepare has found out what auto is
         return f"the processes of a2c share a CPU, and device={config.device}; give --num-workers 1"
     if config.optimizer not in OPTIMIZERS:
         return f"optimizer={config.optimizer} has one process; use {', '.join(OPTIMIZERS)}, or --num-workers 1"

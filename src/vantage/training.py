@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import os
 import sys
 import warnings
@@ -40,6 +41,9 @@ from vantage.types import EnvSpec, Obs, Report, State
 
 LEAST_ENVS = 8
 """Atari environments that a process needs to be started for them."""
+
+LEAST_BUSY = 0.75
+"""Share of the cores that processes of equally many threads must use."""
 
 P = ParamSpec("P")
 _UNFINISHED: WeakSet[Generator[Report]] = WeakSet()
@@ -104,9 +108,14 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
     if extend_schedule or steps not in (None, kept.steps):
         span = 0 if extend_schedule else kept.schedule_steps or kept.steps
         kept = replace(kept, steps=kept.steps if steps is None else steps, schedule_steps=span)
-    if kept.runtime == "sync" and kept.num_workers == 0:  # begun when A2C had one process
+    if kept.algo == "a2c" and kept.num_workers == 0:  # begun when A2C had one process
         kept = replace(kept, num_workers=1)
-    kept = prepare(kept if device is None else replace(kept, device=device))
+    if device is not None:
+        kept = replace(kept, device=_devices(replace(kept, device=device)))
+    if kept.algo == "a2c" and why_not_joint(kept) is not None:  # it moves to a GPU
+        notify(f"one process instead of {kept.num_workers}: this resume is not exact")
+        kept = replace(kept, num_workers=1, threads=kept.all_threads)
+    kept = prepare(kept)
     config = kept if max_minutes is None else replace(kept, max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_latest(directory.path)
@@ -196,7 +205,7 @@ def prepare(config: Config) -> Config:
     check_optimizer(config)
     config = replace(config, device=_devices(config))
     workers = cores_for(config.num_workers) if hogwild else _processes(config)
-    threads = config.threads or (1 if hogwild else max(1, cores_for(0) // workers))
+    threads = config.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
     torch.set_num_threads(threads)
     keep_freed_memory()
     compute_for_long()
@@ -207,17 +216,23 @@ def _processes(config: Config) -> int:
     """How many processes share the update of `config` under sync; ConfigError where so many cannot.
 
     Unless asked for, only for Atari, whose emulators and convolutions keep each busy for milliseconds between two
-    meetings, and with enough environments in each for its convolutions.
+    meetings, with enough environments in each for its convolutions, and where few cores are left over.
     """
+    alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
     if config.num_workers:
-        why = why_not_joint(config)
+        why = why_not_joint(config) or ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
+                                        "give num_workers=1" if alone and config.num_workers > 1 else None)
         if why is not None:
             raise ConfigError(f"num_workers={config.num_workers}: {why}")
         return config.num_workers
-    if config.threads or resolve_env(config.env, config.atari_protocol).atari is None:
+    if config.algo != "a2c":
+        return 0
+    if config.threads or alone or resolve_env(config.env, config.atari_protocol).atari is None:
         return 1
-    most = min(cores_for(0), config.num_envs // LEAST_ENVS)
-    return max((n for n in range(2, most + 1) if why_not_joint(replace(config, num_workers=n)) is None), default=1)
+    cores = cores_for(0)
+    return max((n for n in range(2, min(cores, config.num_envs // LEAST_ENVS) + 1)
+                if cores // n * n >= LEAST_BUSY * cores and why_not_joint(replace(config, num_workers=n)) is None),
+               default=1)
 
 
 def _devices(config: Config) -> str:

@@ -11,8 +11,10 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.context import SpawnContext
+from threading import Lock
 from time import perf_counter, sleep
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -26,8 +28,22 @@ SPIN_SECONDS = 0.02
 """For how long who waits for the others stays awake. A core that sleeps may take long to be given back by a host that
 has others to serve: A2C on Pong in two processes then gains up to half on one process, against a fifth."""
 
+NAP_SECONDS = 0.002
+"""Between two looks of who has waited for longer, as through an evaluation."""
+
 _METRICS = 16
+_fence = Lock()
 _yield = getattr(os, "sched_yield", lambda: sleep(0))
+
+
+def order_memory() -> None:
+    """What this process wrote before is seen before what it writes after, and so for what it reads.
+
+    Processors such as ARM's reorder what nothing orders; a lock's operations, here of one that nobody else wants, do.
+    """
+    for _ in range(2):
+        with _fence:
+            pass
 
 
 class JointWeights:
@@ -40,10 +56,10 @@ class JointWeights:
         self.size, self.members, self._optimizer = flat_size(model), config.num_workers, config.optimizer
         statistics = STATISTICS[config.optimizer]
         layout = {"vector": ((self.size,), torch.float32), "gradients": ((self.members, self.size), torch.float32),
-                  "parts": ((self.members, _METRICS), torch.float64), "squares": ((self.members, 8), torch.float64)}
+                  "parts": ((self.members, _METRICS), torch.float64), "squares": ((self.members, 8), torch.float64),
+                  "arrivals": ((self.members, 8), torch.int64)}
         layout |= {name: ((self.members if name == "step" else self.size,), torch.float32) for name in statistics}
         self._memory = SharedMemory(layout, context)
-        self._arrivals = [context.Semaphore(0) for _ in range(self.members)]
         for name, value in statistics.items():
             self._memory[name].fill_(value)
 
@@ -52,8 +68,9 @@ class JointWeights:
         cuts = [self.size * i // self.members for i in (place, place + 1)]
         statistics = {name: self._memory[name][place] if name == "step" else self._memory[name][slice(*cuts)]
                       for name in STATISTICS[self._optimizer]}
-        return Member(self, place, slice(*cuts), self._memory["vector"], self._memory["gradients"],
-                      self._memory["parts"], self._memory["squares"], statistics)
+        memory = self._memory
+        return Member(place, slice(*cuts), memory["vector"], memory["gradients"], memory["parts"], memory["squares"],
+                      memory["arrivals"].numpy()[:, 0], statistics)
 
     def statistics(self) -> dict[str, Tensor]:
         """The optimiser's statistics of the whole vector, as one process has them."""
@@ -61,44 +78,26 @@ class JointWeights:
                 for name in STATISTICS[self._optimizer]}
 
     def load_statistics(self, saved: Mapping[str, Tensor]) -> None:
-        """Take up what `statistics`, or the optimiser of one process, gave; nothing of a run that has not begun."""
-        for name in STATISTICS[self._optimizer] if saved else ():
+        """Take up what `statistics` gave."""
+        for name in STATISTICS[self._optimizer]:
             self._memory[name].copy_(saved[name])
-
-    def meet(self, place: int, check: Callable[[], None]) -> None:
-        """Wait until all are here; `check` is asked now and then, and may raise. What all wrote before, all see after.
-
-        Semaphores, not flags in memory: only they order memory on every processor.
-        """
-        for other, arrivals in enumerate(self._arrivals):
-            if other != place:
-                arrivals.release()
-        arrivals = self._arrivals[place]
-        for _ in range(self.members - 1):
-            until = perf_counter() + SPIN_SECONDS
-            while not arrivals.acquire(False):
-                if perf_counter() < until:
-                    _yield()
-                elif arrivals.acquire(True, 0.1):
-                    break
-                else:
-                    check()
 
 
 @dataclass(slots=True)
 class Member:
     """One of the processes that learn together: its place, its gradient, its share of the vector."""
 
-    weights: JointWeights
     place: int
     share: slice
     vector: Tensor
     gradients: Tensor
     parts: Tensor
     squares: Tensor
+    arrivals: np.ndarray
+    """[N] int64: how often each member has come to a meeting."""
     statistics: dict[str, Tensor]
     check: Callable[[], None] = lambda: None
-    """Raises where another member has ended."""
+    """Asked now and then by who waits; raises where another member has ended."""
 
     @property
     def gradient(self) -> Tensor:
@@ -111,8 +110,21 @@ class Member:
         return self.gradients[0, self.share]
 
     def meet(self) -> None:
-        """Wait until all members are here."""
-        self.weights.meet(self.place, self.check)
+        """Wait until all members are here; what all wrote before, all see after."""
+        meeting = self.arrivals[self.place] + 1
+        order_memory()
+        self.arrivals[self.place] = meeting
+        started = checked = perf_counter()
+        while self.arrivals.min() < meeting:
+            now = perf_counter()
+            if now - started < SPIN_SECONDS:
+                _yield()
+                continue
+            sleep(NAP_SECONDS)
+            if now - checked > 0.1:
+                self.check()
+                checked = now
+        order_memory()
 
     def optimizer(self, config: Config) -> FlatOptimizer:
         """The optimiser of this member's share."""

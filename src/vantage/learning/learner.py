@@ -78,8 +78,6 @@ class Learner:
         What an update moved is seen by all once they have met after it.
         """
         self._joint, self.member = joint, joint.member(place)
-        if place == 0:
-            joint.load_statistics(self.optimizer.tensors())
         self.flat.move(self.member.vector, self.member.gradient, keep=place == 0)
         self.optimizer = self.member.optimizer(self.config)
         return self.member
@@ -129,7 +127,8 @@ class Learner:
         metrics = dict(zip(terms, means, strict=True))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": self.config.at("lr", step)}
         if not (math.isfinite(norm) and math.isfinite(mean_loss)):
-            raise NonFiniteError(_non_finite_message(mean_loss, metrics, rollout, step))
+            whose = "" if self.member is None else " of this process"
+            raise NonFiniteError(_non_finite_message(mean_loss, metrics, rollout, step, whose))
         self._step(metrics)
         return metrics
 
@@ -202,9 +201,9 @@ class Learner:
             self.push()
 
 
-def _non_finite_message(loss: float, metrics: Mapping[str, float], rollout: Rollout, step: int) -> str:
+def _non_finite_message(loss: float, metrics: Mapping[str, float], rollout: Rollout, step: int, whose: str) -> str:
     terms = ", ".join(f"{name.removeprefix('train/')} {value:.4g}" for name, value in metrics.items())
     rewards = rollout.rewards
-    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; rewards from {rewards.min().item():.4g} "
-            f"to {rewards.max().item():.4g}). The weights were not changed. Try a lower --lr, --max-grad-norm 0.5, or "
-            "--obs-norm / --reward-norm if observations or rewards are large")
+    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; rewards{whose} from "
+            f"{rewards.min().item():.4g} to {rewards.max().item():.4g}). The weights were not changed. Try a lower "
+            "--lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are large")

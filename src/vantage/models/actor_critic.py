@@ -106,8 +106,9 @@ class ActorCritic(nn.Module):
         self.detach_critic = config.detach_critic
         torso = self.actor.torsos[0]
         self.keeps_outputs = (len(parts) == 1 and isinstance(torso, ConvTorso) and torso.keeps
-                              and config.algo != "acer" and self.image_dtype is None)
-        """`step` may keep what its costly layers gave, and `unroll` take that."""
+                              and config.algo != "acer" and config.rollouts_per_update == 1
+                              and self.image_dtype is None)
+        """`step` may keep what its costly layers gave, and `unroll` take that. Of one rollout: more would take much."""
         self.policy_head = make_policy_head(
             self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
             min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)

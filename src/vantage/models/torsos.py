@@ -162,12 +162,16 @@ class ConvTorso(nn.Module):
         weight = self.first.weight * (1 / 255)
         x = to_floats(x, weight.dtype)
         for i, conv in enumerate((self.first, *self.others)):
-            x = conv2d(x, conv.weight if i else weight, conv.bias, conv.stride, conv.padding, kept, f"conv_{i}")
+            if i and kept is None:
+                x = conv(x)  # as a module, so that graphs show it and hooks hear it
+            else:
+                x = conv2d(x, conv.weight if i else weight, conv.bias, conv.stride, conv.padding, kept, f"conv_{i}")
             x = self._finish(x, i)
         x = x.flatten(1)
         if self.fc is None:
             return x
-        return self.activation(self.fc_norm(linear(x, self.fc.weight, self.fc.bias, kept, "fc")), inplace=True)
+        x = self.fc(x) if kept is None else linear(x, self.fc.weight, self.fc.bias, kept, "fc")
+        return self.activation(self.fc_norm(x), inplace=True)
 
     def _finish(self, x: Tensor, layer: int) -> Tensor:
         """What follows convolution number `layer`."""

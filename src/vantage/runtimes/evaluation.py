@@ -31,7 +31,9 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int,
     generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "eval", step))
     deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
     envs = make_environments(config, num_envs=min(config.eval_episodes, 16), stream=STREAM, evaluation=True,
-                             threads=config.threads)
+                             threads=config.all_threads)
+    own_threads = torch.get_num_threads()
+    torch.set_num_threads(config.all_threads)  # other processes of an update wait meanwhile
     goal = config.stop_at_eval
     shares = [config.eval_episodes]
     if goal is not None and config.eval_episodes > PRETEST:
@@ -46,6 +48,7 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int,
             if goal is not None and fmean(game.score for game in games) < goal:
                 break
     finally:
+        torch.set_num_threads(own_threads)
         envs.close()
     mean = fmean(game.score for game in games)
     solved = goal is not None and mean >= goal and len(games) >= config.eval_episodes

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from enum import IntEnum
 from multiprocessing.connection import Connection
+from threading import Lock
 from time import monotonic
 from typing import Any
 
@@ -26,6 +27,7 @@ from vantage.errors import VantageError
 from vantage.learning.joint import JointWeights, Member
 from vantage.learning.shared import SharedMemory
 from vantage.machine import compute_for_long, deaf_to_signals, keep_freed_memory
+from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.parts import Parts
 from vantage.runtimes.progress import Advance
@@ -34,6 +36,8 @@ from vantage.types import Episode
 
 STOP_SECONDS = 3.5
 """How long partners may take to close their environments when the run stops; then they are killed."""
+
+_main_hidden = Lock()
 
 Acting = Mapping[str, Mapping[str, np.ndarray]]
 """Where a partner's acting stands, as `ActorLearner.acting_tensors` has it."""
@@ -74,7 +78,8 @@ class Told:
         self._memory["seconds"][place] = torch.tensor([advance.env_seconds, advance.act_seconds, advance.learn_seconds],
                                                       dtype=torch.float64)
         self._memory["counts"][place] = torch.tensor([advance.steps, len(advance.episodes)])
-        for row, game in zip(self._memory["episodes"][place], advance.episodes, strict=False):
+        rows = self._memory["episodes"][place, :len(advance.episodes)]
+        for row, game in zip(rows, advance.episodes, strict=True):
             row[:] = torch.tensor([game.env, game.score, game.length], dtype=torch.float64)
 
     def hear(self, place: int) -> Advance:
@@ -90,7 +95,7 @@ class Partners:
 
     def __init__(self, config: Config, actor_learner: ActorLearner) -> None:
         context = multiprocessing.get_context("spawn")
-        self._config = config
+        self._config, self._actor_learner = config, actor_learner
         self._joint = JointWeights(actor_learner.model, config, context)
         self._told = Told(config, context)
         self._member = actor_learner.learner.join(self._joint, 0)
@@ -119,21 +124,25 @@ class Partners:
             if place in self._lost:
                 notes.append("the checkpoint follows an error, so its environments begin new episodes")
             for note in notes:
-                notify(f"process {place}: {note}")
+                notify(f"process {place + 1}: {note}")
         self._waiting = True
 
     def lead(self, advance: Callable[[], Advance], step: int) -> Advance:
         """All make one update at `step`, this process by `advance`; returns what it came to, all together."""
         self._give(Order.ADVANCE, step)
         total = advance()
-        self._member.meet()
+        try:
+            self._member.meet()
+        except BaseException:
+            self._actor_learner.exact = False  # it is an update further than what is counted
+            raise
         self._waiting = True
         for place in self._processes:
             total += self._told.hear(place)
         return total
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Where the partners' acting stands; nothing where one has failed, of which the next `lead` tells."""
+    def tensors(self, notify: Callable[[str], None]) -> dict[str, dict[str, Tensor]]:
+        """Where the partners' acting stands; nothing where one has failed, which the next `lead` raises."""
         if not self._waiting:
             return {}
         try:
@@ -142,6 +151,7 @@ class Partners:
                      for place in self._processes for name, arrays in self._receive(place).items()}
         except VantageError as error:
             self._failure = error
+            notify(f"{error}; the checkpoint lacks where the environments of that process stood")
             return {}
         self._waiting = True
         return found
@@ -175,12 +185,14 @@ class Partners:
     def _check(self) -> None:
         """Raise what has ended a partner. What another has said meanwhile is kept for `_receive`."""
         for place, process in self._processes.items():
+            alive = process.process.is_alive()  # asked before its last words are read
             if process.connection.poll():
                 self._said[place] = _hear(process)
-            elif not process.process.is_alive():
+            elif not alive:
                 self._said[place] = Failure.of_end(process.process)
             if isinstance(said := self._said.get(place), Failure):
-                raise said.error()
+                raise said.error() if said.kind in ("env", "numbers") else VantageError(
+                    f"process {place + 1} of {self._config.num_workers} failed: {said.message}")
 
     def _receive(self, place: int) -> Any:
         while place not in self._said:
@@ -247,6 +259,20 @@ def _acting_of(place: int, saved: Mapping[str, Mapping[str, Tensor]]) -> Acting 
             for name, tensors in saved.items() if name.startswith(prefix)} or None
 
 
+def in_one_process(checkpoint: Checkpoint) -> Checkpoint:
+    """The checkpoint for a run whose partners' environments are its own now; as it is where it had none."""
+    tensors = dict(checkpoint.tensors)
+    places = sorted({int(name.split("_")[1]) for name in tensors if name.startswith("partner_")})
+    if not places:
+        return checkpoint
+    actings = [dict(tensors["acting"]), *(dict(tensors.pop(f"partner_{place}_acting")) for place in places)]
+    tensors["acting"] = actings[0] | {name: torch.cat([acting[name] for acting in actings])
+                                      for name in actings[0] if name.startswith("state_")}
+    for place in places:
+        tensors[f"envs_{place}"] = tensors.pop(f"partner_{place}_envs_0")
+    return replace(checkpoint, tensors=tensors)
+
+
 @contextmanager
 def _without_main(config: Config) -> Iterator[None]:
     """Processes started within do not import the program's main module, unless that may know the environment.
@@ -254,15 +280,15 @@ def _without_main(config: Config) -> Iterator[None]:
     multiprocessing has them do so, which a script must expect that trains by worker processes (`if __name__ ==
     "__main__"`). One that trains A2C on Atari need not.
     """
-    main = sys.modules["__main__"]
     if resolve_env(config.env, config.atari_protocol).atari is None:
         yield
         return
-    spec, file = main.__spec__, main.__dict__.pop("__file__", None)
-    main.__spec__ = None
-    try:
-        yield
-    finally:
-        main.__spec__ = spec
-        if file is not None:
-            main.__file__ = file
+    with _main_hidden:
+        known: dict[str, Any] = sys.modules["__main__"].__dict__
+        hidden: dict[str, Any] = {name: known.pop(name) for name in ("__spec__", "__file__") if name in known}
+        known["__spec__"] = None
+        try:
+            yield
+        finally:
+            del known["__spec__"]
+            known.update(hidden)

@@ -6,10 +6,8 @@ In one process; with `num_workers` in several, which share the environments and 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vantage.config import Config
@@ -18,7 +16,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
-from vantage.runtimes.partners import Partners, part_of
+from vantage.runtimes.partners import Partners, in_one_process, part_of
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 
@@ -30,11 +28,16 @@ class SyncRun:
                  notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
         self.actor_learner = ActorLearner(part_of(config))
-        self.partners = Partners(config, self.actor_learner) if config.num_workers > 1 else None
+        self.partners: Partners | None = None
         try:
+            if config.num_workers > 1:
+                self.partners = Partners(config, self.actor_learner)
+            elif checkpoint is not None:
+                checkpoint = in_one_process(checkpoint)
             if initial is not None:
                 self.actor_learner.learner.begin_from(initial.tensors, initial.rewards)
-            for note in self.actor_learner.groups[0].notes:
+            notes = self.actor_learner.groups[0].notes
+            for note in notes if self.partners is None else notes[:-1]:  # the last says where they are
                 notify(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.num_workers))
             self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
@@ -91,13 +94,7 @@ class SyncRun:
 
     def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
         """Play whole games with the current policy in environments of their own; keeps the best."""
-        threads = self.config.threads * max(1, self.config.num_workers)  # partners wait meanwhile
-        torch.set_num_threads(threads)
-        try:
-            played = evaluate_policy(self.actor_learner.model, replace(self.config, threads=threads),
-                                     self.progress.step, should_stop)
-        finally:
-            torch.set_num_threads(self.config.threads)
+        played = evaluate_policy(self.actor_learner.model, self.config, self.progress.step, should_stop)
         if played is not None:
             self.progress.evaluation_due = False
             self.progress.evaluated()
@@ -139,6 +136,6 @@ class SyncRun:
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
         tensors = self.actor_learner.tensors()
         if self.partners is not None:
-            tensors |= self.partners.tensors()
+            tensors |= self.partners.tensors(self.notify)
         return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer,
-                                              "spec": self.actor_learner.spec.to_json()}
+                         "spec": self.actor_learner.spec.to_json()}

@@ -66,7 +66,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 5) -> Bench:
     if config.runtime == "hogwild":
         raise ConfigError("bench measures parts that take turns, and those of workers do not; measure a2c, or acer "
                           "under --runtime sync, or run benchmarks/throughput.py for workers together")
-    config = replace(prepare(config), tensorboard=False, eval_every=0, eval_every_seconds=0,
+    # Without a step size the weights stay those that acted, of which learning takes what they gave.
+    config = replace(prepare(config), lr="0", tensorboard=False, eval_every=0, eval_every_seconds=0,
                      save_every=10**12, replay_start=0)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
@@ -89,14 +90,15 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     learnt = steps * run.config.rollouts_per_update
     ratio = run.config.replay_ratio if one.replay is not None else 0.0
 
-    def by_all(order: Order, part: Callable[[], None]) -> float:
+    def by_all(order: Order, part: Callable[[], None], seconds: float = seconds) -> float:
         return rate(part if partners is None else partial(partners.part, order, part), seconds)
 
     def learn() -> float:
-        fresh = by_all(Order.LEARN, parts.learn)
-        again = rate(lambda: parts.learn(replayed=True), seconds) if ratio else 1.0
+        fresh = by_all(Order.LEARN, parts.learn, seconds / 2 if ratio else seconds)
+        again = rate(lambda: parts.learn(replayed=True), seconds / 2) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
+    by_all(Order.ENV, parts.env, 0.0)  # for which partners collect their rollout
     for _ in range(rounds):
         yield {"env": steps * by_all(Order.ENV, parts.env), "act": steps * by_all(Order.ACT, parts.act),
                "learn": learnt * learn(),

@@ -75,9 +75,9 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     agent = load(run, checkpoint=checkpoint, notify=notify)
     config = agent.config
     deterministic = acts_deterministically(config) if deterministic is None else deterministic
-    torch.set_num_threads(cores_for(config.threads))
+    torch.set_num_threads(cores_for(config.all_threads))
     envs = make_environments(seeded(config, seed), num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True,
-                             threads=config.threads)
+                             threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
