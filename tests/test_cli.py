@@ -275,9 +275,9 @@ def test_hanging_workers_end_with_a_killed_run(tmp_path: Path) -> None:
     process.communicate()
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-@pytest.mark.parametrize("several", [["--vector", "async"], ["--num-workers", "2", "--no-obs-norm", "--no-reward-norm",
-                                                             "--no-advantage-norm"]], ids=["async", "workers"])
+@pytest.mark.parametrize(("number", "status", "several"), [
+    (signal.SIGINT, 130, ["--vector", "async"]), (signal.SIGTERM, 143, ["--vector", "async"]),
+    (signal.SIGINT, 130, ["--num-workers", "2", "--no-obs-norm", "--no-reward-norm", "--no-advantage-norm"])])
 def test_no_process_is_left_behind(number: int, status: int, several: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"
     process = start([*CARTPOLE, "--steps", "10M", *several, "--num-envs", "2", "--run", str(run)],

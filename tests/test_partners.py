@@ -98,14 +98,28 @@ def test_atari_has_a_process_a_core_as_far_as_its_environments_go(
 
 
 def test_a_run_begun_in_one_process_stays_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(env="Pong", num_envs=2, rollout_length=5, steps=100, num_workers=1)
-    list(vantage.train(config, run=tmp_path / "run"))
-    path = tmp_path / "run" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_workers": 0, "threads": 0}))
-    monkeypatch.setattr(training, "LEAST_ENVS", 1)
-    notes: list[str] = []
-    *_, last = vantage.resume(tmp_path / "run", steps=200, notify=notes.append)
-    assert last.step == 200 and not any("processes" in note for note in notes)
+    list(vantage.train(configure(num_workers=1, rollout_length=5, steps=100), run=tmp_path / "run"))
+    edit(tmp_path / "run", num_workers=0)
+    assert resumed_config(tmp_path / "run", monkeypatch).num_workers == 1
+
+
+def edit(run: Path, **values: Any) -> None:
+    path = run / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+
+
+def resumed_config(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> vantage.Config:
+    """What a resume would prepare; it ends there."""
+    seen: list[vantage.Config] = []
+
+    def prepared(config: vantage.Config) -> vantage.Config:
+        seen.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(training, "prepare", prepared)
+    with pytest.raises(InterruptedError):
+        list(vantage.resume(run, steps=400, **options))
+    return seen[0]
 
 
 def test_it_learns_and_tells_of_all_its_games(tmp_path: Path) -> None:
@@ -210,28 +224,20 @@ def test_bench_measures_all_processes() -> None:
     assert 0.1 < found.ratio < 3 and not children()
 
 
-def train_in_pool(workers: int) -> str:
-    config = configure(env="Pong", num_envs=16, num_workers=workers, threads=0, rollout_length=5, steps=80)
-    try:
-        *_, last = vantage.train(config, run=Path(f"in-pool-{workers}"))
-    except ConfigError as error:
-        return str(error)
-    return last.status
-
-
-def test_a_pools_process_trains_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        alone, asked = pool.map(train_in_pool, [0, 2])
-    assert alone == "done" and "num_workers=2: a daemonic process" in asked
+def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is daemonic, and so may have no children."""
+    monkeypatch.setattr(training, "cores_for", lambda asked: asked or 2)
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).num_workers == 1
+    with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
+        prepare(configure())
 
 
 def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path) -> None:
     """As on a GPU, which no test has: config.json then has one process, and the checkpoint is still of two."""
     run = tmp_path / "run"
-    list(vantage.train(configure(env="Pong", num_envs=4, rollout_length=5, memory="lstm", steps=200), run=run))
-    path = run / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"num_workers": 1}))
+    list(vantage.train(configure(rollout_length=5, memory="lstm", memory_size=8, frame_stack=2, steps=200), run=run))
+    edit(run, num_workers=1)
     notes: list[str] = []
     *_, last = vantage.resume(run, steps=400, notify=notes.append)
     assert last.step == 400
@@ -240,20 +246,11 @@ def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path) -> None:
 
 
 def test_a_resume_on_a_gpu_takes_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = tmp_path / "run"
-    list(vantage.train(configure(steps=200, rollout_length=5), run=run))
+    list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
     monkeypatch.setattr(training, "_devices", lambda config: config.device)
-    seen: list[vantage.Config] = []
-
-    def prepared(config: vantage.Config) -> vantage.Config:
-        seen.append(config)
-        raise InterruptedError
-
-    monkeypatch.setattr(training, "prepare", prepared)
     notes: list[str] = []
-    with pytest.raises(InterruptedError):
-        list(vantage.resume(run, steps=400, device="cuda", notify=notes.append))
-    assert (seen[0].num_workers, seen[0].threads, seen[0].device) == (1, 2, "cuda")
+    config = resumed_config(tmp_path / "run", monkeypatch, device="cuda", notify=notes.append)
+    assert (config.num_workers, config.threads, config.device) == (1, 2, "cuda")
     assert notes == ["one process instead of 2: this resume is not exact"]
 
 
