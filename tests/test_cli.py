@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -323,6 +324,15 @@ def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
         lost = subprocess.run([sys.executable, "-m", "vantage.cli", "evaluate", "run", "--episodes", "1"],
                               stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60)
     assert lost.returncode == 1 and b"No space left" in lost.stderr
+
+
+def test_what_has_nothing_to_do_with_standard_output_is_not_blamed_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more_processes() -> str:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("vantage.presets.catalogue", no_more_processes)
+    with pytest.raises(BlockingIOError, match="temporarily unavailable"):
+        main(["list"])
 
 
 def test_standard_output_may_be_closed_or_ascii(tmp_path: Path) -> None:

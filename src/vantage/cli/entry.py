@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
@@ -11,6 +12,8 @@ from io import TextIOWrapper
 from vantage.cli.parser import parse
 from vantage.cli.stop import Stopped
 from vantage.errors import EnvError, VantageError
+
+_WRITE_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -42,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"vantage: cannot use {error.filename}: {error.strerror}; name another path, or make that one usable",
                   file=sys.stderr)
             return 1
+        if error.errno not in _WRITE_ERRORS:  # as no memory for another process
+            raise
         from vantage.tools.display import discard_output
 
         discard_output()
