@@ -64,20 +64,13 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     episodes: list[Episode] = []
     env_seconds, started = 0.0, perf_counter()
 
-    def act(t: int, g: int) -> None:
-        column = columns[g]
-        mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-        kept: Kept | None = {} if model.keeps_outputs else None
-        params, states[g] = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], states[g], mask,
-                                       kept)
-        keep(rollout, t, column, kept)
-        actions = model.distribution.sample(params, generator)
-        rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
+    def send(t: int, g: int) -> None:
+        actions, states[g] = act(model, rollout, t, columns[g], states[g], generator)
         groups[g].send(actions.cpu().numpy())
 
     with model.weights_kept():
         for g in range(len(groups)):
-            act(0, g)
+            send(0, g)
         for t in range(length):
             for g, (group, column) in enumerate(zip(groups, columns, strict=True)):
                 before = perf_counter()
@@ -86,22 +79,35 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
                 store(rollout, t, column, step)
                 episodes.extend(step.episodes)
                 if t + 1 < length:
-                    act(t + 1, g)
+                    send(t + 1, g)
     state = states[0] if len(groups) == 1 else tuple(torch.cat(parts) for parts in zip(*states, strict=True))
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
 
 
-def keep(rollout: Rollout, t: int, column: slice, kept: Kept | None) -> None:
-    """Write what the policy kept of step t in these columns."""
-    if kept is None or rollout.outputs is None:
-        return
+def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: State,
+        generator: torch.Generator) -> tuple[Tensor, State]:
+    """Draw the actions of step t in these columns, from the policy's `state`; returns them and the state after it.
+
+    What learning takes is written to the rollout: actions, the distribution's parameters, and what the policy keeps.
+    """
+    mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
+    kept: Kept | None = None if rollout.outputs is None else {}
+    params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, kept)
+    if kept and rollout.outputs is not None:
+        _keep(rollout.outputs, rollout.rewards.shape, t, column, kept)
+    actions = model.distribution.sample(params, generator)
+    rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
+    return actions, state
+
+
+def _keep(outputs: Kept, shape: torch.Size, t: int, column: slice, kept: Kept) -> None:
     for name, out in kept.items():
         part = images_last(out)
-        if name not in rollout.outputs:
-            rollout.outputs[name] = part.new_empty((*rollout.rewards.shape, *part.shape[1:]))
-        rollout.outputs[name][t, column] = part
+        if name not in outputs:
+            outputs[name] = part.new_empty((*shape, *part.shape[1:]))
+        outputs[name][t, column] = part
 
 
 def columns_of(groups: Sequence[Environments]) -> list[slice]:

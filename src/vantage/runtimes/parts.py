@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
 import torch
 
-from vantage.learning.collect import EVERYWHERE, collect, columns_of, empty_rollout, join_rollouts, keep, obs_at, store
-from vantage.models.kept import Kept
+from vantage.learning.collect import EVERYWHERE, act, collect, columns_of, empty_rollout, join_rollouts, store
 from vantage.runtimes.actor_learner import ActorLearner
 
 
@@ -21,7 +21,9 @@ class Parts:
         collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
         one.position, self._rollout = collected.position, collected.rollout
         self._actions = self._rollout.actions.cpu().numpy()
-        self._scratch = empty_rollout(one.model, one.position, one.rollout_length)
+        self._scratch = scratch = empty_rollout(one.model, one.position, one.rollout_length)
+        self._acted = replace(self._rollout, actions=scratch.actions, behaviour=scratch.behaviour,
+                              outputs=scratch.outputs)
         self._columns = columns_of(one.groups)
         self._ends = [column.start for column in self._columns[1:]]
         self._repeats = one.config.rollouts_per_update
@@ -37,14 +39,10 @@ class Parts:
 
     @torch.no_grad()
     def act(self) -> None:
-        """Run the policy on the rollout's observations and draw actions."""
-        rollout, state = self._rollout, self._rollout.state
+        """Run the policy on the rollout's observations and draw actions, written where nobody learns from them."""
+        one, state = self._one, self._rollout.state
         for t in range(len(self._actions)):
-            mask = None if rollout.action_mask is None else rollout.action_mask[t]
-            kept: Kept | None = {} if self._one.model.keeps_outputs else None
-            params, state = self._one.model.step(obs_at(rollout.obs, t), rollout.is_first[t], state, mask, kept)
-            keep(self._scratch, t, EVERYWHERE, kept)
-            self._one.model.distribution.sample(params, self._one.generator)
+            _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
 
     def learn(self, *, replayed: bool = False) -> None:
         """One update, optimiser included."""
