@@ -59,6 +59,8 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     ([*CARTPOLE, "--steps", "many"], "whole number"),
     ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
     ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
+    ([*CARTPOLE, "--memory-size", "64"], "memory_size=64 has no effect without a memory; give --memory lstm or gru"),
+    (["train", "a2c", "--env", "Pong", "--stack-pad", "repeat"], "give a --frame-stack above 1, or leave it out"),
     ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
     ([*CARTPOLE, "--optimizer", "Adamm", "--dry-run"], "did you mean"),
     ([*CARTPOLE, "--device", "tpu9"], "not a device"),
@@ -141,7 +143,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(
 @pytest.mark.parametrize(("flags", "value"), [(["--bptt"], True), (["--no-bptt"], False), (["--bptt", "true"], True),
                                               (["--bptt", "false"], False), (["--bptt=false"], False)])
 def test_booleans_in_all_three_forms(flags: list[str], value: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = call([*CARTPOLE, "--dry-run", *flags], capsys)
+    status, out, _ = call([*CARTPOLE, "--memory", "lstm", "--dry-run", *flags], capsys)
     assert status == 0 and json.loads(out)["bptt"] is value
 
 

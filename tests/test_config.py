@@ -89,9 +89,6 @@ def test_whole_numbers_keep_all_their_digits() -> None:
     ("acer", {"gae_lambda": 0.9}, "gae_lambda has no effect on acer under runtime=sync: it is for a2c, a3c and a3g"),
     ("a2c", {"lock": True}, "lock has no effect on a2c under runtime=sync: it is for runtime=hogwild"),
     ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
-    ("a2c", {"memory_size": 64}, "memory_size=64 has no effect without a memory; give --memory lstm or gru"),
-    ("a2c", {"bptt": False}, "bptt=False has no effect without a memory"),
-    ("a2c", {"env": "Pong", "stack_pad": "repeat"}, "stack_pad=repeat has no effect on single observations; give a "),
 ])
 def test_options_without_effect_are_refused(algo: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):

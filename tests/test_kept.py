@@ -23,9 +23,7 @@ T, B = 4, 2
 
 def configure(**options: Any) -> vantage.Config:
     values: dict[str, Any] = {"env": "Pong", "num_envs": B, "rollout_length": T, "threads": 1, "memory": "none",
-                              "norm": "none", "lr": 0.0}
-    if options.get("memory", "none") != "none":
-        values["memory_size"] = 8
+                              "norm": "none", "lr": 0.0, "memory_size": 8}
     return vantage.configure("a2c", **(values | options))
 
 

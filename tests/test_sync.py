@@ -337,8 +337,7 @@ def test_rollouts_of_one_update_are_made_by_one_policy_and_learnt_from_side_by_s
                                                                                    memory: str) -> None:
     """Two updates of three rollouts: the policy, and so the games, are those of one long rollout until the first."""
     config = configure(env="CartPole-v1", steps=2 * 3 * 8 * 4, rollouts_per_update=3, rollout_length=8, num_envs=4,
-                       memory=memory, obs_norm=False, reward_norm=False, lr=1e-2, eval_every=0,
-                       **({} if memory == "none" else {"memory_size": 8}))
+                       memory=memory, memory_size=8, obs_norm=False, reward_norm=False, lr=1e-2, eval_every=0)
     prepared = prepare(config)
     short, long = (ActorLearner(prepared.override(keys, source="test"))
                    for keys in ({}, {"rollouts_per_update": 1, "rollout_length": "24"}))

@@ -31,12 +31,16 @@ def check_effect(config: Config, given: Collection[str]) -> None:
         if key in given and getattr(config, key) != getattr(Config(), key):
             raise ConfigError(f"{key} has no effect on {config.algo} under runtime={config.runtime}: it is for "
                               f"{meant_for}")
+
+
+def check_flags(config: Config, flags: Collection[str]) -> None:
+    """ConfigError where a flag, by its key, does nothing beside the others. In a sweep of those it may in some runs."""
     for keys, idle, lacks in ((("memory_size", "bptt"), config.memory == "none",
                                "without a memory; give --memory lstm or gru"),
                               (("stack_pad",), config.frame_stack == 1,
                                "on single observations; give a --frame-stack above 1")):
         for key in keys:
-            if idle and key in given and getattr(config, key) != getattr(Config(), key):
+            if idle and key in flags and getattr(config, key) != getattr(Config(), key):
                 raise ConfigError(f"{key}={getattr(config, key)} has no effect {lacks}, or leave it out")
 
 

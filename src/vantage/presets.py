@@ -151,8 +151,8 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env, config.atari_protocol)
     if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
         raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
-    config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_effect(config, overrides)
+    config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_options(config, found)
     check_together(config)
     return _with_weights(config, overrides)

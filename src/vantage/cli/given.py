@@ -12,10 +12,12 @@ from vantage.errors import ConfigError
 
 def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of the command line: defaults of the environment, then the config file, then flags; and its source."""
+    from vantage.consistency import check_flags
     from vantage.presets import configure, defaults
 
     algo, env, values = given(arguments)
     config = configure(algo, env=env, **values)
+    check_flags(config, [name.removeprefix("key_") for name in vars(arguments) if name.startswith("key_")])
     return config, defaults(algo, env, config.atari_protocol).source
 
 
