@@ -40,7 +40,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
                               (("stack_pad",), config.frame_stack == 1,
                                "on single observations; give a --frame-stack above 1")):
         for key in keys:
-            if idle and key in flags and getattr(config, key) != getattr(Config(), key):
+            if idle and key in flags:
                 raise ConfigError(f"{key}={getattr(config, key)} has no effect {lacks}, or leave it out")
 
 

@@ -13,7 +13,7 @@ from vantage.cli.parser import parse
 from vantage.cli.stop import Stopped
 from vantage.errors import EnvError, VantageError
 
-_WRITE_ERRORS = {errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
+_WRITE_ERRORS = {errno.EPIPE, errno.ECONNRESET, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
 
     algo, env, values = given(arguments)
     config = configure(algo, env=env, **values)
-    check_flags(config, [name.removeprefix("key_") for name in vars(arguments) if name.startswith("key_")])
+    check_flags(config, _flags(arguments))
     return config, defaults(algo, env, config.atari_protocol).source
 
 
@@ -35,10 +35,8 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
         if key not in hints:
             raise ConfigError(f"{arguments.config}: unknown key {key!r}{nearest(key, hints)}")
         values[key] = convert(key, value, hints[key], source=arguments.config)
-    for name, value in vars(arguments).items():
-        if name.startswith("key_"):
-            key = name.removeprefix("key_")
-            values[key] = convert(key, value, hints[key], source="--" + key.replace("_", "-"))
+    for key, value in _flags(arguments).items():
+        values[key] = convert(key, value, hints[key], source="--" + key.replace("_", "-"))
     values.pop("algo", None)
     env = arguments.env or convert("env", values.get("env", ""), str, source=str(arguments.config))
     if not env:
@@ -49,6 +47,7 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
 
 def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of a search's best trial, which the config file and flags override; and its source."""
+    from vantage.consistency import check_flags
     from vantage.presets import configure
     from vantage.tools.search.directory import read_best
 
@@ -59,4 +58,11 @@ def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
                               "one of them out")
     arguments.algo, arguments.env = best.pop("algo"), best.pop("env")
     algo, env, values = given(arguments)
-    return configure(algo, env=env, **{**best, **values}), source
+    config = configure(algo, env=env, **{**best, **values})
+    check_flags(config, _flags(arguments))
+    return config, source
+
+
+def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What flags give to keys, as typed."""
+    return {name.removeprefix("key_"): value for name, value in vars(arguments).items() if name.startswith("key_")}

@@ -41,8 +41,9 @@ class Parts:
     def act(self) -> None:
         """Run the policy on the rollout's observations and draw actions, written where nobody learns from them."""
         one, state = self._one, self._rollout.state
-        for t in range(len(self._actions)):
-            _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
+        with one.model.weights_kept():
+            for t in range(len(self._actions)):
+                _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
 
     def learn(self, *, replayed: bool = False) -> None:
         """One update, optimiser included."""

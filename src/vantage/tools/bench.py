@@ -54,11 +54,11 @@ class Bench:
             + (f", of which {self.sample_share:.1%} drawing from the replay" if self.sample_share else "")])
 
 
-def bench(config: Config, *, seconds: float = 30.0, rounds: int = 0) -> Bench:
+def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -> Bench:
     """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole.
 
     The shorter a round, the less do other programs that come and go favour one side of it: without a number a part
-    takes a second, or as little as five rounds leave it.
+    takes a second. Five rounds are the fewest, and ACER's, whose updates differ in how many replays follow them.
 
     Each part is measured alone, with all threads, by all processes, and done when all have done it: `env` steps the
     environments with the actions of a fixed rollout and stores what they give, `act` runs the policy and the sampling
@@ -72,7 +72,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int = 0) -> Bench:
     # Without a step size the weights stay those that acted, of which learning takes what they gave.
     config = replace(prepare(config), lr="0", tensorboard=False, eval_every=0, eval_every_seconds=0,
                      save_every=10**12, replay_start=0)
-    rounds = rounds or max(5, int(seconds / 4))
+    if rounds is None:
+        rounds = 5 if config.algo == "acer" else max(5, int(seconds / 4))
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
