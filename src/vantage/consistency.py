@@ -35,13 +35,13 @@ def check_effect(config: Config, given: Collection[str]) -> None:
 
 def check_flags(config: Config, flags: Collection[str]) -> None:
     """ConfigError where a flag, by its key, does nothing beside the others. In a sweep of those it may in some runs."""
-    for keys, idle, lacks in ((("memory_size", "bptt"), config.memory == "none",
-                               "without a memory; give --memory lstm or gru"),
-                              (("stack_pad",), config.frame_stack == 1,
-                               "on single observations; give a --frame-stack above 1")):
-        for key in keys:
-            if idle and key in flags:
-                raise ConfigError(f"{key}={getattr(config, key)} has no effect {lacks}, or leave it out")
+    idle = {} if config.memory != "none" else dict.fromkeys(("memory_size", "bptt"),
+                                                            "without a memory; give --memory lstm or gru")
+    if config.frame_stack == 1:
+        idle["stack_pad"] = "on single observations; give a --frame-stack above 1"
+    for key, lacks in idle.items():
+        if key in flags:
+            raise ConfigError(f"{key}={getattr(config, key)} has no effect {lacks}, or leave it out")
 
 
 def why_not_joint(config: Config) -> str | None:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 from vantage.config import Config, convert, nearest, read_json_object
+from vantage.consistency import check_flags
 from vantage.errors import ConfigError
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of the command line: defaults of the environment, then the config file, then flags; and its source."""
-    from vantage.consistency import check_flags
     from vantage.presets import configure, defaults
 
     algo, env, values = given(arguments)
@@ -47,7 +47,6 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
 
 def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of a search's best trial, which the config file and flags override; and its source."""
-    from vantage.consistency import check_flags
     from vantage.presets import configure
     from vantage.tools.search.directory import read_best
 
