@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.context import SpawnProcess
@@ -213,7 +214,11 @@ def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
     def interrupted(process: SpawnProcess) -> None:
         begin(process)
         os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)  # the other thread takes it, which blocks no signal
 
+    released = threading.Event()
+    other = threading.Thread(target=released.wait)
+    other.start()
     monkeypatch.setattr(SpawnProcess, "start", interrupted)
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
     try:
@@ -221,6 +226,8 @@ def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
             list(vantage.train(configure(), run=tmp_path / "run"))
     finally:
         signal.signal(signal.SIGINT, former)
+        released.set()
+        other.join()
     assert kept.tb is not None and not children()
 
 

@@ -142,18 +142,29 @@ def compute_for_long() -> None:
 def deaf_to_signals() -> Iterator[None]:
     """Processes started within are deaf to the signals by which a terminal or a scheduler stops a group.
 
-    Only this process acts on them: blocked here meanwhile, they reach it afterwards; its children inherit the block,
-    until `hear_nothing`.
+    Only this process acts on them, and only afterwards: they are blocked here meanwhile, which its children inherit
+    until `hear_nothing`. What another thread, such as torch's, takes nevertheless is raised again at the end.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
     resource_tracker.ensure_running()  # its own start unblocks SIGINT and SIGTERM
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _stop_signals())
+    taken: list[int] = []
+    handlers = {number: handler for number in _stop_signals() if callable(handler := signal.getsignal(number))
+                and threading.current_thread() is threading.main_thread()}  # where Python runs them
+    for number in handlers:
+        signal.signal(number, lambda number, frame: taken.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        try:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            for number in taken:
+                signal.raise_signal(number)  # waits in this thread, which blocks it
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def hear_nothing() -> None:
