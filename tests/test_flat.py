@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch import nn
 
@@ -34,14 +35,22 @@ def test_training_flat_parameters_equals_training_each() -> None:
         x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
         each.zero_grad()
         plain(x).square().sum().backward()
-        flat.gradient.zero_()
-        flat_model(x).square().sum().backward()
+        flat.backward(flat_model(x).square().sum())
         norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
-        torch.testing.assert_close(flat.clip_gradient(0.5), norm)
+        assert flat.clip_gradient(0.5) == pytest.approx(norm.item(), rel=1e-6)
         each.step()
         one.step(flat.gradient, lr=0.01)
     for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_what_a_loss_does_not_depend_on_has_no_gradient() -> None:
+    model = network()
+    flat = FlatParameters(model)
+    flat.gradient.fill_(3.0)
+    flat.backward(model[3](torch.ones(1, 45)).sum())
+    assert all(float(parameter.grad.abs().sum()) == 0 for parameter in model[0].parameters())
+    assert torch.equal(model[3].weight.grad, torch.ones(2, 45)), "the former gradient is gone"
 
 
 def test_a_limit_of_zero_does_not_clip() -> None:

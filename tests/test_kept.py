@@ -49,9 +49,8 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
 
 
 def gradient(one: ActorLearner, rollout: Rollout) -> tuple[float, Tensor]:
-    one.learner.flat.gradient.zero_()
     loss, _ = one.learner.loss(rollout, 0)
-    loss.backward()  # type: ignore[no-untyped-call]
+    one.learner.flat.backward(loss)
     return loss.item(), one.learner.flat.gradient.clone()
 
 

@@ -43,8 +43,8 @@ def test_every_optimizer_by_name_descends(name: str) -> None:
 
 TORCHS = {
     "rmsprop": lambda x: torch.optim.RMSprop([x], alpha=0.9, eps=1e-3),
-    "adam": lambda x: torch.optim.Adam([x], eps=1e-3),
-    "amsgrad": lambda x: torch.optim.Adam([x], eps=1e-3, amsgrad=True),
+    "adam": lambda x: torch.optim.Adam([x], eps=1e-3, fused=True),
+    "amsgrad": lambda x: torch.optim.Adam([x], eps=1e-3, amsgrad=True, fused=True),
     "AdamW": lambda x: torch.optim.AdamW([x], eps=1e-3),
 }
 

@@ -36,11 +36,25 @@ class FlatParameters:
             parameter.grad = _view_like(gradient[offset:offset + parameter.numel()], parameter)
             offset += size
 
-    def clip_gradient(self, max_norm: float) -> Tensor:
+    def backward(self, loss: Tensor) -> None:
+        """Make `gradient` that of a scalar; zero for what it does not depend on.
+
+        To add each parameter's to zeros, as `Tensor.backward` does, takes two more passes over the memory.
+        """
+        parameters = list(self._model.parameters())
+        found = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, found, strict=True):
+            assert parameter.grad is not None
+            if gradient is None:
+                parameter.grad.zero_()
+            else:
+                parameter.grad.copy_(gradient)
+
+    def clip_gradient(self, max_norm: float) -> float:
         """Scale the gradient to at most `max_norm` (0: leave it); returns the global norm before."""
-        norm: Tensor = torch.linalg.vector_norm(self.gradient)
-        if max_norm > 0:
-            self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        norm: float = torch.linalg.vector_norm(self.gradient).item()
+        if max_norm > 0 and norm > max_norm:
+            self.gradient.mul_(max_norm / (norm + 1e-6))
         return norm
 
 

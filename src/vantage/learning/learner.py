@@ -114,13 +114,12 @@ class Learner:
 
         Raises NonFiniteError before anything is changed if the loss or the gradient is not finite.
         """
-        self.flat.gradient.zero_()
         loss, terms = self.loss(rollout, step, replayed=replayed)
-        loss.backward()  # type: ignore[no-untyped-call]
+        self.flat.backward(loss)
         mean_loss, *means = values = [value.item() for value in (loss, *terms.values())]
         max_norm = self.config.at("max_grad_norm", step)
         if self.member is None:
-            norm = self.flat.clip_gradient(max_norm).item()
+            norm = self.flat.clip_gradient(max_norm)
         else:
             mean_loss, *means = self.member.merge(rollout.valid.sum().item(), values)
             norm = self.member.clip_gradient(max_norm)
