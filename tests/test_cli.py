@@ -184,8 +184,8 @@ def test_an_evaluation_is_the_same_twice(tmp_path: Path, capsys: pytest.CaptureF
 
 LONG = {
     "CartPole-v1": ["--steps", "40k", "--save-every", "2k"],
-    "BipedalWalker-v3": ["--steps", "12k", "--save-every", "1k", "--num-envs", "2"],
-    "Pong": ["--steps", "4k", "--save-every", "400", "--num-envs", "4", "--num-workers", "2"],
+    "BipedalWalker-v3": ["--steps", "6k", "--save-every", "500", "--num-envs", "2"],
+    "Pong": ["--steps", "2k", "--save-every", "200", "--num-envs", "4", "--num-workers", "2"],
 }
 
 
