@@ -82,7 +82,7 @@ def joined(config: vantage.Config, members: int) -> tuple[JointWeights, list[Lea
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "amsgrad"])
-@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05, 100.0])
 def test_updates_are_those_of_one_learner_with_all_environments(optimizer: str, max_grad_norm: float) -> None:
     config = configure(optimizer=optimizer, max_grad_norm=max_grad_norm, lr=0.01)
     rollout = rollout_of(config)

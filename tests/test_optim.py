@@ -70,6 +70,20 @@ def test_torchs_optimisers_move_a_vector_to_the_same_bits(name: str) -> None:
     assert all(torch.equal(value, kept[key]) for key, value in ours.tensors().items())
 
 
+@pytest.mark.parametrize("amsgrad", [False, True])
+def test_adam_equals_the_papers_recursion(amsgrad: bool) -> None:
+    vector = torch.zeros(100, dtype=torch.float64)
+    optimizer = make_optimizer("amsgrad" if amsgrad else "adam", vector, eps=1e-3, decay=0.9)
+    x, mean, square, largest = (torch.zeros_like(vector) for _ in range(4))
+    for k, gradient in enumerate((each.double() for each in gradients()), start=1):
+        optimizer.step(gradient, lr=0.1)
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        largest = torch.maximum(largest, square) if amsgrad else square
+        x = x - 0.1 * mean / (1 - 0.9**k) / ((largest / (1 - 0.999**k)).sqrt() + 1e-3)
+    torch.testing.assert_close(vector, x, atol=1e-13, rtol=0)
+
+
 @pytest.mark.parametrize("name", [*STATISTICS, "AdamW", "SGD"])
 def test_an_optimiser_goes_on_from_its_tensors(name: str) -> None:
     vector = torch.zeros(100)

@@ -37,14 +37,15 @@ class FlatParameters:
             offset += size
 
     def backward(self, loss: Tensor) -> None:
-        """Make `gradient` that of a scalar; zero for what it does not depend on.
+        """Make `gradient` that of a scalar; zero for frozen parameters and those that it does not depend on.
 
         To add each parameter's to zeros, as `Tensor.backward` does, takes two more passes over the memory.
         """
-        parameters = list(self._model.parameters())
-        found = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, found, strict=True):
+        wanted = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        found = dict(zip(wanted, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
+        for parameter in self._model.parameters():
             assert parameter.grad is not None
+            gradient = found.get(parameter)
             if gradient is None:
                 parameter.grad.zero_()
             else:

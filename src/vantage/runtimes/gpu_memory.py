@@ -23,8 +23,9 @@ CONTEXT_BYTES = 600 * 2**20
 def worker_bytes(*, weights: int, rollout: int, activations: int) -> int:
     """Bytes of a GPU's memory that one worker needs at most, about.
 
-    `weights` are those of all vectors of parameters, gradient included. There are two rollouts, since one begins with
-    the observation that the one before ends with, and activations once more, for their gradients.
+    `weights` are those of all vectors of parameters, and of the gradient, once as found and once as a vector. There are
+    two rollouts, since one begins with the observation that the one before ends with, and activations once more, for
+    their gradients.
     """
     return CONTEXT_BYTES + weights + 2 * rollout + 2 * activations
 
@@ -63,7 +64,7 @@ def estimate(learner: Learner, position: Position, *, length: int, num_envs: int
                       None if position.action_mask is None else position.action_mask[:1],
                       learner.model.initial_state(1))
     rollout = _blank(empty_rollout(learner.model, single, length))
-    weights = 2 * learner.flat.vector.nbytes + (learner.average.vector.nbytes if learner.average else 0)
+    weights = 3 * learner.flat.vector.nbytes + (learner.average.vector.nbytes if learner.average else 0)
     parts = [*_tensors(rollout.obs), rollout.actions, rollout.rewards, rollout.behaviour, *rollout.state]
     return worker_bytes(weights=weights, rollout=2 * num_envs * sum(part.nbytes for part in parts),
                         activations=num_envs * activation_bytes(learner, rollout))
