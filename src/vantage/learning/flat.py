@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
@@ -16,8 +18,8 @@ class FlatParameters:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._model = model
-        first = next(model.parameters())
+        self._parameters = list(model.parameters())
+        first = self._parameters[0]
         vector = torch.zeros(flat_size(model), dtype=first.dtype, device=first.device)
         self.move(vector, torch.zeros_like(vector))
 
@@ -28,7 +30,7 @@ class FlatParameters:
         """
         self.vector, self.gradient = vector, gradient
         offset = 0
-        for parameter, size in zip(self._model.parameters(), _sizes(self._model), strict=True):
+        for parameter, size in zip(self._parameters, _sizes(self._parameters), strict=True):
             view = _view_like(vector[offset:offset + parameter.numel()], parameter)
             if keep:
                 view.copy_(parameter.data)
@@ -41,9 +43,9 @@ class FlatParameters:
 
         To add each parameter's to zeros, as `Tensor.backward` does, takes two more passes over the memory.
         """
-        wanted = [parameter for parameter in self._model.parameters() if parameter.requires_grad]
+        wanted = [parameter for parameter in self._parameters if parameter.requires_grad]
         found = dict(zip(wanted, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
-        for parameter in self._model.parameters():
+        for parameter in self._parameters:
             assert parameter.grad is not None
             gradient = found.get(parameter)
             if gradient is None:
@@ -54,18 +56,23 @@ class FlatParameters:
     def clip_gradient(self, max_norm: float) -> float:
         """Scale the gradient to at most `max_norm` (0: leave it); returns the global norm before."""
         norm: float = torch.linalg.vector_norm(self.gradient).item()
-        if max_norm > 0 and norm > max_norm:
-            self.gradient.mul_(max_norm / (norm + 1e-6))
+        shorten(self.gradient, norm, max_norm)
         return norm
+
+
+def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:
+    """Scale all or a part of a gradient of the global `norm` to at most `max_norm` (0: leave it), in place."""
+    if max_norm > 0 and norm > max_norm:
+        gradient.mul_(max_norm / (norm + 1e-6))
 
 
 def flat_size(model: nn.Module) -> int:
     """Length of the vector that `FlatParameters` makes of the model."""
-    return sum(_sizes(model))
+    return sum(_sizes(model.parameters()))
 
 
-def _sizes(model: nn.Module) -> list[int]:
-    return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in model.parameters()]
+def _sizes(parameters: Iterable[Tensor]) -> list[int]:
+    return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in parameters]
 
 
 def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:

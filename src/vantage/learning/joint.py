@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.learning.flat import flat_size
+from vantage.learning.flat import flat_size, shorten
 from vantage.learning.optim import STATISTICS, FlatOptimizer
 from vantage.learning.shared import SharedMemory
 from vantage.models.actor_critic import ActorCritic
@@ -153,6 +153,5 @@ class Member:
         self.squares[self.place, 0] = torch.linalg.vector_norm(total).double().square()
         self.meet()
         norm = math.sqrt(self.squares[:, 0].sum().item())
-        if max_norm > 0 and norm > max_norm:
-            total.mul_(max_norm / (norm + 1e-6))
+        shorten(total, norm, max_norm)
         return norm
