@@ -18,7 +18,7 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     ("errors",),
-    ("machine", "schedule", "seeding", "specs"),
+    ("system", "schedules", "seeding", "specs"),
     ("types", "config"),
     ("algorithms",),
     ("models", "envs"),
@@ -133,7 +133,7 @@ def test_what_answers_bad_input_imports_no_torch(names: str) -> None:
 def test_an_update_imports_no_compiler() -> None:
     """It would take a second and 75 megabytes of each worker."""
     result = run_python("import sys, vantage\n"
-                        "from vantage.learning.optim import STATISTICS\n"
+                        "from vantage.learning.optimizers import STATISTICS\n"
                         "from vantage.runtimes.actor_learner import ActorLearner\n"
                         "for name in STATISTICS:\n"
                         "    learner = ActorLearner(vantage.configure('a2c', env='CartPole-v1', optimizer=name))\n"

@@ -283,7 +283,7 @@ class KilledInUpdate(Killed):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if not KilledInUpdate.armed:
-            from vantage.learning.optim import FlatOptimizer
+            from vantage.learning.optimizers import FlatOptimizer
 
             KilledInUpdate.armed = True
             updates, move = itertools.count(1), FlatOptimizer.step

@@ -14,7 +14,7 @@ from numbers import Integral, Real
 from typing import Any, get_args, get_type_hints
 
 from vantage.errors import ConfigError
-from vantage.schedule import Schedule, parse_number
+from vantage.schedules import Schedule, parse_number
 
 OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 """Those that workers can share; others are classes of torch.optim."""
@@ -28,7 +28,7 @@ def _key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bo
 
 @dataclass(frozen=True)
 class Config:
-    """One run. Coefficients that may change during it are schedules in text (`vantage.schedule`)."""
+    """One run. Coefficients that may change during it are schedules in text (`vantage.schedules`)."""
 
     algo: str = field(default="a2c", metadata={"help": "algorithm", "choices": ("a2c", "a3c", "a3g", "acer")})
     env: str = field(default="CartPole-v1", metadata={"help": "Gymnasium id, short Atari name (Pong) or module:Class"})

@@ -26,7 +26,6 @@ from vantage.envs.ids import resolve_env
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.learning.learner import check_optimizer
-from vantage.machine import compute_for_long, cores_for, keep_freed_memory
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
@@ -34,9 +33,10 @@ from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
 from vantage.runs.policy import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.follow import Run, follow
 from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.sync import SyncRun
+from vantage.runtimes.train_loop import Run, follow
+from vantage.system import compute_for_long, cores_for, keep_freed_memory
 from vantage.types import EnvSpec, Obs, Report, State
 
 LEAST_ENVS = 8

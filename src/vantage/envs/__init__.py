@@ -28,7 +28,7 @@ def make_environments(config: Config, *, num_envs: int, stream: int, first_env: 
 
         return AtariEnvironments(config, env.atari, num_envs=num_envs, stream=stream, first_env=first_env,
                                  evaluation=evaluation, threads=threads)
-    from vantage.envs.vector import GymEnvironments
+    from vantage.envs.vector_env import GymEnvironments
 
     return GymEnvironments(config, env, num_envs=num_envs, stream=stream, first_env=first_env, evaluation=evaluation)
 
@@ -43,7 +43,7 @@ def make_rendered(config: Config, *, stream: int, required: bool = True) -> Rend
 
         return AtariEnvironments(config, env.atari, num_envs=1, stream=stream, evaluation=True, threads=1,
                                  rendered=True)
-    from vantage.envs.vector import GymEnvironments
+    from vantage.envs.vector_env import GymEnvironments
 
     make = partial(GymEnvironments, config.override({"vector": "sync"}, source="render"), env, num_envs=1,
                    stream=stream, evaluation=True)

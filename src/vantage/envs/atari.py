@@ -26,9 +26,9 @@ from vantage.envs.interface import (
 from vantage.envs.options import EnvOptions, in_words, mean_of, subset_of
 from vantage.envs.stages import Stage, cropped, frames_of_a_step, grayed, maximum_of
 from vantage.errors import ConfigError
-from vantage.machine import cores_for
 from vantage.seeding import episode_seed
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
+from vantage.system import cores_for
 
 # A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000

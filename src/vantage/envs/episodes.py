@@ -26,9 +26,9 @@ from vantage.envs.spaces import blank_obs, make_actor, make_masker, make_observe
 from vantage.envs.stages import Stage, stages_of
 from vantage.envs.wrappers import apply_options
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.machine import die_with
 from vantage.seeding import episode_seed
 from vantage.specs import EnvSpec
+from vantage.system import die_with
 
 ERROR, REPLAYED, MASK = "error", "replayed", "action_mask"
 """The only keys of `info` that leave an `Episodes`."""

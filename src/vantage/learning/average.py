@@ -6,7 +6,7 @@ import copy
 
 from torch import Tensor
 
-from vantage.learning.flat import FlatParameters
+from vantage.learning.flat_parameters import FlatParameters
 from vantage.models.actor_critic import ActorCritic
 
 

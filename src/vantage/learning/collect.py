@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vantage.envs import Environments, First, Step
+from vantage.models.activation_cache import Kept, images_last
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.kept import Kept, images_last
 from vantage.types import Episode, Obs, Rollout, State, map_obs
 
 Array = np.ndarray | Mapping[str, np.ndarray]

@@ -12,12 +12,12 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.average import AveragePolicy, follow
-from vantage.learning.flat import FlatParameters
-from vantage.learning.joint import JointWeights, Member
+from vantage.learning.barrier import JointWeights, Member
+from vantage.learning.flat_parameters import FlatParameters
 from vantage.learning.losses import actor_critic_loss, replay_loss
-from vantage.learning.normalize import RewardNormalizer
-from vantage.learning.optim import Optimizer, make_optimizer
-from vantage.learning.shared import SharedWeights, statistics_of
+from vantage.learning.optimizers import Optimizer, make_optimizer
+from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.learning.shared_memory import SharedWeights, statistics_of
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Rollout

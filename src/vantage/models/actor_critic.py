@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.models.activation_cache import Kept, flattened
 from vantage.models.batch_norm import BatchNorm
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
-from vantage.models.kept import Kept, flattened
-from vantage.models.memory import Recurrent, push_frame, stack_frames
-from vantage.models.moments import RunningMoments
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
+from vantage.models.recurrent import Recurrent, push_frame, stack_frames
+from vantage.models.running_stats import RunningMoments
 from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
 

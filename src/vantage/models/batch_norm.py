@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vantage.models.moments import RunningMoments
 from vantage.models.normalize import CLIP
+from vantage.models.running_stats import RunningMoments
 
 EPSILON = 1e-5
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from vantage.algorithms.distributions import make_distribution, mask_logits
 from vantage.errors import ConfigError
-from vantage.models.initialisation import initialise
+from vantage.models.initialization import initialise
 from vantage.types import ActionSpec
 
 POLICY_SCALE = 0.01

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vantage.models.moments import RunningMoments
+from vantage.models.running_stats import RunningMoments
 
 CLIP = 10.0
 """What is further than so many deviations from the mean, is brought there."""

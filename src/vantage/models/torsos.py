@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
+from vantage.models.activation_cache import Kept, conv2d, linear
 from vantage.models.batch_norm import BatchNorm
-from vantage.models.initialisation import initialise
-from vantage.models.kept import Kept, conv2d, linear
+from vantage.models.initialization import initialise
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs import bundle
-from vantage.schedule import parse_number
+from vantage.schedules import parse_number
 
 
 @dataclass(frozen=True, slots=True)

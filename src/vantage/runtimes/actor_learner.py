@@ -16,12 +16,12 @@ from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, continue_draws
 from vantage.learning.replay import Replay
-from vantage.learning.shared import SharedWeights
-from vantage.machine import free_memory
+from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint, fitting
 from vantage.runtimes.progress import Advance
 from vantage.seeding import derive_seed
+from vantage.system import free_memory
 from vantage.types import Rollout
 
 LONG_REPLAY = 20_000

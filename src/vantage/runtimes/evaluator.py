@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.learning.shared import SharedWeights
-from vantage.machine import deaf_to_signals
+from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.evaluation import evaluate_policy
-from vantage.runtimes.workers import Failure, Process, start
+from vantage.runtimes.worker import Failure, Process, start
 from vantage.specs import EnvSpec
+from vantage.system import deaf_to_signals
 
 Policy = Mapping[str, Mapping[str, Tensor]]
 """A model's tensors and those of its reward normaliser, by group, as a checkpoint has them."""

@@ -13,7 +13,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from vantage.errors import ConfigError
 from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.learner import Learner
-from vantage.machine import free_gpu_memory
+from vantage.system import free_gpu_memory
 from vantage.types import Obs, Rollout, map_obs
 
 CONTEXT_BYTES = 600 * 2**20

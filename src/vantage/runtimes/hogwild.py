@@ -19,8 +19,7 @@ from vantage.config import Config
 from vantage.envs import First, make_environments
 from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.learner import Learner
-from vantage.learning.shared import SharedWeights
-from vantage.machine import deaf_to_signals
+from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
@@ -30,8 +29,9 @@ from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
-from vantage.runtimes.workers import Failure, Process, start, work
+from vantage.runtimes.worker import Failure, Process, start, work
 from vantage.seeding import derive_seed
+from vantage.system import deaf_to_signals
 
 STOP_SECONDS = 3.5
 """How long workers may take to end their update when the run stops; then they are killed."""

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, VantageError
-from vantage.machine import used_memory
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.weight_log import WeightLog, graph_of
 from vantage.runtimes.progress import WINDOW, Progress
+from vantage.system import used_memory
 from vantage.types import Report
 
 Status = Literal["running", "done", "interrupted", "failed"]

@@ -16,8 +16,8 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
-from vantage.runtimes.partners import Partners, in_one_process, part_of
 from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.ranks import Partners, in_one_process, part_of
 from vantage.runtimes.recorder import Recorder, Status, passed
 
 

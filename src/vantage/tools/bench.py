@@ -12,8 +12,8 @@ from statistics import median
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
-from vantage.runtimes.partners import Order
 from vantage.runtimes.parts import Parts, rate
+from vantage.runtimes.ranks import Order
 from vantage.runtimes.sync import SyncRun
 from vantage.training import prepare
 

@@ -15,8 +15,8 @@ from vantage.config import Config
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
-from vantage.machine import cores_for
 from vantage.seeding import derive_seed
+from vantage.system import cores_for
 from vantage.training import load
 
 STREAM = 2

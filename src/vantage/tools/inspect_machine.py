@@ -14,7 +14,7 @@ from pathlib import Path
 from shutil import disk_usage
 from typing import Literal
 
-from vantage.machine import available_cores, core_limit, free_memory, usable_cores
+from vantage.system import available_cores, core_limit, free_memory, usable_cores
 
 SHARED_MEMORY = 256 << 20
 """Below it a3c and vector=async may run out; Docker gives 64 MB."""

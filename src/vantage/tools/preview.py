@@ -17,8 +17,8 @@ from vantage.envs import Environments, Rendered, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
-from vantage.models.memory import push_frame
 from vantage.models.normalize import ObsNormalizer, PixelNormalizer
+from vantage.models.recurrent import push_frame
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
 from vantage.tools.output import whole_file

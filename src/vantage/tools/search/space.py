@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from vantage.config import Config, convert, nearest, read_json_object
 from vantage.errors import ConfigError
-from vantage.schedule import parse_number
+from vantage.schedules import parse_number
 
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]

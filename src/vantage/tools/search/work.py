@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.machine import available_cores, deaf_to_signals, tied_process
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError, locked
+from vantage.system import available_cores, deaf_to_signals, tied_process
 from vantage.tools.search.measure import last_value, reached, value_at
 
 if TYPE_CHECKING:

@@ -1,0 +1,252 @@
+"""Weights, optimiser statistics, normalisers and counters of many actor-learners, in memory that all of them see.
+
+Nobody waits for anybody: each counter and each normaliser's statistics has one writer, and weights and optimiser
+statistics are what Hogwild (Niu et al. 2011, arXiv:1106.5730) makes of them, where a write is now and then lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+from collections.abc import Iterator, Mapping
+from multiprocessing.context import SpawnContext
+
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.learning.flat_parameters import flat_size
+from vantage.learning.optimizers import STATISTICS
+from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.models.actor_critic import ActorCritic
+from vantage.models.running_stats import FRESH_MOMENTS, Moments
+
+_NOBODY = -1
+_ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
+
+
+def statistics_of(optimizer: str) -> Mapping[str, float]:
+    """What `optimizer` keeps, as in `STATISTICS`; ConfigError for one that workers cannot share."""
+    if optimizer not in STATISTICS:
+        raise ConfigError(f"optimizer={optimizer!r} cannot be shared among workers; use one of {', '.join(STATISTICS)}")
+    return STATISTICS[optimizer]
+
+
+class SharedMemory:
+    """Tensors by name in one block that spawned processes inherit. The system frees it with the last of them."""
+
+    def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], torch.dtype]], context: SpawnContext) -> None:
+        self._layout: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
+        size = 0
+        for name, (shape, dtype) in layout.items():
+            self._layout[name] = (size, shape, dtype)
+            size += -(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self._block = context.RawArray(ctypes.c_byte, size + _ALIGNMENT)
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The tensor, a view of the block."""
+        start, shape, dtype = self._layout[name]
+        start += -ctypes.addressof(self._block) % _ALIGNMENT
+        flat = torch.frombuffer(self._block, dtype=dtype, count=math.prod(shape), offset=start)
+        return flat.view(shape)
+
+
+class SharedWeights:
+    """What the actor-learners of one run share. Made in the main process, inherited by the workers.
+
+    `vector` is laid out as `FlatParameters` lays it out. Optimiser statistics have one slot for all, or with private
+    statistics one for each worker; normalisers have one for each worker, and everybody uses what they merge to.
+    """
+
+    def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
+        size = flat_size(model)
+        statistics = statistics_of(config.optimizer)
+        workers = config.num_workers
+        self._slots = 1 if config.shared_statistics else workers
+        self._optimizer = config.optimizer
+        layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"vector": ((size,), torch.float32)}
+        if config.algo == "acer":
+            layout["average"] = ((size,), torch.float32)
+        self._shows_gradient = config.log_weights
+        if config.log_weights:
+            layout["gradient"] = ((size,), torch.float32)
+        for name in statistics:
+            layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
+        for name, normalizer in model.running():
+            width = normalizer.mean.shape[0]
+            layout |= {f"{name}.mean": ((workers, width), torch.float32),
+                       f"{name}.var": ((workers, width), torch.float32), f"{name}.count": ((workers,), torch.float64)}
+        layout["rewards"] = ((workers, 3), torch.float64)
+        # Eight numbers a worker, of which one is used: a cache line each.
+        layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates", "begun")}
+        layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
+        layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
+        policy = model.state_dict() if config.evaluates else {}
+        self._frozen = tuple(policy)
+        layout |= {f"frozen.{name}": (tuple(tensor.shape), tensor.dtype) for name, tensor in policy.items()}
+        self._memory = SharedMemory(layout, context)
+        self.lock = context.Lock() if config.lock else None
+        for name, value in statistics.items():
+            self._memory[name].fill_(value)
+        self._memory["turn"].fill_(_NOBODY)
+
+    @property
+    def vector(self) -> Tensor:
+        """[P] float32: the weights."""
+        return self._memory["vector"]
+
+    @property
+    def average(self) -> Tensor:
+        """[P] float32: the weights of ACER's average policy."""
+        return self._memory["average"]
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """[P] float32: the gradient of the first worker's last update, where the config asks to see it."""
+        return self._memory["gradient"] if self._shows_gradient else None
+
+    def statistics(self, worker: int) -> dict[str, Tensor]:
+        """The optimiser's state that `worker` moves, as torch's optimisers name it."""
+        slot = worker % self._slots
+        return {name: self._memory[name][slot] for name in STATISTICS[self._optimizer]}
+
+    def all_statistics(self) -> dict[str, Tensor]:
+        """The same of all workers, a row for each or one for all."""
+        return {name: self._memory[name] for name in STATISTICS[self._optimizer]}
+
+    def load_statistics(self, saved: Mapping[str, Tensor]) -> None:
+        """Take up what `all_statistics` gave, whatever the number of workers was."""
+        for name, tensor in self.all_statistics().items():
+            rows = saved[name]
+            for slot in range(self._slots):
+                tensor[slot] = rows[slot % len(rows)]
+
+    @contextlib.contextmanager
+    def turn(self, worker: int) -> Iterator[None]:
+        """Where the config asks for the lock, `worker` alone moves the weights meanwhile."""
+        if self.lock is None:
+            yield
+            return
+        with self.lock:
+            self._memory["turn"][0] = worker
+            try:
+                yield
+            finally:
+                self._memory["turn"][0] = _NOBODY
+
+    def end_turn_of(self, worker: int) -> bool:
+        """Release the lock for `worker`, which has ended, if it held that."""
+        if self.lock is None:
+            return False
+        # It may have been killed on either side of its turn, the lock in hand: then it is nobody's for long.
+        if self._memory["turn"][0] != worker and self.lock.acquire(timeout=1.0):
+            self.lock.release()
+            return False
+        if self._memory["turn"][0] not in (worker, _NOBODY):
+            return False
+        self._memory["turn"][0] = _NOBODY
+        self.lock.release()
+        return True
+
+    def freeze(self, policy: Mapping[str, Tensor]) -> None:
+        """Let `frozen` be a copy of the model's tensors in `policy`, by name; where the config evaluates."""
+        for name, tensor in self.frozen().items():
+            tensor.copy_(policy[name])
+
+    def frozen(self) -> dict[str, Tensor]:
+        """The policy that the evaluator plays with."""
+        return {name: self._memory[f"frozen.{name}"] for name in self._frozen}
+
+    def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
+        """From now on the normalisers of this process move `worker`'s statistics."""
+        for name, normalizer in model.running():
+            slots = self._moments(name)
+            normalizer.seen = (slots[0][worker], slots[1][worker], slots[2][worker])
+        if rewards is not None:
+            rewards.seen = self._memory["rewards"][worker]
+
+    def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
+        """Let the normalisers of this process use what all workers have seen."""
+        for name, normalizer in model.running():
+            for own, merged in zip(normalizer.moments, _merge(*self._moments(name)), strict=True):
+                own.copy_(merged)
+        if rewards is not None:
+            rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
+
+    def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
+        """Start from what the normalisers of this process know, as seen by the first worker."""
+        for name, normalizer in model.running():
+            for slots, fresh, value in zip(self._moments(name), FRESH_MOMENTS, normalizer.moments, strict=True):
+                slots.fill_(fresh)
+                slots[0] = value
+        self._memory["rewards"][:] = torch.tensor(FRESH_MOMENTS, dtype=torch.float64)
+        if rewards is not None:
+            self._memory["rewards"][0] = rewards.moments
+
+    def _moments(self, name: str) -> Moments:
+        return self._memory[f"{name}.count"], self._memory[f"{name}.mean"], self._memory[f"{name}.var"]
+
+    # Counters: each worker writes its own, anybody sums them.
+
+    def count(self, worker: int, steps: int, updates: int) -> None:
+        """`worker` has taken `steps` steps and made `updates` updates."""
+        self._memory["steps"][worker, 0] += steps
+        self._memory["updates"][worker, 0] += updates
+
+    @property
+    def steps(self) -> int:
+        """Agent steps of all workers."""
+        return int(self._memory["steps"][:, 0].sum())
+
+    def steps_of(self, worker: int) -> int:
+        """Agent steps of one worker's place, and where a resumed run stood for the first."""
+        return int(self._memory["steps"][worker, 0])
+
+    def start_steps(self, steps: int) -> None:
+        """Count from `steps`, where a resumed run stands."""
+        self._memory["steps"][0, 0] = steps
+
+    @property
+    def updates(self) -> int:
+        """Updates of all workers since the run or its resume began."""
+        return int(self._memory["updates"][:, 0].sum())
+
+    def mark(self, worker: int, *, begun: bool) -> None:
+        """`worker` has begun to act, or is to be started."""
+        self._memory["begun"][worker, 0] = begun
+
+    def begun(self, worker: int) -> bool:
+        """`worker` acts and learns; else it still starts."""
+        return bool(self._memory["begun"][worker, 0])
+
+    def beat(self, worker: int, now: float) -> None:
+        """`worker` is alive at `now`."""
+        self._memory["heartbeat"][worker, 0] = now
+
+    def last_beat(self, worker: int) -> float:
+        """When `worker` last said that it is alive."""
+        return float(self._memory["heartbeat"][worker, 0])
+
+    @property
+    def stop(self) -> bool:
+        """Workers shall end after their update."""
+        return bool(self._memory["stop"][0])
+
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        self._memory["stop"][0] = value
+
+
+def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Moments:
+    """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit.
+
+    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
+    """
+    if len(counts) == 1:
+        return counts[0], means[0], variances[0]
+    total = counts.sum()
+    shares = (counts / total).view(-1, *(1,) * (means.dim() - 1))
+    mean = (shares * means).sum(0)
+    return total, mean, (shares * (variances + (means - mean).square())).sum(0)

@@ -1,0 +1,365 @@
+"""Environments by name, the conversion of their spaces, and what is said where they are wrong. Atari has test_atari."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from vantage.config import Config
+from vantage.envs import make_environments, make_rendered, resolve_env
+from vantage.envs.interface import History
+from vantage.envs.spaces import make_actor, make_masker, make_observer
+from vantage.errors import ConfigError, EnvError
+from vantage.specs import ActionSpec, ArraySpec
+
+
+def make(env: str, num_envs: int = 2, *, stream: int = 0, evaluation: bool = False, options: Any = None, **keys: Any):
+    config = Config(env=env, env_kwargs=json.dumps(options or {}), **keys)
+    return make_environments(config, num_envs=num_envs, stream=stream, evaluation=evaluation)
+
+
+def rewards_of(envs, actions):
+    envs.reset()
+    return envs.step(np.array(actions)).rewards
+
+
+# Names
+
+@pytest.mark.parametrize(("name", "game", "protocol"), [
+    ("Pong", "pong", "classic"), ("pong", "pong", "classic"), ("SPACEINVADERS", "space_invaders", "classic"),
+    ("space_invaders", "space_invaders", "classic"), ("PongNoFrameskip-v4", "pong", "classic"),
+    ("ALE/Pong-v5", "pong", "v5"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5")])
+def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
+    atari = resolve_env(name).atari
+    assert (atari.game, atari.protocol.name) == (game, protocol)
+
+
+def test_atari_protocol_overrides_the_meaning_of_the_name():
+    protocol = resolve_env("Pong", "machado").atari.protocol
+    assert (protocol.sticky, protocol.full_actions, protocol.fire, protocol.life_signal) == (0.25, True, False, False)
+    with pytest.raises(ConfigError, match="leave it auto"):
+        resolve_env("CartPole-v1", "classic")
+
+
+@pytest.mark.parametrize(("name", "family"), [
+    ("CartPole-v1", "classic"), ("LunarLander-v3", "box2d"), ("HalfCheetah-v5", "mujoco"), ("FrozenLake-v1", "other"),
+    ("faulty_envs:Counter", "other"), ("faulty_envs:RegisteredByModule-v0", "other")])
+def test_an_environment_belongs_to_a_family(name, family):
+    assert resolve_env(name).family == family
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("Cartpole", "did you mean CartPole-v1"), ("LunarLander-v2", "did you mean LunarLander-v3"),
+    ("pongg", "did you mean Pong"), ("ALE/Breakot-v5", "did you mean ALE/Breakout-v5"),
+    ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
+    ("Pong-v0", "ALE/Pong-v5"), ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
+    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "cannot be imported"),
+    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*is it installed, or in the current directory"),
+    ("faulty_envs:Countr", "did you mean Counter"), ("faulty_envs:Vector", "vector environment"),
+    ("faulty_envs:OldEnv", "old gym library")])
+def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
+    with pytest.raises(ConfigError, match=says):
+        resolve_env(name)
+
+
+def test_names_and_environments_need_no_torch():
+    code = ("import sys, vantage.envs.atari, vantage.envs.vector_env\n"
+            "vantage.envs.resolve_env('Pong')\nsys.exit('torch' in sys.modules)")
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_a_module_of_the_current_directory_is_found(tmp_path, monkeypatch):
+    (tmp_path / "mine_of_tmp.py").write_text("from faulty_envs import Counter as Mine\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert resolve_env("mine_of_tmp:Mine").entry == "mine_of_tmp:Mine"
+
+
+# Building
+
+@pytest.mark.parametrize(("name", "options", "error", "says"), [
+    ("faulty_envs:Counter", {"lenght": 3}, ConfigError, r"env_kwargs=\{\"lenght\": 3\}.*unexpected keyword"),
+    ("CartPole-v1", {"lenght": 3}, ConfigError, "unexpected keyword"),
+    ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
+    ("faulty_envs:Resetting", {}, ConfigError, "resets itself"),
+    ("faulty_envs:Sequences", {}, ConfigError, "'words': Sequence space is not supported"),
+    ("faulty_envs:Echo", {"kind": "tuple"}, ConfigError, "Tuple space actions are not supported"),
+    ("faulty_envs:Echo", {"kind": "text"}, ConfigError, "Text space actions are not supported"),
+    ("faulty_envs:Counter", {"fault": "reset"}, EnvError, "RuntimeError: reset failed"),
+    ("faulty_envs:Counter", {"bad_init": True}, EnvError, "OSError: no simulator here")])
+def test_what_cannot_be_built_is_refused_in_words(name, options, error, says):
+    with pytest.raises(error, match=says):
+        make(name, options=options)
+
+
+@pytest.mark.parametrize(("env", "library", "package", "says"), [
+    ("HalfCheetah-v5", "mujoco", "mujoco", r"MuJoCo is not installed; pip install 'vantage-rl\[mujoco\]'"),
+    ("LunarLander-v3", "Box2D", "box2d", r"Box2D is not installed; pip install 'gymnasium\[box2d\]'")])
+@pytest.mark.parametrize("rendered", [False, True])
+def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
+        env, library, package, says, rendered, monkeypatch):
+    monkeypatch.setitem(sys.modules, library, None)
+    for module in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{package}")]:
+        monkeypatch.delitem(sys.modules, module)
+    config = Config(env=env)
+    with pytest.raises(ConfigError, match=f"^env='{env}': {says}$"):
+        make_rendered(config, stream=0) if rendered else make_environments(config, num_envs=1, stream=0)
+    with pytest.raises(ConfigError, match=f"{says}$"):
+        resolve_env(f"gymnasium.envs.{package}.{'half_cheetah_v5' if library == 'mujoco' else 'lunar_lander'}:Env")
+
+
+def test_an_environment_that_imports_in_vain_when_built_is_refused_in_words(monkeypatch):
+    def moved(**_):
+        raise ImportError("moved to another project")
+
+    monkeypatch.setattr("faulty_envs.make_counter", moved)
+    with pytest.raises(ConfigError, match=r"cannot be built.*moved to another project"):
+        make("faulty_envs:make_counter")
+
+
+def test_a_module_that_fails_is_not_called_missing(tmp_path, monkeypatch):
+    (tmp_path / "broken_of_tmp.py").write_text("import no_such_library\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'; put that right in the module$"):
+        resolve_env("broken_of_tmp:Env")
+
+
+def test_a_function_may_make_the_environment():
+    envs = make("faulty_envs:make_counter", options={"length": 3})
+    envs.reset()
+    steps = [envs.step(np.zeros(2, int)) for _ in range(4)]
+    assert [bool(s.terminated.all()) for s in steps] == [False, False, True, False]
+
+
+@pytest.mark.parametrize("name", ["faulty_envs:Counter", "faulty_envs:RegisteredByModule-v0"])
+def test_a_time_limit_ends_the_episode_but_not_the_task(name):
+    envs = make(name, max_episode_steps=3)
+    envs.reset()
+    steps = [envs.step(np.zeros(2, int)) for _ in range(4)]
+    assert [s.is_first[0] for s in steps] == [False, False, False, True]
+    assert not any(s.terminated.any() for s in steps)
+    assert [(e.env, e.score, e.length) for e in steps[2].episodes] == [(0, 6.0, 3), (1, 6.0, 3)]
+    assert "time limit 3 steps" in envs.notes
+
+
+# What a policy sees and does
+
+def test_the_step_after_an_end_only_resets():
+    envs = make("faulty_envs:Counter", options={"length": 2})
+    assert envs.reset().is_first.all()
+    steps = [envs.step(np.ones(2, int)) for _ in range(5)]
+    assert [s.obs[0, 0] for s in steps] == [1, 2, 0, 1, 2]
+    assert [s.rewards[0] for s in steps] == [1, 2, 0, 1, 2]
+    assert [bool(s.terminated[0]) for s in steps] == [False, True, False, False, True]
+    assert [bool(s.is_first[0]) for s in steps] == [False, False, True, False, False]
+    assert [bool(s.valid[0]) for s in steps] == [True, True, False, True, True]
+    assert [[(e.env, e.score, e.length) for e in s.episodes] for s in steps] == [
+        [], [(0, 3.0, 2), (1, 3.0, 2)], [], [], [(0, 3.0, 2), (1, 3.0, 2)]]
+
+
+def test_observations_are_images_and_vectors_by_the_path_of_their_part():
+    envs = make("faulty_envs:Odd")
+    obs = envs.reset().obs
+    assert envs.spec.obs == {"a": ArraySpec("vector", (3,)), "b/0": ArraySpec("vector", (2,)),
+                             "b/1": ArraySpec("vector", (5,)), "camera": ArraySpec("image", (3, 6, 7)),
+                             "flat": ArraySpec("vector", (4,))}
+    assert {key: part.dtype.name for key, part in obs.items()} == {
+        "a": "float32", "b/0": "float32", "b/1": "float32", "camera": "uint8", "flat": "float32"}
+    assert obs["a"][1].tolist() == [0, 0, 1]
+    assert obs["b/0"][1].tolist() == [1, 0]
+    assert obs["b/1"][1].tolist() == [0, 1, 0, 0, 1]
+    assert obs["flat"][1].tolist() == [1, 2, 3, 4]
+    camera = np.arange(6 * 7 * 3).reshape(6, 7, 3)
+    assert (obs["camera"][1] == camera.transpose(2, 0, 1)).all()
+    assert any("camera: image 3x6x7, transposed from HWC" in note for note in envs.notes)
+
+
+@pytest.mark.parametrize(("shape", "kind", "target"), [
+    ((8, 9), "image", (1, 8, 9)), ((8, 9, 3), "image", (3, 8, 9)), ((4, 8, 9), "image", (4, 8, 9)),
+    ((8, 9, 7), "vector", (504,)), ((128,), "vector", (128,))])
+def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, kind, target):
+    observer = make_observer(spaces.Box(0, 255, shape, np.uint8))
+    assert observer.spec == ArraySpec(kind, target)
+    assert observer.convert(np.zeros(shape, np.uint8)).shape == target
+
+
+@pytest.mark.parametrize(("space", "value", "says"), [
+    (spaces.Discrete(3), 3, "outside its space"), (spaces.Discrete(3), 1.0, "integers"),
+    (spaces.MultiDiscrete([2, 2]), np.array([0, 2]), "outside its space"),
+    (spaces.MultiDiscrete([2, 2]), np.array([0]), "has shape"), (spaces.Box(0, 1, (2,)), [1, 2, 3], "has shape"),
+    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64, its space says uint8"),
+    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 5), np.uint8), "has shape"),
+    (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {}, "lacks 'a'"),
+    (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {"a": np.zeros(3)}, "in 'a': .* has shape")])
+def test_an_observation_outside_its_space_is_an_error(space, value, says):
+    with pytest.raises((TypeError, ValueError), match=says):
+        make_observer(space).convert(value)
+
+
+def test_discrete_actions_start_where_the_space_does():
+    assert rewards_of(make("faulty_envs:Odd"), [0, 2]).tolist() == [5, 7]
+
+
+@pytest.mark.parametrize(("kind", "action", "arrives"), [
+    ("box", [-5.0, -5.0], [-1, 0]), ("box", [5.0, 5.0], [2, 5]), ("whole", [1.6, -9.0], [2, -3]),
+    ("choices", [1, 2], [1, 2]), ("bits", [0, 1], [0, 1])])
+def test_actions_arrive_inside_their_space(kind, action, arrives):
+    envs = make("faulty_envs:Echo", options={"kind": kind}, num_envs=1)
+    envs.reset()
+    actions = np.array([action], np.float32 if kind in ("box", "whole") else np.int64)
+    assert envs.step(actions).obs[0, :2].tolist() == arrives
+
+
+def test_action_specs_say_kind_sizes_and_bounds():
+    assert make_actor(spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))).spec == ActionSpec(
+        "box", (2,), (-1.0, 0.0), (1.0, float("inf")))
+    assert make_actor(spaces.MultiDiscrete([[2, 3]])).spec == ActionSpec("multi_discrete", (2, 3))
+    assert make_actor(spaces.MultiBinary(3)).spec == ActionSpec("multi_binary", (2, 2, 2))
+
+
+def test_actions_of_another_shape_are_refused():
+    envs = make("CartPole-v1")
+    envs.reset()
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        envs.step(np.zeros(3, int))
+
+
+def test_rewards_are_learnt_by_sign_and_scale_but_scored_raw():
+    keys = {"options": {"length": 3}, "reward": "sign", "reward_scale": 0.5}
+    envs, raw = make("faulty_envs:Counter", **keys), make("faulty_envs:Counter", evaluation=True, **keys)
+    envs.reset(), raw.reset()
+    steps, raws = ([e.step(np.zeros(2, int)) for _ in range(3)] for e in (envs, raw))
+    assert [s.rewards[0] for s in steps] == [0.5, 0.5, 0.5]
+    assert [s.rewards[0] for s in raws] == [1, 2, 3]
+    assert steps[2].episodes == raws[2].episodes
+    assert steps[2].episodes[0].score == 6.0
+
+
+# Masks
+
+def test_masks_come_with_every_observation():
+    envs = make("faulty_envs:Masked")
+    first = envs.reset()
+    assert envs.spec.masked
+    masks = [first.action_mask] + [envs.step(np.full(2, t % 3)).action_mask for t in range(5)]
+    assert [mask[0].tolist() for mask in masks] == [
+        [True, False, False], [False, True, False], [False, False, True], [True, False, False],
+        [True, True, True], [True, False, False]]
+
+
+@pytest.mark.parametrize(("fault", "says"), [
+    ("none", "allows no action"), ("size", "4 entries, the actions have 3"), ("absent", "lacks action_mask")])
+def test_a_mask_that_cannot_be_used_is_an_error(fault, says):
+    envs = make("faulty_envs:Masked", options={"fault": fault})
+    envs.reset()
+    envs.step(np.zeros(2, int))
+    with pytest.raises(EnvError, match=says):
+        envs.step(np.ones(2, int))
+
+
+def test_a_mask_of_several_choices_allows_one_of_each():
+    masker = make_masker(ActionSpec("multi_discrete", (2, 3)))
+    assert masker((np.array([1, 0]), np.array([0, 1, 1]))).tolist() == [True, False, False, True, True]
+    assert masker(np.array([1, 0, 0, 1, 1])).tolist() == [True, False, False, True, True]
+    with pytest.raises(ValueError, match="allows no action"):
+        masker((np.array([1, 0]), np.array([0, 0, 0])))
+
+
+# Faults
+
+FAULTS = [("raise", "KeyError: '100% of %s'"), ("nan obs", "nan.* is not finite after action 1"),
+          ("inf reward", "reward inf is not finite"), ("shape", r"shape \(4,\), its space says \(3,\)"),
+          ("text", "not numbers"), ("reward", "a ndarray, not a number"),
+          ("flag", "terminated is 1, a int, not a bool"), ("old step", "old gym interface")]
+
+
+def fault_after_two_steps(fault: str, vector: str) -> str:
+    envs = make("faulty_envs:Counter", options={"fault": fault}, vector=vector, seed=4)
+    try:
+        envs.reset()
+        for _ in range(2):
+            envs.step(np.ones(2, int))
+        with pytest.raises(EnvError) as caught:
+            envs.step(np.ones(2, int))
+        return str(caught.value)
+    finally:
+        envs.close()
+
+
+@pytest.mark.parametrize(("fault", "says"), FAULTS)
+def test_an_error_names_environment_seed_episode_and_step(fault, says):
+    message = fault_after_two_steps(fault, "sync")
+    assert pytest.raises(EnvError, match=says).matches(EnvError(message))
+    assert "environment 0 of faulty_envs:Counter (seed " in message
+    assert "episode 0, step 3)" in message
+
+
+@pytest.mark.parametrize(("fault", "says"), [FAULTS[0], FAULTS[1]])
+def test_an_error_in_a_process_of_its_own_says_the_same(fault, says):
+    message = fault_after_two_steps(fault, "async")
+    assert message.startswith(fault_after_two_steps(fault, "sync"))
+    assert ("Traceback" in message and "faulty_envs.py" in message) == (fault == "raise")
+
+
+def test_a_process_that_dies_is_named():
+    assert "process of environment 0 (exit code 7)" in fault_after_two_steps("die", "async") or \
+        "process of environment 1 (exit code 7)" in fault_after_two_steps("die", "async")
+
+
+def test_an_old_reset_is_recognised():
+    with pytest.raises(EnvError, match="old gym interface"):
+        make("faulty_envs:Counter", options={"fault": "old reset"}).reset()
+
+
+# Processes and streams
+
+def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():
+    envs = make("faulty_envs:TorchFree", vector="async", options={"fault": "interrupt", "at": 1, "length": 2})
+    try:
+        obs = envs.reset().obs
+        assert obs[:, :2].tolist() == [[0, 0], [0, 0]]
+        assert obs[0, 2] != obs[1, 2]
+        steps = [envs.step(np.ones(2, int)) for _ in range(3)]
+        assert [s.rewards.tolist() for s in steps] == [[1, 1], [2, 2], [0, 0]]
+        assert [s.is_first.tolist() for s in steps] == [[False, False], [False, False], [True, True]]
+    finally:
+        envs.close()
+        envs.close()
+
+
+def seeds(env: str = "faulty_envs:Counter", **keys: Any) -> list[float]:
+    envs = make(env, options={"length": 1}, **keys)
+    first = envs.reset().obs[:, 1].tolist()
+    envs.step(np.zeros(2, int))
+    return first + envs.step(np.zeros(2, int)).obs[:, 1].tolist()
+
+
+def test_every_environment_and_episode_has_a_seed_of_its_own():
+    drawn = seeds() + seeds(seed=1) + seeds(stream=1)
+    assert len(set(drawn)) == 12
+    assert all(0 <= seed < 2 ** 31 for seed in drawn)
+    assert seeds() == seeds()
+
+
+# History
+
+def test_a_history_grows_and_drops_what_passes_its_limit():
+    history = History(2, ActionSpec("discrete", (200,)), limit=1500)
+    for t in range(1500):
+        history.append(np.array([t % 200, 150]))
+        if t == 999:
+            history.restart(np.array([False, True]))
+    assert history.of(0).tolist() == [t % 200 for t in range(1500)]
+    assert len(history.of(1)) == 500
+    history.append(np.array([7, 7]))
+    assert history.of(0) is None
+    restored = History(2, ActionSpec("discrete", (200,)), limit=1500)
+    restored.restore(history.record())
+    assert restored.of(0) is None
+    assert restored.of(1).tolist() == [150] * 500 + [7]

@@ -1,0 +1,63 @@
+"""The flat vector behind a model."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from vantage.learning.flat_parameters import FlatParameters
+from vantage.learning.optimizers import make_optimizer
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 5, 3).to(memory_format=torch.channels_last), nn.ReLU(), nn.Flatten(),
+                         nn.Linear(5 * 9, 2))
+
+
+def test_flat_parameters_are_the_models_own() -> None:
+    plain, flat_model = network(), network()
+    flat = FlatParameters(flat_model)
+    for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
+        assert torch.equal(a, b)
+    assert flat_model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    flat.vector.mul_(2)
+    assert torch.equal(flat_model[3].bias, plain[3].bias * 2)
+
+
+def test_training_flat_parameters_equals_training_each() -> None:
+    plain, flat_model = network(), network()
+    flat = FlatParameters(flat_model)
+    each = torch.optim.Adam(plain.parameters(), lr=0.01)
+    one = make_optimizer("adam", flat.vector, eps=1e-8, decay=0.9)
+    for seed in range(4):
+        x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
+        each.zero_grad()
+        plain(x).square().sum().backward()
+        flat.backward(flat_model(x).square().sum())
+        norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
+        assert flat.clip_gradient(0.5) == pytest.approx(norm.item(), rel=1e-6)
+        each.step()
+        one.step(flat.gradient, lr=0.01)
+    for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_what_a_loss_does_not_depend_on_has_no_gradient() -> None:
+    model = network()
+    flat = FlatParameters(model)
+    flat.gradient.fill_(3.0)
+    model[3].bias.requires_grad_(False)
+    flat.backward(model[3](torch.ones(1, 45)).sum())
+    assert not any(parameter.grad.any() for parameter in (*model[0].parameters(), model[3].bias))
+    assert torch.equal(model[3].weight.grad, torch.ones(2, 45)), "the former gradient is gone"
+
+
+@pytest.mark.parametrize("limit", [0.0, 8.0])
+def test_a_gradient_that_is_short_enough_is_not_clipped(limit: float) -> None:
+    flat = FlatParameters(nn.Linear(2, 2))
+    flat.gradient[:6] = 3.0
+    before = flat.gradient.clone()
+    assert flat.clip_gradient(limit) == pytest.approx(54**0.5)
+    assert torch.equal(flat.gradient, before)

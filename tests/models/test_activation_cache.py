@@ -1,0 +1,124 @@
+"""Learning from what acting kept: the gradients of the plain pass, without running the costly layers again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import vantage
+from vantage.models.activation_cache import Kept, conv2d, flattened, images_last, linear
+from vantage.models.actor_critic import make_model
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.specs import ActionSpec
+from vantage.types import ArraySpec, EnvSpec, Rollout
+
+T, B = 4, 2
+
+
+def configure(**options: Any) -> vantage.Config:
+    values: dict[str, Any] = {"env": "Pong", "num_envs": B, "rollout_length": T, "threads": 1, "memory": "none",
+                              "norm": "none", "lr": 0.0, "memory_size": 8}
+    return vantage.configure("a2c", **(values | options))
+
+
+def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
+    """An actor-learner and the rollout that it would learn from."""
+    one = ActorLearner(config)
+    try:
+        one.begin()
+        seen: list[Rollout] = []
+        loss = one.learner.loss
+
+        def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
+            seen.append(rollout)
+            return loss(rollout, *arguments, **keys)
+
+        one.learner.loss = noted  # type: ignore[method-assign]
+        # Normalisers stay those that acted.
+        one.learner.observe = lambda rollout, step: None  # type: ignore[method-assign]
+        one.advance(lambda: 0)
+        return one, seen[0]
+    finally:
+        one.close()
+
+
+def gradient(one: ActorLearner, rollout: Rollout) -> tuple[float, Tensor]:
+    loss, _ = one.learner.loss(rollout, 0)
+    one.learner.flat.backward(loss)
+    return loss.item(), one.learner.flat.gradient.clone()
+
+
+@pytest.mark.parametrize("options", [
+    {"network": "a3c"},
+    {"network": "a3c", "memory": "lstm", "norm": "layer"},
+    {"network": "nature", "frame_stack": 4},
+    {"network": "nature", "frame_stack": 4, "stack_pad": "repeat", "separate": True},
+    {"network": "maxpool"},
+    {"network": "conv5", "memory": "gru", "bptt": False},
+    {"network": "a3c", "obs_scale": "-1:1"},
+    {"network": "a3c", "image_norm": True},
+    {"network": "a3c", "vtrace": True},
+    {"network": "a3c", "env": "vantage/Snake-v0", "vector": "async", "num_envs": 4, "screen_size": "32x32"},
+], ids=str)
+def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
+    one, rollout = learnt(configure(**options))
+    assert rollout.outputs is not None and {"stack", "conv_0"} < rollout.outputs.keys()
+    loss, kept = gradient(one, rollout)
+    expected_loss, expected = gradient(one, replace(rollout, outputs=None))
+    assert loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
+    assert expected.norm() > 0
+    assert (kept - expected).norm() < 1e-4 * expected.norm()
+
+
+@pytest.mark.parametrize("options", [
+    {"network": "universe"}, {"network": "impala"}, {"network": "mlp"}, {"network": "a3c", "norm": "batch"},
+    {"network": "a3c", "precision": "bfloat16"}, {"network": "a3c", "rollouts_per_update": 2},
+    {"env": "CartPole-v1", "network": "auto"}], ids=str)
+def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
+    _, rollout = learnt(configure(**options))
+    assert rollout.outputs is None
+
+
+def test_acer_keeps_nothing_for_its_replay() -> None:
+    spec = EnvSpec(ArraySpec("image", (1, 84, 84)), ActionSpec("discrete", sizes=(3,)))
+    assert not make_model(vantage.configure("acer", env="Pong"), spec).keeps_outputs
+
+
+@pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])
+def test_layers_give_what_torch_gives(stride: tuple[int, int], padding: tuple[int, int], bias: bool) -> None:
+    """In float64, output and all gradients; a second pass takes the output and never runs the layer."""
+    torch.manual_seed(0)
+    options: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
+    x, weight = torch.randn(3, 2, 7, 7, **options), torch.randn(4, 2, 3, 3, **options)
+    flat_weight, b = torch.randn(5, 2 * 49, **options), torch.randn(4, **options) if bias else None
+    kept: Kept = {}
+    cases: list[tuple[str, Callable[[], Tensor], Callable[[], Tensor], list[Tensor]]] = [
+        ("conv", lambda: conv2d(x, weight, b, stride, padding, kept, "conv"),
+         lambda: F.conv2d(x, weight, b, stride, padding), [x, weight, *([b] if b is not None else [])]),
+        ("fc", lambda: linear(x.flatten(1), flat_weight, None, kept, "fc"), lambda: F.linear(x.flatten(1), flat_weight),
+         [x, flat_weight])]
+    for name, layer, plain, parameters in cases:
+        first, expected = layer(), plain()
+        assert torch.equal(first, expected)
+        by = torch.randn_like(expected)
+        again = layer()
+        assert again.data_ptr() == kept[name].data_ptr()
+        wanted = torch.autograd.grad(expected, parameters, by)
+        for ours, theirs in zip(torch.autograd.grad(again, parameters, by), wanted, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_steps_are_one_pass_over_all_of_them() -> None:
+    images = torch.randn(T * B, 3, 5, 6).contiguous(memory_format=torch.channels_last)
+    vectors = torch.randn(T * B, 7)
+    kept = {name: part.reshape(T, B, *part.shape[1:])
+            for name, part in (("conv", images_last(images)), ("fc", images_last(vectors)))}
+    back = flattened(kept)
+    assert torch.equal(back["conv"], images) and torch.equal(back["fc"], vectors)
+    assert back["conv"].is_contiguous(memory_format=torch.channels_last)

@@ -1,0 +1,156 @@
+"""How a run ends, and what its recorder writes down."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.runs.checkpoint import load_latest
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
+from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.recorder import Recorder
+from vantage.runtimes.train_loop import follow
+from vantage.tools.curves import read_curve
+
+
+def config(**options: Any) -> vantage.Config:
+    return vantage.configure("a2c", **({"env": "CartPole-v1", "tensorboard": False, "eval_every": 100} | options))
+
+
+class Reached:
+    """A run that is finished until it is saved: what its workers bring in at the end takes its mean below the goal."""
+
+    def __init__(self) -> None:
+        self.finished, self.status = True, "running"
+        self.told: list[str] = []
+        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", notify=self.told.append)
+
+    def finish(self, should_stop: Callable[[], bool]) -> None:
+        self.finished, self.recorder.goal = False, None
+
+    def close(self, status: str) -> None:
+        self.status = status
+
+
+def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops() -> None:
+    run = Reached()
+    assert list(follow(run, lambda: False)) == []  # type: ignore[arg-type]
+    assert run.status == "done" and run.told == ["ended: the mean of the last games"]
+
+
+def record(folder: Path) -> Recorder:
+    chosen, progress = config(), Progress(1.0)
+    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=folder / "run", argv=())
+    recorder = Recorder(chosen, directory, None, progress, lambda text: None)
+    for step, score in ((100, 1.0), (200, 0.0)):
+        progress.add(Advance(steps=100))
+        recorder.evaluated({"eval/mean_reward": score}, lambda: ({"model": {"w": torch.zeros(1)}}, {}), step)
+        progress.add(Advance(steps=50))
+    return recorder
+
+
+def test_of_two_evaluations_between_two_reports_neither_hides_the_other(tmp_path: Path) -> None:
+    recorder = record(tmp_path)
+    recorder.report()
+    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(tmp_path / "run")]
+    assert lines == [(100, 1.0, 250), (200, 0.0, 300)]
+
+
+def test_an_evaluation_is_drawn_at_the_step_whose_policy_it_played(tmp_path: Path) -> None:
+    record(tmp_path).report()
+    curve = read_curve(tmp_path / "run", "steps", "eval/mean_reward", 0.0)
+    assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
+    assert read_curve(tmp_path / "run", "frames", "eval/mean_reward", 0.0).x.tolist() == [100, 200]
+
+
+def test_a_run_that_an_evaluation_ended_is_not_resumed(tmp_path: Path) -> None:
+    options = {"env": "tiny:Bandit", "steps": 10**6, "stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}
+    *_, last = vantage.train(config(**options), run=tmp_path / "run")
+    assert last.status == "done" and last.step < 1_000
+    with pytest.raises(ConfigError, match=r"reached stop_at_eval=-1, with the policy in best/; .* --init-from"):
+        next(vantage.resume(tmp_path / "run"))
+
+
+def test_a_run_whose_last_games_reached_its_goal_is_not_resumed(tmp_path: Path) -> None:
+    *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, stop_at_return=0.0), run=tmp_path / "run")
+    assert last.status == "done" and last.step < 10_000
+    with pytest.raises(ConfigError, match=r"last games reached stop_at_return=0; .* --init-from"):
+        next(vantage.resume(tmp_path / "run"))
+
+
+def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path) -> None:
+    run, asked = tmp_path / "run", 0
+
+    def should_stop() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3  # in the evaluation after the only update
+
+    *_, last = vantage.train(config(env="tiny:Bandit", steps=128, eval_every=128), run=run, should_stop=should_stop)
+    assert last.step == 128 and "eval/mean_reward" not in last.metrics
+    *_, last = vantage.resume(run)
+    assert last.step == 128 and [line["eval/step"] for line in read_metrics(run) if "eval/step" in line] == [128]
+    assert not load_latest(run).state["progress"]["evaluation_due"]
+    with pytest.raises(ConfigError, match="has done its 128 steps"):
+        next(vantage.resume(run))
+
+
+def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = vantage.train(config(steps=10**6), run=tmp_path / "run")
+    next(reports)
+    reports.close()
+    run = Reached()
+
+    def full(directory: RunDirectory, changed: vantage.Config) -> None:
+        raise ConfigError("no space")
+
+    monkeypatch.setattr("vantage.training.start", lambda *arguments: run)
+    monkeypatch.setattr(RunDirectory, "change_config", full)
+    with pytest.raises(ConfigError, match="no space"):
+        next(vantage.resume(tmp_path / "run"))
+    assert run.status == "interrupted"
+
+
+def test_a_fork_that_ends_leaves_the_training_alone(tmp_path: Path) -> None:
+    program = """
+import os, sys, vantage
+options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
+reports = vantage.train(vantage.configure("a2c", env="CartPole-v1", **options), run="run")
+next(reports)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+assert "running" in open("run/summary.json").read()
+reports.close()
+assert "interrupted" in open("run/summary.json").read()
+"""
+    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)
+
+
+@pytest.mark.parametrize("algo", ["a2c", "a3c"])
+def test_a_program_that_ends_amid_a_training_saves_it_and_leaves_no_process(algo: str, tmp_path: Path) -> None:
+    program = f"""
+import vantage
+if __name__ == "__main__":
+    options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
+    reports = vantage.train(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
+    while next(reports).step == 0:
+        pass
+"""
+    (tmp_path / "program.py").write_text(program)
+    subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+    assert load_latest(tmp_path / "run").step > 0

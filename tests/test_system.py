@@ -1,0 +1,112 @@
+"""What this process knows of its memory, and how it ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from processes import assert_ends
+
+from vantage.system import _descendants, compute_for_long, used_memory
+
+MIB = 2**20
+HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
+HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {HOLD!r}])"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
+@pytest.mark.parametrize("code", [HOLD, HAVE_A_CHILD_HOLD], ids=["child", "grandchild"])
+def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: str) -> None:
+    before = used_memory()
+    assert before is not None and before > 20 * MIB
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        during = used_memory()
+        child.communicate()
+    after = used_memory()
+    assert during is not None and after is not None
+    assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
+def test_a_thread_that_ends_meanwhile_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def listed(path: Path) -> Iterator[Path]:
+        return iter([path / "0", *(path / name for name in os.listdir(path))])
+
+    monkeypatch.setattr(Path, "iterdir", listed)
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert str(child.pid) in _descendants("self")
+        child.communicate()
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")
+@pytest.mark.parametrize(("before", "after"), [("SCHED_OTHER", "SCHED_BATCH"), ("SCHED_IDLE", "SCHED_IDLE")])
+def test_a_thread_that_computes_for_long_keeps_a_policy_that_was_chosen_for_it(before: str, after: str) -> None:
+    def policies() -> Iterator[int]:
+        os.sched_setscheduler(0, getattr(os, before), os.sched_param(0))
+        compute_for_long()
+        yield os.sched_getscheduler(0)
+        with ThreadPoolExecutor(1) as started_by_it:
+            yield started_by_it.submit(os.sched_getscheduler, 0).result()
+
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(list, policies()).result() == [getattr(os, after)] * 2
+
+
+def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
+    program = """
+import multiprocessing, os, sys, time
+from vantage.system import die_with
+
+def work(parent):
+    sys.platform = "darwin"
+    die_with(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work, args=(os.getpid(),)).start()
+    time.sleep(60)
+"""
+    (tmp_path / "program.py").write_text(program)
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    assert_ends(child, 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
+def test_a_tied_process_ends_with_its_parent_while_it_imports_its_target(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("""
+import multiprocessing, os, pathlib, time
+if multiprocessing.current_process().name != "MainProcess":
+    pathlib.Path("importing").write_text(str(os.getpid()))
+    time.sleep(60)
+def work(): pass
+""")
+    (tmp_path / "program.py").write_text("""
+import multiprocessing, sys, time
+from vantage.system import tied_process
+if __name__ == "__main__":
+    import slow
+    tied_process(multiprocessing.get_context("spawn"), "slow", slow.work).start()
+    time.sleep(60)
+""")
+    marker = tmp_path / "importing"
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path) as parent:
+        deadline = time.monotonic() + 20
+        while not marker.exists() or not marker.read_text():
+            assert time.monotonic() < deadline and parent.poll() is None
+            time.sleep(0.02)
+        parent.kill()
+    assert_ends(int(marker.read_text()), 2)

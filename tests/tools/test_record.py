@@ -1,0 +1,189 @@
+"""Recorded videos, read back: whole games, their number of frames, size and speed; and no file where one failed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import imageio_ffmpeg
+import numpy as np
+import pytest
+from conftest import train_shortly
+from PIL import Image
+
+from vantage.cli import main
+from vantage.config import Config
+from vantage.envs import Rendered, make_rendered
+from vantage.envs.vector_env import GymEnvironments
+from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.learning.play import Moment
+from vantage.tools import record as module
+from vantage.tools.evaluate import evaluate, seeded
+from vantage.tools.frames import Canvas
+from vantage.tools.record import Gif, record
+from vantage.training import load
+
+
+def read_mp4(path: Path) -> tuple[np.ndarray, float]:
+    """All frames [N, H, W, 3] and how many a second."""
+    command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    done = subprocess.run(command, capture_output=True, check=True)
+    said = re.search(rb"h264.*?, (\d+)x(\d+).*?, ([\d.]+) fps", done.stderr)
+    assert said is not None, done.stderr
+    width, height = int(said[1]), int(said[2])
+    return np.frombuffer(done.stdout, np.uint8).reshape(-1, height, width, 3), float(said[3])
+
+
+def read_gif(path: Path) -> tuple[np.ndarray, list[int]]:
+    """All frames [N, H, W, 3] and for how many milliseconds each is shown."""
+    frames, durations = [], []
+    with Image.open(path) as image:
+        for i in range(image.n_frames):
+            image.seek(i)
+            frames.append(np.asarray(image.convert("RGB")))
+            durations.append(image.info["duration"])
+    return np.stack(frames), durations
+
+
+def test_an_mp4_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new folder/video.mp4"
+    result = record(cartpole_run, output, episodes=2, seed=5)
+    assert result.scores == evaluate(cartpole_run, episodes=2, seed=5, num_envs=1).returns
+    frames, fps = read_mp4(output)
+    assert len(frames) == result.frames == sum(result.scores) + 2  # a point a step, and the frame before the first
+    assert frames.shape[1:] == (434, 600, 3) and fps == 50
+    assert [path.name for path in output.parent.iterdir()] == ["video.mp4"]
+
+
+def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GymEnvironments, "longest_game", 6)
+    told: list[str] = []
+    result = record(cartpole_run, tmp_path / "video.gif", episodes=3, notify=told.append)
+    assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
+    assert result.frames == 7 and "2 were not played" in told[0]
+
+
+def test_a_gif_has_the_same_frames_at_the_same_speed(cartpole_run: Path, tmp_path: Path) -> None:
+    result = record(cartpole_run, tmp_path / "video.gif", seed=5)
+    record(cartpole_run, tmp_path / "video.mp4", seed=5)
+    frames, durations = read_gif(tmp_path / "video.gif")
+    film, _ = read_mp4(tmp_path / "video.mp4")
+    assert set(durations) == {20} and len(frames) == len(film) == result.frames
+    assert np.abs(frames.astype(int) - film).mean() < 2
+
+
+def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
+    run = train_shortly(tmp_path / "run", "Breakout", steps=10, max_episode_steps=20)
+    result = record(run, tmp_path / "video.mp4", deterministic=True)
+    frames, fps = read_mp4(tmp_path / "video.mp4")
+    assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
+    envs = make_rendered(seeded(load(run).config, 0), stream=2)
+    envs.reset()
+    screen = np.repeat(np.repeat(envs.render(), 3, 0), 3, 1)
+    assert np.abs(frames[0, :630].astype(int) - screen).mean() < 3
+    assert frames[0, 630:, :, 0].max() > 200  # the strip has its words
+
+
+@pytest.mark.parametrize("fps", [15.0, 60.0, 24.0])
+def test_a_gif_keeps_the_time_where_hundredths_do_not_fit(fps: float, tmp_path: Path) -> None:
+    gif = Gif(tmp_path / "x.gif", fps)
+    sent = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
+    for frame in sent:
+        gif.add(frame)
+    gif.finish()
+    frames, durations = read_gif(tmp_path / "x.gif")
+    assert min(durations) >= 20 and abs(sum(durations) - 1000 * len(sent) / fps) <= 40
+    np.testing.assert_array_equal(frames[[0, -1]], [sent[0], sent[-1]])
+
+
+def test_frames_that_do_not_change_are_shown_for_their_time(tmp_path: Path) -> None:
+    gif = Gif(tmp_path / "x.gif", 10)
+    for _ in range(5):
+        gif.add(np.full((4, 4, 3), 7, np.uint8))
+    gif.finish()
+    frames, durations = read_gif(tmp_path / "x.gif")
+    assert durations == [100] * 5 and (frames == 7).all()
+
+
+def interrupted(*_: object, **__: object) -> Iterator[Moment]:
+    yield Moment(0.0, 0.0, 0, False)
+    raise KeyboardInterrupt
+
+
+def begun(config: Config, *, stream: int) -> Rendered:
+    envs = make_rendered(config, stream=stream)
+    envs.reset()
+    return envs
+
+
+@pytest.mark.parametrize("name", ["video.mp4", "video.gif"])
+def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
+        name: str, cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / name).write_text("the former one")
+    monkeypatch.setattr(module, "moments", interrupted)
+    monkeypatch.setattr(module, "make_rendered", begun)
+    assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
+
+
+def test_a_video_that_lacks_frames_is_a_failure_without_a_file(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imageio_ffmpeg, "count_frames_and_secs", lambda path: (3, 1.0))
+    with pytest.raises(VantageError, match="wrote 3 of"):
+        record(cartpole_run, tmp_path / "video.mp4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_ffmpeg_that_ends_early_is_a_failure_without_a_file(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ending(*_: object, **__: object) -> Iterator[None]:
+        yield
+        yield
+        raise BrokenPipeError
+
+    monkeypatch.setattr(imageio_ffmpeg, "write_frames", ending)
+    with pytest.raises(VantageError, match="is the disk full"):
+        record(cartpole_run, tmp_path / "video.mp4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_without_ffmpeg_the_remedy_is_named(
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGEIO_FFMPEG_EXE", "/nowhere/ffmpeg")
+    with pytest.raises(ConfigError, match="pip install imageio-ffmpeg"):
+        record(cartpole_run, tmp_path / "video.mp4")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_place_that_cannot_be_written_is_named(cartpole_run: Path, tmp_path: Path) -> None:
+    (tmp_path / "folder.mp4").mkdir()
+    (tmp_path / "file").touch()
+    for output in ("folder.mp4", "file/video.mp4"):
+        with pytest.raises(ConfigError, match=output):
+            record(cartpole_run, tmp_path / output)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.mp4"]
+
+
+def test_a_run_without_pictures_is_one_clear_error(tmp_path: Path) -> None:
+    run = train_shortly(tmp_path / "run", "tiny:Bandit", steps=10)
+    with pytest.raises(ConfigError, match="draws no pictures"):
+        record(run, tmp_path / "video.mp4")
+    assert not (tmp_path / "video.mp4").exists()
+
+
+def test_a_screen_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    run = train_shortly(tmp_path / "run", "drawn:Drawn", steps=10, env_kwargs='{"bad": "raises"}')
+    with pytest.raises(EnvError, match="no canvas"):
+        record(run, tmp_path / "video.mp4")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_canvas_enlarges_small_screens_by_whole_numbers_and_hides_nothing() -> None:
+    screen = np.random.default_rng(0).integers(256, size=(210, 160, 3), dtype=np.uint8)
+    frame = Canvas(screen).draw(screen, ["score 1", "value 2"])
+    np.testing.assert_array_equal(frame[1:630:3, 1:480:3], screen)
+    other = Canvas(screen).draw(screen[:100], ["score 1,000,000,000,000,000", "a value that is much too long for it"])
+    assert other.shape == frame.shape
