@@ -28,7 +28,7 @@ def main() -> None:
     arguments = parser.parse_args()
     rows = []
     for run in arguments.runs:
-        rows += evaluate(run, RunDirectory.open(run).config.seed, arguments.episodes)
+        rows += evaluate(run, RunDirectory.open(run).config.run.seed, arguments.episodes)
         tell(run)
     write(Path("results") / arguments.name, [*arguments.runs, *arguments.beside], rows,
           RunDirectory.open(arguments.runs[0]).config, command=arguments.command, episodes=arguments.episodes,

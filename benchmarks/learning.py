@@ -15,14 +15,13 @@ import os
 import platform
 import re
 import subprocess
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import vantage
-from vantage.config import convert
+from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.tools.plot import plot
@@ -55,7 +54,7 @@ def main() -> None:
     command = (f"python benchmarks/learning.py {arguments.env} --algo {arguments.algo} --seeds {arguments.seeds} "
                f"--first-seed {arguments.first_seed} --steps {arguments.steps} --episodes {arguments.episodes}"
                + (f" --set {' '.join(arguments.set)}" if arguments.set else ""))
-    write(Path("results") / name, runs, rows, replace(config, seed=arguments.first_seed), command=command,
+    write(Path("results") / name, runs, rows, config.change(seed=arguments.first_seed), command=command,
           episodes=arguments.episodes)
 
 
@@ -79,7 +78,7 @@ def evaluate(run: Path, seed: int, episodes: int) -> list[dict[str, Any]]:
         result = vantage.evaluate(run, episodes=episodes, checkpoint=checkpoint)
         print(f"seed {seed}, {checkpoint}: {result.sentence()}", flush=True)
         rows.append({**{key: result.as_dict().get(key) for key in COLUMNS}, "seed": seed, "checkpoint": checkpoint,
-                     "minutes": round(minutes, 2), "threads": RunDirectory.open(run).config.threads or os.cpu_count()})
+                     "minutes": round(minutes, 2), "threads": RunDirectory.open(run).config.runtime.threads or os.cpu_count()})
     return rows
 
 

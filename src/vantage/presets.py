@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vantage.config import Config, nearest
-from vantage.consistency import check_effect, check_together, without_effect
+from vantage.config import ALGORITHMS, Config
+from vantage.config_groups import PolicyConfig
+from vantage.consistency import check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 from vantage.systems import SYSTEMS
 
 
@@ -22,7 +24,7 @@ class Defaults:
     source: str
 
 
-ALGORITHMS = {"a2c": "advantage actor-critic, one process that collects and learns in turn",
+DESCRIPTIONS = {"a2c": "advantage actor-critic, one process that collects and learns in turn",
               "a3c": "the same asynchronously: worker processes on shared weights (Mnih et al. 2016)",
               "a3g": "a3c whose workers' networks are on GPUs",
               "acer": "off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)"}
@@ -111,7 +113,7 @@ OWN: dict[str, dict[str, Defaults]] = {"a3c": _A3C, "a3g": _A3C, "acer": _ACER}
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
     algorithms = [*ALGORITHMS, *SYSTEMS]
-    if algo not in algorithms:
+    if algo not in algorithms and ":" not in algo:
         raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, algorithms)}; known: "
                           f"{', '.join(algorithms)}")
     if not isinstance(env, str):
@@ -127,8 +129,6 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         return Defaults({"env": found.name, **protocol, **every, **system.values(found)},
                         f"preset {algo}: {system.title}")
     known = {"algo": algo, "env": found.name, **family.values, **protocol}
-    if algo in ("a3c", "a3g"):
-        known["runtime"] = "hogwild"
     if algo == "a3g":
         known["device"] = "auto"
     source = f"family {found.family}: {family.source}" if special is None else f"{found.name}: {special.source}"
@@ -137,8 +137,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         if own := OWN.get(algo, {}).get(name):
             known |= own.values
             source = f"{algo} on {name}: {own.source}"
-    idle = without_effect(algo, str(known.get("runtime", "sync")))
-    return Defaults({key: value for key, value in known.items() if key not in idle}, source)
+    own_keys = Config.of(algo).flat()
+    return Defaults({key: value for key, value in known.items() if key in own_keys}, source)
 
 
 def configure(algo: str, *, env: str, **overrides: Any) -> Config:
@@ -147,11 +147,11 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     Raises ConfigError for unknown keys, values that do not fit, unknown environments.
     """
     chosen = defaults(algo, env, str(overrides.get("atari_protocol", "auto")))
-    config = Config().override(chosen.values, source="defaults").override(overrides, source="configure")
-    preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env, config.atari_protocol)
-    if algo != "acer" and (config.runtime == "hogwild") != (algo in ("a3c", "a3g")):
-        raise ConfigError(f"runtime={config.runtime} contradicts {algo}; leave it out")
-    check_effect(config, overrides)
+    values = dict(chosen.values)
+    config = Config.of(values.pop("algo")).override(values, source="defaults").override(overrides, source="configure")
+    preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env.id, config.env.atari_protocol)
+    if algo in ("a2c", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[algo][1]:
+        raise ConfigError(f"runtime={config.runtime_name} contradicts {algo}; leave it out")
     config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_options(config, found)
     check_together(config)
@@ -161,33 +161,33 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
 def _following(config: Config, overrides: Mapping[str, Any], *, family: str, preset: bool) -> dict[str, Any]:
     """Values that follow from others, where they were not asked for."""
     values: dict[str, Any] = {}
-    if config.memory != "none" and "frame_stack" not in overrides and not preset:
+    if config.policy.memory != "none" and "frame_stack" not in overrides and not preset:
         values["frame_stack"] = 1  # what the frames would tell, memory keeps
-    if config.network == "impala" and "norm" not in overrides:
+    if config.policy.network == "impala" and "norm" not in overrides:
         values["norm"] = "none"  # its residual sums need none
     if "save_every" not in overrides:
-        values["save_every"] = min(config.save_every, max(1, config.steps // 10))
-    if config.eval_every == -1:
-        never = config.eval_every_seconds > 0 or family == "atari"
-        values["eval_every"] = 0 if never else max(1, config.steps // 20)
-    if "stop_at_eval" not in overrides and not config.override(values, source="configure").evaluates:
+        values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
+    if config.run.eval_every == -1:
+        never = config.run.eval_every_seconds > 0 or family == "atari"
+        values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
+    if "stop_at_eval" not in overrides and not config.override(values, source="configure").run.evaluates:
         values["stop_at_eval"] = None
     return values
 
 
 def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
     """`config` without what given weights leave no effect; ConfigError if that was asked for."""
-    if config.init_from is None:
-        if config.init_checkpoint != "auto":
-            raise ConfigError(f"init_checkpoint={config.init_checkpoint} chooses among a run's checkpoints; name the "
+    if config.policy.init_from is None:
+        if config.policy.init_checkpoint != "auto":
+            raise ConfigError(f"init_checkpoint={config.policy.init_checkpoint} chooses among a run's checkpoints; name the "
                               "run with --init-from")
         return config
-    if not config.init_from:
+    if not config.policy.init_from:
         raise ConfigError("init_from='' names nothing; give a run or an exported .safetensors file, or leave it out")
-    idle = {key: getattr(Config(), key) for key in ("init", *(("log_std_init",) * (config.std != "fixed")))}
+    idle = {key: getattr(PolicyConfig(), key) for key in ("init", *(("log_std_init",) * (config.policy.std != "fixed")))}
     for key, default in idle.items():
-        if key in overrides and getattr(config, key) != default:
-            raise ConfigError(f"{key}={getattr(config, key)} has no effect beside init_from, whose weights the run "
+        if key in overrides and getattr(config.policy, key) != default:
+            raise ConfigError(f"{key}={getattr(config.policy, key)} has no effect beside init_from, whose weights the run "
                               f"begins with; leave it out or at {default}")
     return config.override(idle, source="configure")
 
@@ -198,17 +198,17 @@ FIRST_RISE = {"pong": (500_000, 1_500_000)}
 
 def expectation(config: Config) -> str:
     """What to expect early of a run whose curve is flat at first; nothing where the curve moves at once."""
-    found = resolve_env(config.env, config.atari_protocol)
+    found = resolve_env(config.env.id, config.env.atari_protocol)
     span = FIRST_RISE.get(found.atari.game) if found.atari and config.algo != "acer" else None
     if span is None:
         return ""
-    return (f"{config.env} is a flat line at first, and that is normal: expect the first rise between "
+    return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between "
             f"{span[0] / 1e6:g} and {span[1] / 1e6:g} million steps.")
 
 
 def catalogue() -> str:
     """Algorithms, networks, and the defaults of each family, for a person."""
-    lines = ["algorithms", *(f"  {name:<10} {text}" for name, text in ALGORITHMS.items()), "", "networks",
+    lines = ["algorithms", *(f"  {name:<10} {text}" for name, text in DESCRIPTIONS.items()), "", "networks",
              "  mlp        widths by --hidden; every vector observation goes through it",
              "  a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)",
              "  nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)",

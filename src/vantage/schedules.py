@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from vantage.errors import ConfigError
@@ -39,6 +40,7 @@ class Schedule:
     """For piecewise: where each value begins, and whether that is a share of the run rather than a step."""
 
     @classmethod
+    @lru_cache(maxsize=256)
     def parse(cls, text: str) -> Schedule:
         """The schedule that `text` denotes; ConfigError names the notation otherwise."""
         kind, _, rest = text.strip().partition(":")

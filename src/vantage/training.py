@@ -9,7 +9,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
 from typing import ParamSpec
@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.consistency import why_not_joint
+from vantage.config_groups import Hogwild, Sync
+from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
 from vantage.envs.ids import resolve_env
 from vantage.errors import CheckpointError, ConfigError
 from vantage.learning.collect import Array, tensor_obs
-from vantage.learning.learner import check_optimizer
+from vantage.learning.optimizers import check_optimizer
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_latest
 from vantage.runs.directory import RunDirectory
@@ -83,7 +84,7 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
     """
     config = prepare(config)
     initial = read_initial(config, notify)
-    directory = RunDirectory.create(config, env_name=config.env, path=None if run is None else Path(run),
+    directory = RunDirectory.create(config, env_name=config.env.id, path=None if run is None else Path(run),
                                     root=Path(root), argv=sys.argv if argv is None else argv)
     with locked(directory.path):
         try:
@@ -105,23 +106,23 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
     """
     directory = RunDirectory.open(Path(run))
     kept = directory.config
-    if extend_schedule or steps not in (None, kept.steps):
-        span = 0 if extend_schedule else kept.schedule_steps or kept.steps
-        kept = replace(kept, steps=kept.steps if steps is None else steps, schedule_steps=span)
-    if kept.algo == "a2c" and kept.num_workers == 0:  # begun when A2C had one process
-        kept = replace(kept, num_workers=1)
+    if extend_schedule or steps not in (None, kept.run.steps):
+        span = 0 if extend_schedule else kept.run.schedule_steps or kept.run.steps
+        kept = kept.change(steps=kept.run.steps if steps is None else steps, schedule_steps=span)
+    if isinstance(kept.runtime, Sync) and kept.runtime.num_workers == 0:  # begun when A2C had one process
+        kept = kept.change(num_workers=1)
     if device is not None:
-        kept = replace(kept, device=_devices(replace(kept, device=device)))
-    if kept.algo == "a2c" and why_not_joint(kept) is not None:  # it moves to a GPU
-        notify(f"one process instead of {kept.num_workers}: this resume is not exact")
-        kept = replace(kept, num_workers=1, threads=kept.all_threads)
+        kept = kept.change(device=_devices(kept.change(device=device)))
+    if isinstance(kept.runtime, Sync) and why_not_parallel(kept) is not None:  # it moves to a GPU
+        notify(f"one process instead of {kept.runtime.num_workers}: this resume is not exact")
+        kept = kept.change(num_workers=1, threads=kept.all_threads)
     kept = prepare(kept)
-    config = kept if max_minutes is None else replace(kept, max_minutes=max_minutes)
+    config = kept if max_minutes is None else kept.change(max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_latest(directory.path)
         for message in checkpoint.skipped:
             notify(message)
-        if checkpoint.step >= config.steps and not checkpoint.state["progress"].get("evaluation_due"):
+        if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
         if reached := goal_reached(checkpoint.state["progress"], config):
@@ -138,19 +139,19 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
 def read_initial(config: Config, notify: Callable[[str], None] = lambda text: None) -> SavedPolicy | None:
     """The policy that a run of `config` begins from, None without `init_from`; ConfigError if it does not fit."""
-    if config.init_from is None:
+    if config.policy.init_from is None:
         return None
-    policy = _read_given(config.init_from, config.init_checkpoint)
-    envs = make_environments(replace(config, vector="sync"), num_envs=1, stream=0, threads=1)
+    policy = _read_given(config.policy.init_from, config.policy.init_checkpoint)
+    envs = make_environments(config.change(vector="sync"), num_envs=1, stream=0, threads=1)
     envs.close()
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config, envs.spec), config)
     known = policy.known
     for message in policy.skipped:
         notify(message)
-    notify(f"weights and normalisers of {known.config.algo} on {known.config.env}, step {known.step:,}, from "
-           f"{config.init_from}")
-    if config.reward_norm and policy.rewards is None:
+    notify(f"weights and normalisers of {known.config.algo} on {known.config.env.id}, step {known.step:,}, from "
+           f"{config.policy.init_from}")
+    if config.env.reward_norm and policy.rewards is None:
         notify("the deviation of returns is not among them: reward_norm begins anew")
     return policy
 
@@ -160,11 +161,11 @@ def check(config: Config) -> None:
 
     One environment stands for all, and the CPU for the device, once torch is found to have that.
     """
-    tried = replace(prepare(config), device="cpu", vector="sync", num_envs=1)
-    if tried.runtime == "sync":
-        tried = replace(tried, num_workers=1)
+    tried = prepare(config).change(device="cpu", vector="sync", num_envs=1)
+    if isinstance(tried.runtime, Sync):
+        tried = tried.change(num_workers=1)
     read_initial(tried)
-    workers = 1 if tried.runtime == "sync" else tried.num_workers
+    workers = 1 if isinstance(tried.runtime, Sync) else tried.runtime.num_workers
     actor_learner = ActorLearner(tried, replay_bytes=replay_share(workers))
     try:
         actor_learner.begin()
@@ -187,7 +188,7 @@ def _read_given(path: str, checkpoint: str) -> SavedPolicy:
 def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
           notify: Callable[[str], None], initial: SavedPolicy | None = None) -> Run:
     """The run under the config's runtime; a new one may begin from the policy `initial`."""
-    if config.runtime == "sync":
+    if isinstance(config.runtime, Sync):
         return SyncRun(config, directory, checkpoint, notify, initial)
     from vantage.runtimes.hogwild import HogwildRun
 
@@ -199,17 +200,17 @@ def prepare(config: Config) -> Config:
 
     ConfigError for devices and optimisers that training cannot use.
     """
-    hogwild = config.runtime == "hogwild"
-    if hogwild and config.vector == "async":
+    hogwild = isinstance(config.runtime, Hogwild)
+    if hogwild and config.env.vector == "async":
         raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
-    check_optimizer(config)
-    config = replace(config, device=_devices(config))
-    workers = cores_for(config.num_workers) if hogwild else _processes(config)
-    threads = config.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
+    check_optimizer(config.optimizer)
+    config = config.change(device=_devices(config))
+    workers = cores_for(config.runtime.num_workers) if hogwild else _processes(config)
+    threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
     torch.set_num_threads(threads)
     keep_freed_memory()
     compute_for_long()
-    return replace(config, threads=threads, num_workers=workers)
+    return config.change(threads=threads, num_workers=workers)
 
 
 def _processes(config: Config) -> int:
@@ -219,31 +220,31 @@ def _processes(config: Config) -> int:
     meetings, with enough environments in each for its convolutions, and where few cores are left over.
     """
     alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
-    if config.num_workers:
-        why = why_not_joint(config) or ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
-                                        "give num_workers=1" if alone and config.num_workers > 1 else None)
+    if config.runtime.num_workers:
+        why = why_not_parallel(config) or ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
+                                        "give num_workers=1" if alone and config.runtime.num_workers > 1 else None)
         if why is not None:
-            raise ConfigError(f"num_workers={config.num_workers}: {why}")
-        return config.num_workers
-    if config.algo != "a2c":
+            raise ConfigError(f"num_workers={config.runtime.num_workers}: {why}")
+        return config.runtime.num_workers
+    if config.algorithm.needs.replay is not None:
         return 0
-    if config.threads or alone or resolve_env(config.env, config.atari_protocol).atari is None:
+    if config.runtime.threads or alone or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
         return 1
     cores = cores_for(0)
-    return max((n for n in range(2, min(cores, config.num_envs // LEAST_ENVS) + 1)
-                if cores // n * n >= LEAST_BUSY * cores and why_not_joint(replace(config, num_workers=n)) is None),
+    return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
+                if cores // n * n >= LEAST_BUSY * cores and why_not_parallel(config.change(num_workers=n)) is None),
                default=1)
 
 
 def _devices(config: Config) -> str:
     """The devices that `config` means; ConfigError for those that torch cannot use."""
     count = torch.cuda.device_count()
-    device = config.device
+    device = config.runtime.device
     if config.algo == "a3g" and device == "auto" and count == 0:
         raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; use a3c, which is the "
                           "same on CPUs")
     if device == "auto":
-        device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if config.runtime == "hogwild" \
+        device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) \
             else "cuda"
     for part in device.split(","):
         kind, _, index = part.partition(":")
@@ -252,7 +253,7 @@ def _devices(config: Config) -> str:
         if kind == "cuda" and int(index or 0) >= count:
             raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; use --device cpu"
                               + (", or a3c, which is the same on CPUs" if config.algo == "a3g" else ""))
-    if "," in device and config.runtime == "sync":
+    if "," in device and isinstance(config.runtime, Sync):
         raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
     return device
 

@@ -53,9 +53,9 @@ class Rollout:
     """[T, B, P] float32: parameters of the distribution that sampled the actions."""
     state: State
     """Policy state before obs[0]; () without memory."""
-    outputs: dict[str, Tensor] | None = None
-    """[T, B, ...] what the costly layers of the policy gave while it acted, by layer, images with their channels last;
-    good for as long as its weights are the same. None where it does not keep them."""
+    activation_cache: dict[str, Tensor] | None = None
+    """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
+    Valid as long as the weights are those that acted. None where the algorithm does not ask for it."""
 
     @property
     def keep(self) -> Tensor:

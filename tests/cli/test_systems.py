@@ -42,8 +42,8 @@ def test_every_system_has_environments_of_its_own_here() -> None:
 
 def test_values_are_the_systems_converted_to_means() -> None:
     config = vantage.configure("rl-a3c-pytorch", env="Pong")
-    assert (config.optimizer_eps, config.rollout_length, config.max_grad_norm) == (1e-3 / 20, "20", "0")
-    assert (config.crop, config.screen_size, config.max_frames, config.memory_size) == ("rl-a3c-pytorch", "80", 3, 512)
+    assert (config.optimizer.optimizer_eps, config.runtime.rollout_length, config.optimizer.max_grad_norm) == (1e-3 / 20, "20", "0")
+    assert (config.env.crop, config.env.screen_size, config.env.max_frames, config.policy.memory_size) == ("rl-a3c-pytorch", "80", 3, 512)
     lesson = vantage.configure("practical-rl-a2c", env="SpaceInvaders")
     assert (lesson.value_coef, lesson.num_envs, lesson.frame_stack, lesson.random_start) == ("0.5", 8, 4, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
@@ -58,7 +58,7 @@ def test_images_and_stacks_are_the_systems() -> None:
     assert (half.crop, half.screen_size, half.bptt) == ("35,15,8,8", "80x72", False), "every second of 160x144 pixels"
     snake = vantage.configure("pytorch-a2c", env="vantage/Snake-v0")
     assert snake.env_options == {"grid_size": 15, "unit_size": 4, "num_foods": 2}
-    stacks = {name: (config.frame_stack, config.stack_pad)
+    stacks = {name: (config.policy.frame_stack, config.policy.stack_pad)
               for name in OWN for config in [vantage.configure(name, env="Pong")]}
     assert stacks == {"pytorch-a2c": (3, "zeros"), "rl-a3c-pytorch": (1, "zeros"), "a3c-continuous": (1, "zeros"),
                       "a3c-acer-pytorch": (4, "repeat"), "a3c-acer-pytorch-a3c": (4, "repeat"),
@@ -121,10 +121,10 @@ def test_a_preset_trains_resumes_and_evaluates(name: str, env: str, tmp_path: Pa
     """Asynchronous ones in this process: with one worker that is the same, bit for bit, as tests of workers show."""
     config = vantage.configure(name, env=env).override(SMALL, source="test")
     small = {"replay_size": 200} if config.algo == "acer" else {"algo": "a2c"}
-    config = config.override({"runtime": "sync", "num_workers": 0, "num_envs": min(2, config.num_envs), **small},
+    config = config.override({"runtime": "sync", "num_workers": 0, "num_envs": min(2, config.env.num_envs), **small},
                              source="test")
     *_, last = vantage.train(config, run=tmp_path / "run", argv=())
-    assert last.status == "done" and last.step >= config.steps
+    assert last.status == "done" and last.step >= config.run.steps
     *_, more = vantage.resume(tmp_path / "run", steps=last.step + 20)
     assert more.step >= last.step + 20
     assert vantage.evaluate(tmp_path / "run", episodes=1).episodes == 1

@@ -319,8 +319,8 @@ def test_options_that_would_do_nothing_are_refused(env, keys, says):
 def test_options_survive_a_config_file():
     config = configure("a2c", env="Pong", frame_skip="2-3", max_frames=2, action_subset=[0, 2, 3], screen_size=47,
                        noop_max="none", fire_on_reset="false", grayscale=False, reward_floor=-1)
-    assert (config.action_subset, config.screen_size) == ("0,2,3", "47")
-    assert (config.noop_max, config.fire_on_reset) == (None, False)
+    assert (config.env.action_subset, config.env.screen_size) == ("0,2,3", "47")
+    assert (config.env.noop_max, config.env.fire_on_reset) == (None, False)
     values = json.loads(config.to_json())
     del values["algo"], values["env"]
     assert configure("a2c", env="Pong", **values) == config

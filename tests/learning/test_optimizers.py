@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.config import OPTIMIZERS
+from vantage.config_groups import OPTIMIZERS
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import STATISTICS, make_optimizer
 

@@ -223,7 +223,7 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_pa
     asked = iter(range(1, 10**6))
     half = 5 if case == "pong" else 6
     *_, first = vantage.train(config, run=tmp_path / "parts", should_stop=lambda: next(asked) > half)
-    assert first.status == "interrupted" and 0 < first.step < config.steps
+    assert first.status == "interrupted" and 0 < first.step < config.run.steps
     notes: list[str] = []
     list(vantage.resume(tmp_path / "parts", notify=notes.append))
     assert not any("replay" in note and "filled" in note for note in notes)

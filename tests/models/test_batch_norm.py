@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from vantage.learning.average import AveragePolicy
+from vantage.learning.losses import actor_critic_loss
 
 import vantage
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.average import AveragePolicy
 from vantage.learning.learner import Learner
-from vantage.learning.losses import actor_critic_loss
-from vantage.learning.shared_memory import SharedWeights
 from vantage.models import ActorCritic, make_model
 from vantage.models.batch_norm import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
+from vantage.runtimes.shared_memory import SharedWeights
 from vantage.tools.export import export
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
 

@@ -15,8 +15,8 @@ from torch import Tensor
 import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
-from vantage.learning.shared_memory import SharedWeights
 from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.shared_memory import SharedWeights
 from vantage.types import Rollout
 
 T, B = 5, 2

@@ -14,11 +14,11 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import NonFiniteError
-from vantage.learning.barrier import JointWeights, Member
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.barrier import JointWeights, Member
 from vantage.types import Rollout
 
 T, B = 6, 4

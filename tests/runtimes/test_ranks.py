@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +129,7 @@ def test_it_learns_and_tells_of_all_its_games(tmp_path: Path) -> None:
     assert last.step == 8_000 and "2 processes, 4 environments in each; one update by all" in notes
     assert last.metrics["eval/mean_reward"] == 1.0
     alone = tmp_path / "alone"
-    *_, other = vantage.train(replace(config, num_workers=1), run=alone)
+    *_, other = vantage.train(config.change(num_workers=1), run=alone)
     assert last.metrics["rollout/episodes"] == pytest.approx(other.metrics["rollout/episodes"], rel=0.05)
     assert not children()
 
@@ -138,7 +137,7 @@ def test_it_learns_and_tells_of_all_its_games(tmp_path: Path) -> None:
 def test_its_environments_are_those_of_one_process_and_its_draws_its_own() -> None:
     config = configure()
     shown, draws = [], []
-    for one in (ActorLearner(replace(config, num_workers=1)), *(ActorLearner(part_of(config), worker=place, index=place)
+    for one in (ActorLearner(config.change(num_workers=1)), *(ActorLearner(part_of(config), worker=place, index=place)
                                                                 for place in range(2))):
         one.begin()
         shown.append(one.position.obs)
@@ -247,10 +246,10 @@ def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path) -> None:
 
 def test_a_resume_on_a_gpu_takes_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
-    monkeypatch.setattr(training, "_devices", lambda config: config.device)
+    monkeypatch.setattr(training, "_devices", lambda config: config.runtime.device)
     notes: list[str] = []
     config = resumed_config(tmp_path / "run", monkeypatch, device="cuda", notify=notes.append)
-    assert (config.num_workers, config.threads, config.device) == (1, 2, "cuda")
+    assert (config.runtime.num_workers, config.runtime.threads, config.runtime.device) == (1, 2, "cuda")
     assert notes == ["one process instead of 2: this resume is not exact"]
 
 

@@ -14,10 +14,10 @@ import vantage
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.shared_memory import SharedWeights, _merge
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.normalize import ObsNormalizer
 from vantage.models.running_stats import merge_moments
+from vantage.runtimes.shared_memory import SharedWeights, _merge
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 

@@ -67,7 +67,7 @@ def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
 def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
     config = configure(**CASES[case])
     finish(config, tmp_path / "whole")
-    updates = config.steps // (config.num_envs * config.rollout_lengths[0] * config.rollouts_per_update)
+    updates = config.run.steps // (config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update)
     for stop_after in (1, updates // 3, updates // 3):
         asked = 0
 
@@ -264,7 +264,7 @@ def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
 
     config = configure(env="tiny:Bandit", steps=22 * 32, rollout_length=4, eval_every_seconds=5, eval_episodes=2,
                        stop_at_eval=2.0, log_every_seconds=0)
-    assert config.eval_every == 0, "the clock is enough"
+    assert config.run.eval_every == 0, "the clock is enough"
     list(vantage.train(config, run=tmp_path / "whole", should_stop=should_stop))
     left = 9
     list(vantage.train(config, run=tmp_path / "parts", should_stop=should_stop))

@@ -29,13 +29,13 @@ from test_actor_learner import begun
 import vantage
 from vantage.errors import EnvError
 from vantage.learning.learner import Learner
-from vantage.learning.shared_memory import SharedWeights
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluation import evaluate_policy
 from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_memory import SharedWeights
 from vantage.runtimes.worker import Process, start, work
 from vantage.types import Episode, Rollout
 

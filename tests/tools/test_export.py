@@ -43,7 +43,7 @@ def make_run(path: Path, spec: EnvSpec, **keys: Any) -> Path:
     parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
-    directory = RunDirectory.create(config, env_name=config.env, path=path, argv=())
+    directory = RunDirectory.create(config, env_name=config.env.id, path=path, argv=())
     progress = {"recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}
     state = {"spec": spec.to_json(), "progress": progress}
     checkpoint.save(directory.path, 1000, tensors={"model": model.state_dict()}, state=state, keep=1)
@@ -223,7 +223,7 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
     made = export(run, format="safetensors", notify=said.append)
     assert "float32" in said[0]
     loaded, original = load(made.path), load(run)
-    assert loaded.config.precision == "float32"
+    assert loaded.config.policy.precision == "float32"
     same = make_model(loaded.config, loaded.model.spec)
     same.load_state_dict(original.model.state_dict())
     obs, first = torch.randint(0, 256, (2, 1, 20, 21), dtype=torch.uint8), torch.ones(2, dtype=torch.bool)

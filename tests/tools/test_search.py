@@ -648,17 +648,17 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
         steps = 1200 if row["state"] == "complete" else int(row["compared_at"])
         for seed in (0, 1):
             run = RunDirectory.open(Path(row["runs"]) / f"seed-{seed}")
-            summary, update = run.read_summary(), run.config.num_envs * run.config.rollout_lengths[0]
+            summary, update = run.read_summary(), run.config.env.num_envs * run.config.runtime.rollout_lengths[0]
             assert summary["status"] == "done" and 0 <= summary["steps"] - steps < update
             # On the schedule of the whole trial from its first step.
-            assert (run.config.seed, run.config.schedule_steps, run.config.lr) == (seed, 1200, row["lr"])
+            assert (run.config.run.seed, run.config.run.schedule_steps, run.config.optimizer.lr) == (seed, 1200, row["lr"])
     assert {path.name for path in directory.iterdir()} >= {"results.md", "history.png", "slices.png", "importance.png",
                                                            "curves.png", "study.db"}
     best = max(complete, key=lambda row: float(row["value"]))
     capsys.readouterr()
     assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0
     config = Config.from_json(capsys.readouterr().out, source="output")
-    assert (config.env, config.lr, config.seed, config.steps, config.schedule_steps) == (
+    assert (config.env.id, config.optimizer.lr, config.run.seed, config.run.steps, config.run.schedule_steps) == (
         "tiny:Bandit", best["lr"], 5, 1200, 0)
 
     monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: [])

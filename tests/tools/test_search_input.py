@@ -218,7 +218,7 @@ def test_a_preset_that_evaluates_by_the_clock_is_searched_by_steps() -> None:
     assert configure("a3c-continuous", env="Pendulum-v1").eval_every_seconds == 60
     plan = Plan("a3c-continuous", "Pendulum-v1", {"steps": 1000}, Space({"gae_lambda": Choices(("0.5", "1"))}))
     config: Config = plan.config({"gae_lambda": "0.5"}, 0)
-    assert (config.eval_every, config.eval_every_seconds, plan.metric) == (50, 0, "eval/mean_reward")
+    assert (config.run.eval_every, config.run.eval_every_seconds, plan.metric) == (50, 0, "eval/mean_reward")
 
 
 # A search that is there.

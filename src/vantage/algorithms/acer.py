@@ -1,161 +1,94 @@
-"""The losses of ACER, for discrete and for continuous actions. Tensors in, loss and metrics out.
+"""ACER: learning from fresh and replayed rollouts. Its equations are in `vantage.algorithms.acer_losses`.
 
-Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224. Equations are the paper's.
-The policy gradient is found and projected per step and environment in the space of the distribution's statistics
-φ: the probabilities of a categorical, the means (and log deviations, unless these are fixed) of a Gaussian. What is
-left, z*, is carried to the weights by the surrogate -Σ φ z*, whose gradient is -(∂φ/∂θ)ᵀ z*.
+Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from jaxtyping import Bool, Float, Int
-from torch import Tensor
-from torch.nn import functional as F
+from vantage.algorithms.interface import Needs, ReplayNeeds, Update
+from vantage.errors import ConfigError
+from vantage.keys import check_fields, key
 
-from vantage.algorithms.a2c import explained_variance, masked_mean
-from vantage.algorithms.distributions import Categorical, Gaussian
-from vantage.algorithms.returns import retrace
+if TYPE_CHECKING:
+    from torch import Tensor
 
-_TINY = 1e-8  # least probability that anything is divided by
-_MAX_LOG_RHO = 20.0  # importance weights stay finite, and far above any truncation
-
-
-def project(gradient: Float[Tensor, "*batch P"], kl_gradient: Float[Tensor, "*batch P"],
-            delta: float | None) -> tuple[Float[Tensor, "*batch P"], Bool[Tensor, "*batch"]]:
-    """The direction z nearest to `gradient` for which the divergence grows by at most `delta`; where that bound acts.
-
-    min_z ½‖g - z‖²  subject to  kᵀz ≤ δ;   z* = g - max(0, (kᵀg - δ) / ‖k‖²) k                          eq. 11 and 12
-
-    g is a direction of ascent and k = ∇_φ KL(f(φ_average) ‖ f(φ)). None: no bound.
-    """
-    along = (kl_gradient * gradient).sum(-1)
-    if delta is None:
-        return gradient, torch.zeros_like(along, dtype=torch.bool)
-    excess = (along - delta).clamp(min=0)
-    scale = excess / kl_gradient.square().sum(-1).clamp(min=_TINY)
-    return gradient - scale.unsqueeze(-1) * kl_gradient, excess > 0
+    from vantage.models.actor_critic import ActorCritic
+    from vantage.types import Rollout
 
 
-def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits: Float[Tensor, "T B A"],
-                       logits: Float[Tensor, "T+1 B A"], q_values: Float[Tensor, "T+1 B A"],
-                       actions: Int[Tensor, "T B"], rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"],
-                       keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
-                       truncation: float | None, bias_correction: bool, trust_region: float | None, value_coef: float,
-                       entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one rollout of a categorical policy, and what to log of it.
+@dataclass(frozen=True)
+class ACER:
+    """Actor-critic with experience replay, for discrete and continuous actions."""
 
-    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_ret - V) + Σ_a [1 - c/ρ(a)]₊ f(a) ∇_φ log f(a) (Q(a) - V) + β ∇_φ H(f)   eq. 9
-    L = mean_t[ -Σ_a f(a) z*(a) + value_coef ½ (Q_ret_t - Q(x_t, a_t))² ]
+    gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
+    entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
+    value_coef: str = key("0.5", "weight of half the squared error of Q", schedule=True, low=0)
+    replay_size: int = key(100_000, "agent steps that the replay holds, of all workers together", low=1, high=10**10)
+    replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0, high=10**10)
+    replay_ratio: float = key(4.0, "mean number of updates from the replay for each from fresh steps", low=0, high=1000)
+    replay_save_every: int = key(0, "agent steps between checkpoints with the replay; 0: only when training stops",
+                                 low=0, high=10**15)
+    truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound", low=0)
+    bias_correction: bool = key(True, "correct the bias that the truncation introduces")
+    trust_region: float | None = key(1.0, "δ, the largest growth of the divergence from the average policy in an "
+                                     "update; none: no trust region", low=0)
+    average_decay: float = key(0.99, "α of the average policy, updated after each update", low=0, high=1)
+    critic_samples: int = key(5, "continuous actions: samples of the policy in the mean of the dueling critic", low=1,
+                              high=10_000)
+    burn_in: int = key(0, "with a memory: first steps of a replayed rollout that only warm the memory up", low=0,
+                       high=10**6)
 
-    with ρ = π/μ, V = Σ_a π(a) Q(a), c = `truncation` (None: infinite), δ = `trust_region` (None: no projection).
-    Entropy is inside the projection. The gradient flows through `logits[:-1]` and `q_values[:-1]`.
-    """
-    actions = actions.unsqueeze(-1)
-    probs = F.softmax(logits[:-1], -1)
-    q_taken = q_values[:-1].gather(-1, actions).squeeze(-1)
-    with torch.no_grad():
-        policy, behaviour = probs.detach(), F.softmax(behaviour_logits, -1)
-        values = (F.softmax(logits, -1) * q_values).sum(-1)
-        rhos = policy / behaviour.clamp(min=_TINY)
-        rho_taken = rhos.gather(-1, actions).squeeze(-1)
-        targets = _retrace(rewards, q_taken, values, terminated, keep, valid, rho_taken, gamma)
-        weights, missing = _truncate(rho_taken, rhos, truncation, bias_correction=bias_correction)
-        of_taken = (weights * (targets - values[:-1])).unsqueeze(-1) / policy.gather(-1, actions).clamp(min=_TINY)
-        gradient = torch.zeros_like(policy).scatter_(-1, actions, of_taken)
-        gradient += missing * (q_values[:-1] - values[:-1].unsqueeze(-1))
-        log_policy = policy.clamp(min=_TINY).log()
-        gradient -= entropy_coef * (log_policy + 1)
-        average = F.softmax(average_logits, -1)
-        ascent, bounded = project(gradient, -average / policy.clamp(min=_TINY), trust_region)
-        categorical = Categorical(policy.shape[-1])
-        entropies = categorical.entropy(logits[:-1])
-        divergences = categorical.kl(average_logits, logits[:-1])
-    policy_loss = -masked_mean((probs * ascent).sum(-1), valid)
-    value_loss = 0.5 * masked_mean((targets - q_taken).square(), valid)
-    metrics = _metrics(policy_loss, value_loss, entropies, divergences, bounded, rho_taken, q_taken, targets, valid)
-    return policy_loss + value_coef * value_loss, metrics
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.replay_ratio > 0 and self.replay_size < self.replay_start:
+            raise ConfigError(f"replay_start={self.replay_start} steps never fit in replay_size={self.replay_size}; "
+                              "give a smaller --replay-start or a larger --replay-size")
 
+    @property
+    def needs(self) -> Needs:
+        """Action values, an average policy and a replay; no activation cache, since rollouts are learnt from again."""
+        replay = ReplayNeeds(self.replay_size, self.replay_start, self.replay_ratio, self.replay_save_every)
+        return Needs(critic="action", average_decay=self.average_decay, replay=replay)
 
-def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"], average_params: Float[Tensor, "T B P"],
-                         behaviour_params: Float[Tensor, "T B P"], values: Float[Tensor, "T+1 B"],
-                         q_taken: Float[Tensor, "T B"], q_drawn: Float[Tensor, "T B"],
-                         actions: Float[Tensor, "T B D"], drawn: Float[Tensor, "T B D"], rewards: Float[Tensor, "T B"],
-                         terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *,
-                         gamma: float, truncation: float | None, bias_correction: bool, trust_region: float | None,
-                         value_coef: float, entropy_coef: float, fixed_deviation: bool,
-                         ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and what to log of it.
+    def loss(self, model: ActorCritic, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The discrete or the continuous loss of one fresh or replayed rollout.
 
-    g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V) + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
-    L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]          section 5, algorithm 3
-    V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                                              eq. 14
+        The first `burn_in` steps of a replayed rollout are excluded: its stored state comes from an older policy.
+        """
+        import torch
 
-    Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a', `q_taken` and `q_drawn` the dueling
-    network's Q̃ of the actions taken and drawn. With `fixed_deviation` the statistics are the means alone. The gradient
-    flows through `params`, `values[:-1]` and `q_taken`.
-    """
-    with torch.no_grad():
-        log_rho = _log_rho(distribution, params, behaviour_params, actions)
-        rho_taken, rho_drawn = log_rho.exp(), _log_rho(distribution, params, behaviour_params, drawn).exp()
-        traced = (log_rho / distribution.size).exp()
-        baseline = values[:-1]
-        q_ret = _retrace(rewards, q_taken, values, terminated, keep, valid, traced, gamma)
-        q_opc = _retrace(rewards, q_taken, values, terminated, keep, valid, torch.ones_like(traced), gamma)
-        weights, missing = _truncate(rho_taken, rho_drawn, truncation, bias_correction=bias_correction)
-        taken_weight, drawn_weight = weights * (q_opc - baseline), missing * (q_drawn - baseline)
-        value_targets = rho_taken.clamp(max=1) * (q_ret - q_taken) + baseline
-    with torch.enable_grad():
-        statistics = params.detach().requires_grad_()
-        entropies = distribution.entropy(statistics)
-        gain = (taken_weight * distribution.log_prob(statistics, actions)
-                + drawn_weight * distribution.log_prob(statistics, drawn) + entropy_coef * entropies)
-        divergences = distribution.kl(average_params.detach(), statistics)
-        gradient, = torch.autograd.grad(gain.sum(), statistics, retain_graph=True)
-        kl_gradient, = torch.autograd.grad(divergences.sum(), statistics)
-    if fixed_deviation:
-        gradient[..., distribution.size:] = 0
-        kl_gradient[..., distribution.size:] = 0
-    ascent, bounded = project(gradient, kl_gradient, trust_region)
-    policy_loss = -masked_mean((params * ascent).sum(-1), valid)
-    value_loss = 0.5 * masked_mean((q_ret - q_taken).square() + (value_targets - values[:-1]).square(), valid)
-    metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded, rho_taken, q_taken,
-                       q_ret, valid)
-    return policy_loss + value_coef * value_loss, metrics
+        from vantage.algorithms.acer_losses import continuous_acer_loss, discrete_acer_loss
+        from vantage.algorithms.distributions import Gaussian
 
-
-def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor, valid: Tensor,
-             rhos: Tensor, gamma: float) -> Tensor:
-    """Targets of Q. Where the environment chose the action itself, that of its state is what followed: Q is V, ρ 1."""
-    discounts = gamma * (~terminated).to(values.dtype)
-    q_taken = torch.where(valid, q_taken.detach(), values[:-1])
-    return retrace(rewards, q_taken, values, discounts, keep, torch.where(valid, rhos, 1.0))
-
-
-def _truncate(taken: Tensor, others: Tensor, truncation: float | None, *,
-              bias_correction: bool) -> tuple[Tensor, Tensor]:
-    """min(c, ρ) of the actions taken, and the [1 - c/ρ]₊ of others that make up for what that takes off."""
-    if truncation is None:
-        return taken, torch.zeros_like(others)
-    missing = (1 - truncation / others.clamp(min=_TINY)).clamp(min=0)
-    return taken.clamp(max=truncation), missing if bias_correction else torch.zeros_like(others)
-
-
-def _log_rho(distribution: Gaussian, params: Tensor, behaviour: Tensor, actions: Tensor) -> Tensor:
-    log_rho = distribution.log_prob(params, actions) - distribution.log_prob(behaviour, actions)
-    return log_rho.clamp(max=_MAX_LOG_RHO)
-
-
-def _metrics(policy_loss: Tensor, value_loss: Tensor, entropies: Tensor, divergences: Tensor, bounded: Tensor,
-             rhos: Tensor, q_taken: Tensor, targets: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
-    return {
-        "train/policy_loss": policy_loss.detach(),
-        "train/value_loss": value_loss.detach(),
-        "train/entropy": masked_mean(entropies, valid),
-        "train/explained_variance": explained_variance(q_taken.detach(), targets, valid),
-        "train/rho_mean": masked_mean(rhos, valid),
-        "train/average_kl": masked_mean(divergences, valid),
-        "train/trust_region_share": masked_mean(bounded.to(rhos.dtype), valid),
-    }
+        assert update.average is not None and update.generator is not None
+        inputs = rollout.obs, rollout.is_first, rollout.state, rollout.action_mask
+        params, features = model.unroll_features(*inputs)
+        with torch.no_grad():
+            average_params = update.average.unroll_policy(*inputs)[:-1]
+        valid = rollout.valid
+        if self.burn_in and update.replayed:
+            valid = valid.clone()
+            valid[:self.burn_in] = False
+        keywords = {"gamma": update.at(self.gamma), "value_coef": update.at(self.value_coef),
+                    "entropy_coef": update.at(self.entropy_coef)}
+        if model.has_q:
+            return discrete_acer_loss(
+                rollout.behaviour, average_params, params, model.action_values(features), rollout.actions,
+                rollout.rewards, rollout.terminated, rollout.keep, valid, truncation=self.truncation,
+                bias_correction=self.bias_correction, trust_region=self.trust_region, **keywords)
+        distribution = model.distribution
+        assert isinstance(distribution, Gaussian)
+        values, features, params = model.state_values(features, params), features[:-1], params[:-1]
+        samples = distribution.sample(params.expand(self.critic_samples + 1, *params.shape), update.generator)
+        drawn, *others = samples
+        base = values[:-1] - torch.stack([model.action_advantages(features, other) for other in others]).mean(0)
+        return continuous_acer_loss(
+            distribution, params, average_params, rollout.behaviour, values,
+            base + model.action_advantages(features, rollout.actions), base + model.action_advantages(features, drawn),
+            rollout.actions, drawn, rollout.rewards, rollout.terminated, rollout.keep, valid,
+            truncation=self.truncation, bias_correction=self.bias_correction, trust_region=self.trust_region,
+            fixed_deviation=model.fixed_deviation, **keywords)

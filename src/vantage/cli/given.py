@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from vantage.config import Config, convert, nearest, read_json_object
+from vantage.config import Config
 from vantage.consistency import check_flags
 from vantage.errors import ConfigError
+from vantage.keys import convert, nearest, read_json_object
 
 
 def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
@@ -18,7 +19,7 @@ def resolve(arguments: argparse.Namespace) -> tuple[Config, str]:
     algo, env, values = given(arguments)
     config = configure(algo, env=env, **values)
     check_flags(config, _flags(arguments))
-    return config, defaults(algo, env, config.atari_protocol).source
+    return config, defaults(algo, env, config.env.atari_protocol).source
 
 
 def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
@@ -30,7 +31,8 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
         values = read_json_object(text, source=arguments.config)
-    hints = get_type_hints(Config)
+    hints = {key: hint for key, (hint, _) in Config.every_key().items()} | {"algo": str, "runtime": str}
+    values = _flat(values)
     for key, value in values.items():
         if key not in hints:
             raise ConfigError(f"{arguments.config}: unknown key {key!r}{nearest(key, hints)}")
@@ -65,3 +67,15 @@ def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
 def _flags(arguments: argparse.Namespace) -> dict[str, Any]:
     """What flags give to keys, as typed."""
     return {name.removeprefix("key_"): value for name, value in vars(arguments).items() if name.startswith("key_")}
+
+
+def _flat(values: dict[str, Any]) -> dict[str, Any]:
+    """Keys of a config file, which may be nested in groups as config.json is."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, dict) and key in ("env", "policy", "algorithm", "optimizer", "runtime", "run"):
+            names = {"id": "env"} if key == "env" else {"kind": "runtime"}
+            flat |= {names.get(name, name): part for name, part in value.items()}
+        else:
+            flat[key] = value
+    return flat

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import fields
-from typing import Any, NoReturn, get_args, get_type_hints
+from typing import Any, NoReturn, get_args
 
 from vantage.cli import tools, train
-from vantage.config import Config, nearest
+from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 
 POSITIONAL = {"algo", "env"}
 
@@ -56,8 +56,7 @@ def _join(argv: Sequence[str]) -> list[str]:
 
 def _switches() -> set[str]:
     """Flags of config keys that are true or false, in both spellings."""
-    hints = get_type_hints(Config)
-    return {name for f in fields(Config) if _is_switch(hints[f.name]) for name in _spellings(f.name)}
+    return {name for key, (hint, _) in Config.every_key().items() if _is_switch(hint) for name in _spellings(key)}
 
 
 def _is_switch(hint: Any) -> bool:
@@ -119,21 +118,21 @@ def _add_env_config(sub: Parser) -> None:
 def _add_keys(sub: Parser) -> None:
     sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
     keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")
-    hints = get_type_hints(Config)
-    for f in fields(Config):
-        if f.name in POSITIONAL:
+    every = {**Config.every_key(), "runtime": (str, {"help": "sync or hogwild", "choices": ("sync", "hogwild")})}
+    for key, (hint, metadata) in every.items():
+        if key in POSITIONAL:
             continue
-        names = _spellings(f.name)
-        text = f.metadata["help"].replace("%", "%%")
-        if _is_switch(hints[f.name]):
-            keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{f.name}",
+        names = _spellings(key)
+        text = metadata["help"].replace("%", "%%")
+        if _is_switch(hint):
+            keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{key}",
                               metavar="true|false", help=text)
             keys.add_argument(*[name.replace("--", "--no-", 1) for name in names], action="store_const", const="false",
-                              default=argparse.SUPPRESS, dest=f"key_{f.name}", help=argparse.SUPPRESS)
+                              default=argparse.SUPPRESS, dest=f"key_{key}", help=argparse.SUPPRESS)
         else:
-            choices = f.metadata.get("choices") or ()
-            keys.add_argument(*names, default=argparse.SUPPRESS, dest=f"key_{f.name}", help=text,
-                              metavar="|".join(choices) if choices else f.name.upper())
+            choices = metadata.get("choices") or ()
+            keys.add_argument(*names, default=argparse.SUPPRESS, dest=f"key_{key}", help=text,
+                              metavar="|".join(choices) if choices else key.upper())
 
 
 def _add_train(sub: Parser) -> None:

@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 from vantage.cli.given import resolve
-from vantage.config import convert
 from vantage.errors import ConfigError
+from vantage.keys import convert
 
 _DAY = 86_400
 """Seconds."""

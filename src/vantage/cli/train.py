@@ -7,14 +7,15 @@ import signal
 import sys
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vantage.cli.given import given, resolve, resolve_search
 from vantage.cli.stop import Stop
-from vantage.config import OPTIMIZERS, Config, convert
+from vantage.config import Config
+from vantage.config_groups import OPTIMIZERS
 from vantage.errors import ConfigError
+from vantage.keys import convert
 
 if TYPE_CHECKING:
     from vantage.types import Report
@@ -28,11 +29,11 @@ def run_train(arguments: argparse.Namespace) -> int:
     config, source = resolve(arguments) if arguments.from_search is None else resolve_search(arguments)
     kind = "defaults" if arguments.from_search is None else "config"
     if arguments.dry_run:
-        if config.optimizer not in OPTIMIZERS:  # only torch knows its own
-            from vantage.learning.learner import check_optimizer
+        if config.optimizer.optimizer not in OPTIMIZERS:  # only torch knows its own
+            from vantage.learning.optimizers import check_optimizer
 
-            check_optimizer(config)
-        if config.init_from is not None:
+            check_optimizer(config.optimizer)
+        if config.policy.init_from is not None:
             from vantage.training import read_initial
 
             read_initial(config)
@@ -76,7 +77,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
     stop = Stop()
     reports = resume(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule, max_minutes=minutes,
                      device=arguments.device, should_stop=stop.requested, notify=stop.note)
-    shown = replace(config, steps=steps or config.steps, max_minutes=minutes or config.max_minutes)
+    shown = config.change(steps=steps or config.run.steps, max_minutes=minutes or config.run.max_minutes)
     return _follow(shown, reports, stop, report=arguments.report, notes=[])
 
 

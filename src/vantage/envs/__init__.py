@@ -22,7 +22,7 @@ def make_environments(config: Config, *, num_envs: int, stream: int, first_env: 
     The environments count from `first_env`, which is part of their seeds and of what is said of them. Evaluation
     environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
     """
-    env = resolve_env(config.env, config.atari_protocol)
+    env = resolve_env(config.env.id, config.env.atari_protocol)
     if env.atari is not None:
         from vantage.envs.atari import AtariEnvironments
 
@@ -37,7 +37,7 @@ def make_rendered(config: Config, *, stream: int, required: bool = True) -> Rend
     """One evaluation environment of `config` that can be seen, stepped in this process; its games are those that
     `make_environments` would play in its first one. One that draws no pictures is a ConfigError, or, if they are not
     `required`, an environment that `render` is not for."""
-    env = resolve_env(config.env, config.atari_protocol)
+    env = resolve_env(config.env.id, config.env.atari_protocol)
     if env.atari is not None:
         from vantage.envs.atari import AtariEnvironments
 

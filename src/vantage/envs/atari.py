@@ -51,7 +51,7 @@ class AtariEnvironments:
         _check(config)
         options = EnvOptions.of(config)
         atari = _with_overrides(atari, options)
-        play = Play.of(atari, options, config.max_episode_steps)
+        play = Play.of(atari, options, config.env.max_episode_steps)
         self.drawn = rendered
         self._config, self._stream, self._first_env, self._evaluation = config, stream, first_env, evaluation
         self._protocol, self._reseed_steps, self.num_envs = atari.protocol, reseed_steps, num_envs
@@ -60,7 +60,7 @@ class AtariEnvironments:
         # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
         self._fires = bool(atari.protocol.fire and len(actions) >= 3 and actions[FIRE] == ale_py.Action.FIRE)
         if options.fire_on_reset and not self._fires:
-            raise ConfigError(f"fire_on_reset has no effect on {config.env}, which does not have FIRE as the second of "
+            raise ConfigError(f"fire_on_reset has no effect on {config.env.id}, which does not have FIRE as the second of "
                               "its actions; leave it out")
         meanings = tuple(action.name for action in actions)
         subset = subset_of(options.action_subset, meanings)
@@ -206,7 +206,7 @@ class AtariEnvironments:
         return self._emulator_reset(which)
 
     def _emulator_reset(self, which: Array) -> tuple[Array, Array]:
-        seeds = np.array([episode_seed(self._config.seed, self._stream, self._first_env + i, self._seeded_episode[i])
+        seeds = np.array([episode_seed(self._config.run.seed, self._stream, self._first_env + i, self._seeded_episode[i])
                           for i in np.flatnonzero(which).tolist()], np.int64)
         obs, info = self._env.reset(seed=seeds, options={"reset_mask": which})
         return obs, info["lives"].astype(np.int64)
@@ -237,10 +237,10 @@ class AtariEnvironments:
 
 
 def _check(config: Config) -> None:
-    if config.vector != "sync":
-        raise ConfigError(f"vector={config.vector} is not for Atari, whose emulators run in threads; leave it sync")
-    if config.env_options:
-        raise ConfigError(f"env_kwargs={config.env_kwargs} is not for Atari games: how they are played and shown is "
+    if config.env.vector != "sync":
+        raise ConfigError(f"vector={config.env.vector} is not for Atari, whose emulators run in threads; leave it sync")
+    if config.env.env_options:
+        raise ConfigError(f"env_kwargs={config.env.env_kwargs} is not for Atari games: how they are played and shown is "
                           "atari_protocol, screen_size, grayscale, frame_skip, noop_max and the other options of "
                           "environments")
 

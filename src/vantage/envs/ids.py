@@ -16,10 +16,10 @@ import gymnasium as gym
 from ale_py import roms
 from ale_py.registration import rom_id_to_name
 
-from vantage.config import nearest
 from vantage.envs import snake
 from vantage.envs.missing import missing_library
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 
 gym.register_envs(ale_py)
 snake.register()

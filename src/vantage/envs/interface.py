@@ -166,12 +166,12 @@ def learnt_rewards(rewards: Array, config: Config, *, evaluation: bool) -> Array
     """float32 rewards as learnt from; raw in evaluation."""
     if evaluation:
         return rewards.astype(np.float32)
-    if config.reward == "sign":
+    if config.env.reward == "sign":
         rewards = np.sign(rewards)
-    elif config.reward == "clip":
+    elif config.env.reward == "clip":
         rewards = np.clip(rewards, -1.0, 1.0)
-    rewards = rewards * config.reward_scale
-    floor = config.reward_floor
+    rewards = rewards * config.env.reward_scale
+    floor = config.env.reward_floor
     return (rewards if floor is None else np.maximum(rewards, floor)).astype(np.float32)
 
 

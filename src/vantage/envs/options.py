@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from vantage.config import Config, nearest
+from vantage.config import Config
 from vantage.envs.ids import EnvId
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
 
@@ -52,9 +53,9 @@ class EnvOptions:
     @classmethod
     def of(cls, config: Config) -> EnvOptions:
         """The options of `config`. ConfigError where a text cannot be read."""
-        return cls(_subset(config.action_subset), _crop(config.crop), _size(config.screen_size), config.grayscale,
-                   _skip(config.frame_skip), config.max_frames, config.noop_max, config.random_start,
-                   config.fire_on_reset)
+        return cls(_subset(config.env.action_subset), _crop(config.env.crop), _size(config.env.screen_size), config.env.grayscale,
+                   _skip(config.env.frame_skip), config.env.max_frames, config.env.noop_max, config.env.random_start,
+                   config.env.fire_on_reset)
 
     @property
     def given(self) -> tuple[str, ...]:
@@ -74,7 +75,7 @@ def check_options(config: Config, env: EnvId) -> EnvOptions:
     if env.atari is None:
         options.refuse(ATARI, f"env={env.name!r} is none")
         if isinstance(options.crop, str):
-            raise ConfigError(f"crop={config.crop} is a table of Atari games, env={env.name!r} is none; give the "
+            raise ConfigError(f"crop={config.env.crop} is a table of Atari games, env={env.name!r} is none; give the "
                               "pixels to take off as TOP,BOTTOM,LEFT,RIGHT")
     return options
 

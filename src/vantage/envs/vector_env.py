@@ -53,13 +53,13 @@ class GymEnvironments:
                  evaluation: bool = False, rendered: bool = False) -> None:
         rebuild = any(name in env.name for name in REBUILT)
         options = check_options(config, env)
-        self._plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, config.seed, stream, rebuild, options,
+        self._plan = EnvPlan(env, config.env.env_kwargs, config.env.max_episode_steps, config.run.seed, stream, rebuild, options,
                              rendered)
         self.spec, notes = probe(self._plan)
         self.frames_per_step = mean_of(options.frame_skip or (1, 1))
         self.drawn = rendered
         self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
-        remote = config.vector == "async"
+        remote = config.env.vector == "async"
         self.notes = (*notes, *describe_options(options),
                       *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
                       f"{num_envs} environments, " + ("each in a process of its own" if remote else "in this process"))

@@ -52,13 +52,13 @@ class Collected:
 
 @torch.no_grad()
 def collect(model: ActorCritic, groups: Sequence[Environments], position: Position, *, length: int,
-            generator: torch.Generator) -> Collected:
+            generator: torch.Generator, activation_cache: bool = False) -> Collected:
     """Act `length` steps in each environment with sampled actions, from `position` on.
 
     The groups hold the environments side by side. While one takes its step, in threads or processes of its own, the
-    policy acts for the next.
+    policy acts for the next. With `activation_cache` the rollout has one where the model supports it.
     """
-    rollout = empty_rollout(model, position, length)
+    rollout = empty_rollout(model, position, length, activation_cache=activation_cache)
     columns = columns_of(groups)
     states = [tuple(part[column] for part in position.state) for column in columns]
     episodes: list[Episode] = []
@@ -93,10 +93,10 @@ def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: Stat
     What learning takes is written to the rollout: actions, the distribution's parameters, and what the policy keeps.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-    kept: Kept | None = None if rollout.outputs is None else {}
+    kept: Kept | None = None if rollout.activation_cache is None else {}
     params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, kept)
-    if kept and rollout.outputs is not None:
-        _keep(rollout.outputs, rollout.rewards.shape, t, column, kept)
+    if kept and rollout.activation_cache is not None:
+        _keep(rollout.activation_cache, rollout.rewards.shape, t, column, kept)
     actions = model.distribution.sample(params, generator)
     rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
     return actions, state
@@ -127,7 +127,7 @@ def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
         rollout.action_mask[t + 1, column] = torch.from_numpy(step.action_mask)
 
 
-def empty_rollout(model: ActorCritic, position: Position, length: int) -> Rollout:
+def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False) -> Rollout:
     """A rollout whose first row is `position` and whose others are yet to be written."""
     is_first, mask = position.is_first, position.action_mask
     num_envs, device = is_first.shape[0], is_first.device
@@ -143,7 +143,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int) -> Rollou
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
-        state=position.state, outputs={} if model.keeps_outputs else None)
+        state=position.state, activation_cache={} if activation_cache and model.keeps_outputs else None)
     _write(rollout.obs, 0, EVERYWHERE, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:

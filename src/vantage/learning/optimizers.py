@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 
-from vantage.config import nearest
+from vantage.config_groups import OptimizerConfig
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 
 STATISTICS: Mapping[str, Mapping[str, float]] = {
     "rmsprop_tf": {"square_avg": 1.0},
@@ -157,3 +158,8 @@ def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its gradient: "
                           f"{error}") from None
+
+
+def check_optimizer(config: OptimizerConfig) -> None:
+    """ConfigError where no learner can have this optimiser."""
+    make_optimizer(config.optimizer, torch.zeros(1), eps=config.optimizer_eps, decay=config.optimizer_decay)

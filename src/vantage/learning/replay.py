@@ -72,7 +72,7 @@ class Replay:
         changed: dict[str, Any] = {name: timed[name] for name in _PARTS if name in timed}
         changed["obs"] = {key: timed[f"obs.{key}"] for key in like.obs} if isinstance(like.obs, Mapping) \
             else timed["obs"]
-        return replace(like, **changed, state=tuple(found[f"{_STATE}{i}"] for i in range(len(like.state))))
+        return replace(like, **changed, activation_cache=None, state=tuple(found[f"{_STATE}{i}"] for i in range(len(like.state))))
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """What a checkpoint must hold, in groups of some 64 megabytes: the count, then the rows in order."""

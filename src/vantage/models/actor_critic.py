@@ -28,16 +28,16 @@ class Trunk(nn.Module):
 
     def __init__(self, config: Config, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
-        torsos = [make_torso(config.network, part, frame_stack=config.frame_stack, hidden=config.hidden_sizes,
-                             activation=config.activation, init=config.init, norm=config.norm)
+        torsos = [make_torso(config.policy.network, part, frame_stack=config.policy.frame_stack, hidden=config.policy.hidden_sizes,
+                             activation=config.policy.activation, init=config.policy.init, norm=config.policy.norm)
                   for part in parts]
         self.torsos = nn.ModuleList(torsos)
         self.out_features = sum(torso.out_features for torso in torsos)
         self.memory: Recurrent | None = None
-        if config.memory != "none":
-            self.memory = Recurrent(config.memory, self.out_features, config.memory_size, bptt=config.bptt,
-                                    init=config.init)
-            self.out_features = config.memory_size
+        if config.policy.memory != "none":
+            self.memory = Recurrent(config.policy.memory, self.out_features, config.policy.memory_size, bptt=config.policy.bptt,
+                                    init=config.policy.init)
+            self.out_features = config.policy.memory_size
 
     @property
     def num_states(self) -> int:
@@ -92,31 +92,31 @@ class ActorCritic(nn.Module):
         self.distribution: Distribution = make_distribution(spec.action)
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
         parts = self.parts = spec.parts
-        self.frame_stack, self.stack_pad = config.frame_stack, config.stack_pad
-        self.image_dtype = torch.bfloat16 if config.precision == "bfloat16" else None  # None: the weights'
-        low, high = config.pixel_range
+        self.frame_stack, self.stack_pad = config.policy.frame_stack, config.policy.stack_pad
+        self.image_dtype = torch.bfloat16 if config.policy.precision == "bfloat16" else None  # None: the weights'
+        low, high = config.policy.pixel_range
         # What brings pixels to that range once the torsos have divided them by 255.
         self.pixel_factor, self.pixel_shift = high - low, 255 * low
-        self.num_frame_states = len(parts) if config.frame_stack > 1 else 0
+        self.num_frame_states = len(parts) if config.policy.frame_stack > 1 else 0
         self.normalizers = nn.ModuleDict(
             {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
-             for i, part in enumerate(parts) if (config.obs_norm if part.kind == "vector" else config.image_norm)})
+             for i, part in enumerate(parts) if (config.policy.obs_norm if part.kind == "vector" else config.policy.image_norm)})
         self.actor = Trunk(config, parts)
-        self.critic = Trunk(config, parts) if config.separate else None
-        self.detach_critic = config.detach_critic
+        self.critic = Trunk(config, parts) if config.policy.separate else None
+        self.detach_critic = config.policy.detach_critic
         torso = self.actor.torsos[0]
         self.keeps_outputs = (len(parts) == 1 and isinstance(torso, ConvTorso) and torso.keeps
-                              and config.algo != "acer" and config.rollouts_per_update == 1
                               and self.image_dtype is None)
         """`step` may keep what its costly layers gave, and `unroll` take that. Of one rollout: more would take much."""
         self.policy_head = make_policy_head(
-            self.actor.out_features, spec.action, std=config.std, log_std_init=config.log_std_init,
-            min_std=config.min_std, squash_mean=config.squash_mean, init=config.init)
+            self.actor.out_features, spec.action, std=config.policy.std, log_std_init=config.policy.log_std_init,
+            min_std=config.policy.min_std, squash_mean=config.policy.squash_mean, init=config.policy.init)
         critic_features = (self.critic or self.actor).out_features
-        self.has_q = config.algo == "acer" and spec.action.kind == "discrete"
-        self.value_head = make_value_head(critic_features, spec.action.sizes[0] if self.has_q else 1, init=config.init)
-        self.advantage_head = (AdvantageHead(critic_features, spec.action.sizes[0], init=config.init)
-                               if config.algo == "acer" and spec.action.kind == "box" else None)
+        self.fixed_deviation = config.policy.std == "fixed"
+        self.has_q = config.algorithm.needs.critic == "action" and spec.action.kind == "discrete"
+        self.value_head = make_value_head(critic_features, spec.action.sizes[0] if self.has_q else 1, init=config.policy.init)
+        self.advantage_head = (AdvantageHead(critic_features, spec.action.sizes[0], init=config.policy.init)
+                               if config.algorithm.needs.critic == "action" and spec.action.kind == "box" else None)
 
     def initial_state(self, batch: int) -> State:
         """The state before an episode of each of `batch` environments: zeros on the model's device."""
@@ -284,11 +284,11 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
     ConfigError for images too small for the network, squashed means without bounds, masks on actions without any,
     actions that ACER has no critic for, and options that would do nothing.
     """
-    if config.algo == "acer" and spec.action.kind not in ("discrete", "box"):
+    if config.algorithm.needs.critic == "action" and spec.action.kind not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
                           "action a value, and a product space has too many; use a2c or a3c")
     check_inputs(config, spec)
-    if config.detach_critic and config.separate:
+    if config.policy.detach_critic and config.policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
@@ -299,15 +299,15 @@ def make_model(config: Config, spec: EnvSpec) -> ActorCritic:
 def check_inputs(config: Config, spec: EnvSpec) -> None:
     """ConfigError for keys of observations that would do nothing with those of `spec`."""
     kinds = {part.kind for part in spec.parts}
-    shown = "vector" if config.network == "conv1d" else "image"
-    if config.network not in ("auto", "mlp") and shown not in kinds:
-        raise ConfigError(f"network={config.network} is for {shown}s, and this environment shows none; use "
+    shown = "vector" if config.policy.network == "conv1d" else "image"
+    if config.policy.network not in ("auto", "mlp") and shown not in kinds:
+        raise ConfigError(f"network={config.policy.network} is for {shown}s, and this environment shows none; use "
                           "network=auto")
-    for key, asked in (("precision", config.precision == "bfloat16"), ("obs_scale", config.pixel_range != (0, 1)),
-                       ("image_norm", config.image_norm)):
+    for key, asked in (("precision", config.policy.precision == "bfloat16"), ("obs_scale", config.policy.pixel_range != (0, 1)),
+                       ("image_norm", config.policy.image_norm)):
         if asked and "image" not in kinds:
             raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
                               "out")
-    if config.image_norm and config.pixel_range != (0, 1):
-        raise ConfigError(f"obs_scale={config.obs_scale} has no effect on images that image_norm normalises; give one "
+    if config.policy.image_norm and config.policy.pixel_range != (0, 1):
+        raise ConfigError(f"obs_scale={config.policy.obs_scale} has no effect on images that image_norm normalises; give one "
                           "of them")

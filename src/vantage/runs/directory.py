@@ -20,8 +20,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vantage.config import Config, read_json_object
+from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
+from vantage.keys import read_json_object
 
 _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
                   "ale_py": "ale-py"}
@@ -84,8 +85,9 @@ class RunDirectory:
             raise ConfigError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}; "
                               "make it readable or restore it from a copy") from None
         try:
-            lacks = [key for key in _CORE if key not in read_json_object(text, source=str(source))]
-            if lacks:
+            values = read_json_object(text, source=str(source))
+            lacks = [key for key in _CORE if key not in values]
+            if lacks and not isinstance(values.get("env"), Mapping):
                 raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
             return cls(path, Config.from_json(text, source=str(source)))
         except ConfigError as error:
@@ -96,7 +98,7 @@ class RunDirectory:
         """Take a run away that never began, and the folder of its environment where no other run is in it."""
         shutil.rmtree(self.path, ignore_errors=True)
         for folder in self.path.parents[:2]:
-            if folder.name in (directory_name(self.config.env), "runs"):
+            if folder.name in (directory_name(self.config.env.id), "runs"):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
@@ -206,7 +208,7 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
         "host": socket.gethostname(),
         "platform": platform.platform(),
         "cores": os.cpu_count(),
-        "device": config.device,
+        "device": config.runtime.device,
     }
 
 

@@ -23,14 +23,14 @@ _MEANINGS = ("activation", "stack_pad", "std", "log_std_init", "min_std", "squas
 
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     """ConfigError unless `model`, made for a new run of `config`, may take up the tensors of `policy`."""
-    start = f"init_from={config.init_from}: "
+    start = f"init_from={config.policy.init_from}: "
     there, here = policy.known.spec, model.spec
     if _action(there.action) != _action(here.action):
         subset = "; --action-subset chooses among this one's" if there.action.kind == here.action.kind == "discrete" \
             else ""
         raise ConfigError(f"{start}its policy head is for {_action(there.action)} actions, this environment has "
                           f"{_action(here.action)}; give weights from an environment with the same actions{subset}")
-    if policy.known.config.squash_mean and config.squash_mean and _bounds(there.action) != _bounds(here.action):
+    if policy.known.config.policy.squash_mean and config.policy.squash_mean and _bounds(there.action) != _bounds(here.action):
         raise ConfigError(f"{start}squash_mean scales its means to actions {_bounds(there.action)}, those of this "
                           f"environment are {_bounds(here.action)}; give weights from an environment with the same "
                           "bounds")
@@ -38,7 +38,7 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
         raise ConfigError(f"{start}it sees {_observation(there)}, this environment shows {_observation(here)}; give "
                           "weights from an environment with the same observations, or options such as --screen-size "
                           "and --grayscale that make them so")
-    if (policy.known.config.algo == "acer") != (config.algo == "acer"):
+    if policy.known.config.algorithm.needs.critic != config.algorithm.needs.critic:
         raise ConfigError(f"{start}it is of {policy.known.config.algo}, whose critic is not that of {config.algo}: "
                           "acer's values actions, that of a2c, a3c and a3g states; give weights of acer to acer alone")
     tensors = list(_differences(policy.tensors, model.state_dict()))
@@ -68,18 +68,18 @@ def _idle(config: Config, spec: EnvSpec) -> set[str]:
         idle.add("obs_norm")
     if "mlp" not in _torsos(config, spec):
         idle |= {"hidden", "activation"}
-    if config.memory == "none":
+    if config.policy.memory == "none":
         idle.add("memory_size")
-    if config.frame_stack == 1:
+    if config.policy.frame_stack == 1:
         idle.add("stack_pad")
-    if config.std != "fixed":
+    if config.policy.std != "fixed":
         idle.add("log_std_init")  # the deviation is among the tensors
     return idle if spec.action.kind == "box" else idle | {"std", "log_std_init", "min_std", "squash_mean"}
 
 
 def _text(config: Config, spec: EnvSpec, key: str) -> str:
     """The value of a key, as a policy for `spec` has it."""
-    value = getattr(config, key)
+    value = config.flat()[key]
     if key == "network" and value not in (torsos := _torsos(config, spec)):
         return torsos[0]  # auto, and whatever else means these torsos
     return str(value).lower() if isinstance(value, bool) else str(value)
@@ -87,7 +87,7 @@ def _text(config: Config, spec: EnvSpec, key: str) -> str:
 
 def _torsos(config: Config, spec: EnvSpec) -> list[str]:
     """What each part of an observation goes through, images first."""
-    return [torso_name(config.network, kind) for kind in sorted({part.kind for part in spec.parts})]
+    return [torso_name(config.policy.network, kind) for kind in sorted({part.kind for part in spec.parts})]
 
 
 def _differences(there: Mapping[str, Tensor], here: Mapping[str, Tensor]) -> Iterator[str]:

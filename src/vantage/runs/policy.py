@@ -50,6 +50,6 @@ def _scores(config: Config, found: Checkpoint) -> dict[str, float]:
     scores = {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if found.path.name == "best" and config.evaluates:
+    if found.path.name == "best" and config.run.evaluates:
         scores["eval/mean_reward"] = float(progress["best_return"])
     return scores

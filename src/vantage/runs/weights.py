@@ -37,7 +37,7 @@ class Description:
 
     def to_header(self) -> dict[str, str]:
         """As a header; what only people read, such as `env`, stands beside what the model is built from."""
-        return {"vantage": _KIND, "vantage_version": version("vantage-rl"), "env": self.config.env,
+        return {"vantage": _KIND, "vantage_version": version("vantage-rl"), "env": self.config.env.id,
                 "algo": self.config.algo, "step": str(self.step), "checkpoint": self.checkpoint,
                 "scores": json.dumps(dict(self.scores)), "spec": json.dumps(self.spec.to_json()),
                 "config": self.config.to_json()}

@@ -14,12 +14,12 @@ from vantage.envs import Environments, First, make_environments
 from vantage.envs.interface import Record
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
-from vantage.learning.learner import Learner, continue_draws
+from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
-from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint, fitting
 from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
 from vantage.system import free_memory
 from vantage.types import Rollout
@@ -46,21 +46,24 @@ class ActorLearner:
                  replay_bytes: int | None = None) -> None:
         self.config = config
         self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
-        devices = config.device.split(",")
+        devices = config.runtime.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])
         self.threads = torch.get_num_threads()
-        self.rollout_length = config.rollout_lengths[worker % len(config.rollout_lengths)]
-        self.groups = make_groups(config, first_env=index * config.num_envs)
+        self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
+        self.groups = make_groups(config, first_env=index * config.env.num_envs)
         try:
             self.spec = self.groups[0].spec
             self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive_seed(config.seed, "model"))
+                torch.manual_seed(derive_seed(config.run.seed, "model"))
                 self.model = make_model(config, self.spec).to(self.device)
-            self.learner = Learner(self.model, config, shared, worker, stream=index)
+            self.learner = Learner(self.model, config, stream=index)
+            self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             stream = ("actions",) if index == 0 else ("actions", index)
-            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.seed, *stream))
-            self.replay_generator = torch.Generator().manual_seed(derive_seed(config.seed, "replay", index))
+            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, *stream))
+            self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
+            self._caches_activations = (self.learner.needs.activation_cache
+                                        and config.runtime.rollouts_per_update == 1)
             self.exact = True
             """The position is that of the last update, so that environments can be brought back to it."""
             self.position: Position
@@ -72,11 +75,12 @@ class ActorLearner:
     def begin(self) -> None:
         """Reset the environments."""
         first = join_firsts([group.reset() for group in self.groups])
-        self._stand(Position.after(first, self.model.initial_state(self.config.num_envs), self.device))
+        self._stand(Position.after(first, self.model.initial_state(self.config.env.num_envs), self.device))
 
     def _stand(self, position: Position) -> None:
         self.position = position
-        if self.config.algo == "acer" and self.config.replay_ratio > 0:
+        needs = self.learner.needs.replay
+        if needs is not None and needs.ratio > 0:
             like = empty_rollout(self.model, position, self.rollout_length)
             self.replay = make_replay(self.config, like, self._replay_bytes)
 
@@ -88,9 +92,10 @@ class ActorLearner:
         self.exact = False
         torch.set_num_threads(self.act_threads)
         collected, position = [], self.position
-        for _ in range(self.config.rollouts_per_update):
+        for _ in range(self.config.runtime.rollouts_per_update):
             collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
-                                     generator=self.generator))
+                                     generator=self.generator,
+                                     activation_cache=self._caches_activations))
             position = collected[-1].position
         torch.set_num_threads(self.threads)
         started = perf_counter()
@@ -113,12 +118,14 @@ class ActorLearner:
         """Store the rollouts, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
         for rollout in rollouts:
             replay.add(rollout)
-        if replay.steps < self.config.replay_start / max(1, self.config.num_workers):
+        needs = self.learner.needs.replay
+        assert needs is not None
+        if replay.steps < needs.start / max(1, self.config.runtime.num_workers):
             return []
         generator, updates = self.replay_generator, []
-        for _ in range(int(torch.poisson(torch.tensor(self.config.replay_ratio), generator))):
-            if self.learner.shared is not None:
-                self.learner.pull()
+        for _ in range(int(torch.poisson(torch.tensor(needs.ratio), generator))):
+            if self.hogwild is not None:
+                self.hogwild.pull()
             sample = join_rollouts([replay.sample(rollout, generator) for rollout in rollouts])
             updates.append(self.learner.update(sample, step, replayed=True))
         return updates
@@ -145,7 +152,7 @@ class ActorLearner:
 
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]], notify: Callable[[str], None]) -> None:
         """Act on from where `acting_tensors` was taken."""
-        if not continue_draws(self.generator, tensors["acting"]["generator"]):
+        if not restore_generator(self.generator, tensors["acting"]["generator"]):
             notify(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
                    "not exact")
         if "replay_generator" in tensors["acting"]:
@@ -154,7 +161,7 @@ class ActorLearner:
         carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(len(names)))
         records = self._records(tensors)
         longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
-        if longest * self.config.num_envs > LONG_REPLAY:
+        if longest * self.config.env.num_envs > LONG_REPLAY:
             notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
         first = join_firsts([group.reset(part) for group, part in zip(self.groups, records, strict=True)])
         if records[0] is None:
@@ -189,8 +196,7 @@ class ActorLearner:
                 return
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
             why = f"the saved replay cannot be used: {error}"
-        notify(f"{why}; it is filled with {self.config.replay_start:,} steps before it is learnt from, so this resume "
-               "is not exact")
+        notify(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""
@@ -199,14 +205,16 @@ class ActorLearner:
 
 
 def make_replay(config: Config, like: Rollout, max_bytes: int) -> Replay:
-    """The replay of one actor-learner: its share of `config.replay_size`. ConfigError above `max_bytes`."""
-    rows = -(-config.replay_size // (max(1, config.num_workers) * like.rewards.shape[0]))
+    """The replay of one actor-learner: its share of `config.algorithm.replay_size`. ConfigError above `max_bytes`."""
+    needs = config.algorithm.needs.replay
+    assert needs is not None
+    rows = -(-needs.size // (max(1, config.runtime.num_workers) * like.rewards.shape[0]))
     return Replay(max(rows, like.rewards.shape[1]), like, max_bytes)
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     """Give `learner` the checkpoint's tensors; ConfigError where they are of another policy or optimiser."""
-    optimizer = learner.config.optimizer
+    optimizer = learner.config.optimizer.optimizer
     with fitting(checkpoint.path):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']}, not {optimizer}")
@@ -221,8 +229,8 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     1,671 to 1,781 in one group; A3C 2,058 and 2,334; Nature CNN 1,103 and 1,176).
     """
     threads = torch.get_num_threads()
-    beside = config.vector == "async" and config.num_envs >= 4
-    sizes = [config.num_envs - config.num_envs // 2, config.num_envs // 2] if beside else [config.num_envs]
+    beside = config.env.vector == "async" and config.env.num_envs >= 4
+    sizes = [config.env.num_envs - config.env.num_envs // 2, config.env.num_envs // 2] if beside else [config.env.num_envs]
     groups: list[Environments] = []
     try:
         for size in sizes:

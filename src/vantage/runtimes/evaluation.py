@@ -23,21 +23,21 @@ PRETEST = 20
 
 def evaluate_policy(model: ActorCritic, config: Config, step: int,
                     should_stop: Callable[[], bool] = lambda: False) -> tuple[dict[str, float], bool] | None:
-    """Metrics of `config.eval_episodes` games and whether they solve the task; None if `should_stop` turned true.
+    """Metrics of `config.run.eval_episodes` games and whether they solve the task; None if `should_stop` turned true.
 
     With `stop_at_eval`, the first games must reach it before the others are played.
     """
     device = next(model.parameters()).device
-    generator = torch.Generator(device).manual_seed(derive_seed(config.seed, "eval", step))
-    deterministic = resolve_env(config.env, config.atari_protocol).family != "atari"
-    envs = make_environments(config, num_envs=min(config.eval_episodes, 16), stream=STREAM, evaluation=True,
+    generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "eval", step))
+    deterministic = resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
+    envs = make_environments(config, num_envs=min(config.run.eval_episodes, 16), stream=STREAM, evaluation=True,
                              threads=config.all_threads)
     own_threads = torch.get_num_threads()
     torch.set_num_threads(config.all_threads)  # other processes of an update wait meanwhile
-    goal = config.stop_at_eval
-    shares = [config.eval_episodes]
-    if goal is not None and config.eval_episodes > PRETEST:
-        shares = [PRETEST, config.eval_episodes - PRETEST]
+    goal = config.run.stop_at_eval
+    shares = [config.run.eval_episodes]
+    if goal is not None and config.run.eval_episodes > PRETEST:
+        shares = [PRETEST, config.run.eval_episodes - PRETEST]
     games: list[Episode] = []
     try:
         for share in shares:
@@ -51,5 +51,5 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int,
         torch.set_num_threads(own_threads)
         envs.close()
     mean = fmean(game.score for game in games)
-    solved = goal is not None and mean >= goal and len(games) >= config.eval_episodes
+    solved = goal is not None and mean >= goal and len(games) >= config.run.eval_episodes
     return {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}, solved

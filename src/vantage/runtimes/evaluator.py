@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
 from time import monotonic
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.evaluation import evaluate_policy
+from vantage.runtimes.shared_memory import SharedWeights
 from vantage.runtimes.worker import Failure, Process, start
 from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals
@@ -37,7 +37,7 @@ class Evaluator:
     """This end of the evaluator: at most one process, and one policy at a time. What fails is returned as a Failure."""
 
     def __init__(self, config: Config, spec: EnvSpec, shared: SharedWeights, context: SpawnContext) -> None:
-        self._config, self._spec, self._shared, self._context = replace(config, device="cpu"), spec, shared, context
+        self._config, self._spec, self._shared, self._context = config.change(device="cpu"), spec, shared, context
         self._process: Process | None = None
         self._ready = False
         self._policy: Policy | None = None
@@ -60,12 +60,12 @@ class Evaluator:
     @property
     def last_beat(self) -> float:
         """When it last took a step, by `monotonic`."""
-        return self._shared.last_beat(self._config.num_workers)
+        return self._shared.last_beat(self._config.runtime.num_workers)
 
     def start(self) -> None:
         """Start the process, unless it runs."""
         if self._process is None:
-            self._shared.beat(self._config.num_workers, monotonic())
+            self._shared.beat(self._config.runtime.num_workers, monotonic())
             with deaf_to_signals():
                 self._process = start(self._context, "vantage-evaluator", evaluate_each, self._config, self._spec,
                                       self._shared)
@@ -83,7 +83,7 @@ class Evaluator:
         self._shared.freeze(policy["model"])
         self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
                         for group, tensors in policy.items() if group != "model"} | {"model": self._shared.frozen()}
-        self._shared.beat(self._config.num_workers, monotonic())
+        self._shared.beat(self._config.runtime.num_workers, monotonic())
         try:
             self._process.connection.send(step)
         except OSError:
@@ -122,11 +122,11 @@ class Evaluator:
 
 def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
     """Evaluate the frozen policy of each step that comes; sends None when ready, then (step, metrics, solved)."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.runtime.threads)
     model = make_model(config, spec)
 
     def alive() -> bool:
-        shared.beat(config.num_workers, monotonic())
+        shared.beat(config.runtime.num_workers, monotonic())
         return False
 
     connection.send(None)

@@ -19,7 +19,6 @@ from vantage.config import Config
 from vantage.envs import First, make_environments
 from vantage.learning.collect import Position, empty_rollout
 from vantage.learning.learner import Learner
-from vantage.learning.shared_memory import SharedWeights
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
@@ -29,6 +28,7 @@ from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import Failure, Process, start, work
 from vantage.seeding import derive_seed
 from vantage.system import deaf_to_signals
@@ -55,7 +55,7 @@ class HogwildRun:
         first = self._probe()
         self._share(checkpoint, initial, first)
         self._evaluator = Evaluator(config, self.spec, self.shared, self._context)
-        self.progress = Progress(self._frames_per_step, config.num_workers)
+        self.progress = Progress(self._frames_per_step, config.runtime.num_workers)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
         self.shared.start_steps(self.progress.step)
         self._told[0] = self.progress.step
@@ -66,9 +66,9 @@ class HogwildRun:
             notify("workers begin new episodes, and the order of their updates never repeats: an asynchronous run goes "
                    "on after a resume, but not to the same bits" + self._about_replays())
         try:
-            for worker in range(config.num_workers):
+            for worker in range(config.runtime.num_workers):
                 self._start(worker)
-            if config.evaluates:
+            if config.run.evaluates:
                 self._evaluator.start()
         except BaseException:
             self._kill()
@@ -86,7 +86,7 @@ class HogwildRun:
         self._replace_hung()
         if self.progress.evaluation_due and not self.finished:
             self._evaluate()
-        if passed(self.config.save_every, before, self.progress.step):
+        if passed(self.config.run.save_every, before, self.progress.step):
             self.save()
 
     def finish(self, should_stop: Callable[[], bool]) -> None:
@@ -115,14 +115,14 @@ class HogwildRun:
 
         What they show first, where `_check_memory` needs it.
         """
-        envs = make_environments(self.config, num_envs=self.config.num_envs, stream=0, threads=1)
+        envs = make_environments(self.config, num_envs=self.config.env.num_envs, stream=0, threads=1)
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)
-        first = envs.reset() if self.config.algo == "acer" or "cuda" in self.config.device else None
+        first = envs.reset() if self.config.algorithm.needs.replay or "cuda" in self.config.runtime.device else None
         envs.close()
-        workers, lengths = self.config.num_workers, self.config.rollout_lengths
-        self.notify(f"{workers} workers, {self.config.num_envs} environments in each")
+        workers, lengths = self.config.runtime.num_workers, self.config.runtime.rollout_lengths
+        self.notify(f"{workers} workers, {self.config.env.num_envs} environments in each")
         if len(lengths) > workers:
             self.notify(f"{len(lengths)} rollout lengths are more than there are workers: the last are not used")
         return first
@@ -130,42 +130,42 @@ class HogwildRun:
     def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
         """The shared memory, filled with fresh weights, those of another policy or the checkpoint's."""
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(self.config.seed, "model"))
+            torch.manual_seed(derive_seed(self.config.run.seed, "model"))
             model = make_model(self.config, self.spec)
         self.shared = SharedWeights(model, self.config, self._context)
-        self._learner = Learner(model, self.config, self.shared)
+        self._learner = Learner(model, self.config)
+        self._weights = HogwildWeights(self.shared, self._learner, 0)
         if initial is not None:
-            self._learner.begin_from(initial.tensors, initial.rewards)
-        elif checkpoint is None:
-            self._learner.push()
-        else:
+            self._learner.initialize_from(initial.tensors, initial.rewards)
+        elif checkpoint is not None:
             load_learner(self._learner, checkpoint)
-        self._replay_bytes = replay_share(self.config.num_workers)
+        self._weights.push()
+        self._replay_bytes = replay_share(self.config.runtime.num_workers)
         if first is not None:
-            self._check_memory(Position.after(first, model.initial_state(self.config.num_envs), torch.device("cpu")))
+            self._check_memory(Position.after(first, model.initial_state(self.config.env.num_envs), torch.device("cpu")))
 
     def _check_memory(self, position: Position) -> None:
         """Refuse what is larger than the machine: replays in its memory, workers in that of its GPUs."""
-        config, length = self.config, max(self.config.rollout_lengths)
-        if config.algo == "acer":
+        config, length = self.config, max(self.config.runtime.rollout_lengths)
+        if config.algorithm.needs.replay:
             make_replay(config, empty_rollout(self._learner.model, position, length), self._replay_bytes)
-        if "cuda" in config.device:
-            devices = ["cuda:0" if name == "cuda" else name for name in config.device.split(",")]
+        if "cuda" in config.runtime.device:
+            devices = ["cuda:0" if name == "cuda" else name for name in config.runtime.device.split(",")]
             each = estimate(self._learner, position, length=length,
-                            num_envs=config.num_envs * config.rollouts_per_update)
-            self.notify(fit(each, config.num_workers, devices, free_on(devices)))
+                            num_envs=config.env.num_envs * config.runtime.rollouts_per_update)
+            self.notify(fit(each, config.runtime.num_workers, devices, free_on(devices)))
 
     def _about_replays(self) -> str:
-        return "; their replays begin empty" if self.config.algo == "acer" else ""
+        return "; their replays begin empty" if self.config.algorithm.needs.replay else ""
 
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
-        self._learner.pull()
+        self._weights.pull()
         if self.shared.gradient is not None:
             self._learner.flat.gradient.copy_(self.shared.gradient)
         return self._learner.tensors(), self._state()
 
     def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self.spec.to_json(), "optimizer": self.config.optimizer,
+        return {"progress": self.progress.state(), "spec": self.spec.to_json(), "optimizer": self.config.optimizer.optimizer,
                 "workers_started": self._started}
 
     # Workers
@@ -213,7 +213,7 @@ class HogwildRun:
             ended = not process.process.is_alive()
         if not ended:
             return
-        if process.process.exitcode == 0 and (self.shared.stop or self.shared.steps >= self.config.steps):
+        if process.process.exitcode == 0 and (self.shared.stop or self.shared.steps >= self.config.run.steps):
             self._end(worker)
         else:
             self._lose(worker, Failure.of_end(process.process))
@@ -240,16 +240,16 @@ class HogwildRun:
         error = failure.error()
         if failure.kind == "numbers" or not (self._learned or failure.kind == "hang"):
             raise error
-        if self._restarts >= self.config.max_restarts:
+        if self._restarts >= self.config.hogwild.max_restarts:
             raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
                               f"{error}") from None
         self._restarts += 1
-        self.notify(f"worker {worker} failed and is replaced ({self._restarts} of {self.config.max_restarts}): {error}")
+        self.notify(f"worker {worker} failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): {error}")
         self._start(worker)
 
     def _replace_hung(self) -> None:
         """Replace what has been silent for `env_timeout` although this process listened."""
-        limit = self.config.env_timeout
+        limit = self.config.hogwild.env_timeout
         if limit == 0:
             return
         if monotonic() - self._listened > 1.0:  # stopped since it listened
@@ -287,7 +287,7 @@ class HogwildRun:
         """Send the policy to the evaluator, unless that is busy or not there yet."""
         if not self._evaluator.idle():
             return
-        self._learner.pull()
+        self._weights.pull()
         policy = {"model": self._learner.model.state_dict()}
         if self._learner.reward_normalizer is not None:
             policy["rewards"] = self._learner.reward_normalizer.tensors()
@@ -303,14 +303,14 @@ class HogwildRun:
             self._lose_evaluator(said)
         elif said is not None:
             self.progress.solved |= said.solved
-            self.progress.evaluation_due = passed(self.config.eval_every, said.step, self.progress.step)
+            self.progress.evaluation_due = passed(self.config.run.eval_every, said.step, self.progress.step)
             self.recorder.evaluated(said.metrics, lambda: (said.policy, self._state()), said.step)
 
     def _lose_evaluator(self, failure: Failure) -> None:
         """The evaluator has failed: the next evaluation starts another, or raise where that is too often."""
         self._evaluator.end()
-        if self._restarts >= self.config.max_restarts:
+        if self._restarts >= self.config.hogwild.max_restarts:
             raise failure.error()
         self._restarts += 1
-        self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.max_restarts}): "
+        self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): "
                     f"{failure.message}")

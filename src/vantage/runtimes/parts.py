@@ -23,10 +23,10 @@ class Parts:
         self._actions = self._rollout.actions.cpu().numpy()
         self._scratch = scratch = empty_rollout(one.model, one.position, one.rollout_length)
         self._acted = replace(self._rollout, actions=scratch.actions, behaviour=scratch.behaviour,
-                              outputs=scratch.outputs)
+                              activation_cache=scratch.activation_cache)
         self._columns = columns_of(one.groups)
         self._ends = [column.start for column in self._columns[1:]]
-        self._repeats = one.config.rollouts_per_update
+        self._repeats = one.config.runtime.rollouts_per_update
         self._batch = join_rollouts([self._rollout] * self._repeats)
 
     def env(self) -> None:

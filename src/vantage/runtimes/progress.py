@@ -75,12 +75,12 @@ class Progress:
 
     def goal_reached(self, config: Config) -> str | None:
         """Which goal of the config ends the run here, for a person; None if none does."""
-        if config.stop_at_eval is not None and self.solved:
-            return f"an evaluation reached stop_at_eval={config.stop_at_eval:g}, with the policy in best/"
+        if config.run.stop_at_eval is not None and self.solved:
+            return f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the policy in best/"
         mean = self.return_mean
-        if config.stop_at_return is not None and mean is not None and len(self.recent) == WINDOW \
-                and mean >= config.stop_at_return:
-            return f"the mean of the last games reached stop_at_return={config.stop_at_return:g}"
+        if config.run.stop_at_return is not None and mean is not None and len(self.recent) == WINDOW \
+                and mean >= config.run.stop_at_return:
+            return f"the mean of the last games reached stop_at_return={config.run.stop_at_return:g}"
         return None
 
     def add(self, advance: Advance) -> None:

@@ -24,12 +24,12 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs.ids import resolve_env
 from vantage.errors import VantageError
-from vantage.learning.barrier import JointWeights, Member
-from vantage.learning.shared_memory import SharedMemory
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.barrier import JointWeights, Member
 from vantage.runtimes.parts import Parts
 from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.worker import Failure, Process, start
 from vantage.system import compute_for_long, deaf_to_signals, keep_freed_memory
 from vantage.types import Episode
@@ -57,8 +57,8 @@ class Told:
     """What partners tell of an update and are told to do: in memory, for a pipe would wake nobody in time."""
 
     def __init__(self, config: Config, context: multiprocessing.context.SpawnContext) -> None:
-        members = config.num_workers
-        most = config.num_envs // members * config.rollouts_per_update * config.rollout_lengths[0]
+        members = config.runtime.num_workers
+        most = config.env.num_envs // members * config.runtime.rollouts_per_update * config.runtime.rollout_lengths[0]
         self._memory = SharedMemory({"order": ((2,), torch.int64), "seconds": ((members, 3), torch.float64),
                                      "counts": ((members, 2), torch.int64),
                                      "episodes": ((members, most, 3), torch.float64)}, context)
@@ -98,7 +98,7 @@ class Partners:
         self._config, self._actor_learner = config, actor_learner
         self._joint = JointWeights(actor_learner.model, config, context)
         self._told = Told(config, context)
-        self._member = actor_learner.learner.join(self._joint, 0)
+        self._member = self._joint.join(actor_learner.learner, 0)
         self._member.check = self._check
         self._processes: dict[int, Process] = {}
         self._said: dict[int, Any] = {}
@@ -110,7 +110,7 @@ class Partners:
 
     def start(self, saved: Mapping[str, Mapping[str, Tensor]] | None) -> None:
         """Let them begin, from a checkpoint with what `tensors` gave or from new episodes. `ready` waits for them."""
-        acting = {place: _acting_of(place, saved or {}) for place in range(1, self._config.num_workers)}
+        acting = {place: _acting_of(place, saved or {}) for place in range(1, self._config.runtime.num_workers)}
         self._lost = [] if saved is None else [place for place, found in acting.items() if found is None]
         with deaf_to_signals(), _without_main(self._config):
             for place, found in acting.items():
@@ -192,7 +192,7 @@ class Partners:
                 self._said[place] = Failure.of_end(process.process)
             if isinstance(said := self._said.get(place), Failure):
                 raise said.error() if said.kind in ("env", "numbers") else VantageError(
-                    f"process {place + 1} of {self._config.num_workers} failed: {said.message}")
+                    f"process {place + 1} of {self._config.runtime.num_workers} failed: {said.message}")
 
     def _receive(self, place: int) -> Any:
         while place not in self._said:
@@ -210,13 +210,13 @@ def _hear(process: Process) -> Any:
 
 def part_of(config: Config) -> Config:
     """The config of each of its processes, which has its share of the environments."""
-    return replace(config, num_envs=config.num_envs // max(1, config.num_workers))
+    return config.change(num_envs=config.env.num_envs // max(1, config.runtime.num_workers))
 
 
 def work(connection: Connection, config: Config, place: int, joint: JointWeights, told: Told,
          saved: Acting | None) -> None:
     """Do as the main process orders, until it says stop."""
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.runtime.threads)
     keep_freed_memory()
     compute_for_long()
     actor_learner = ActorLearner(part_of(config), worker=place, index=place)
@@ -226,7 +226,7 @@ def work(connection: Connection, config: Config, place: int, joint: JointWeights
     else:
         actor_learner.restore_acting({name: {key: torch.from_numpy(array) for key, array in arrays.items()}
                                       for name, arrays in saved.items()}, notes.append)
-    member = actor_learner.learner.join(joint, place)
+    member = joint.join(actor_learner.learner, place)
     connection.send(notes)
     _obey(connection, actor_learner, member, told)
     actor_learner.close()
@@ -280,7 +280,7 @@ def _without_main(config: Config) -> Iterator[None]:
     multiprocessing has them do so, which a script must expect that trains by worker processes (`if __name__ ==
     "__main__"`). One that trains A2C on Atari need not.
     """
-    if resolve_env(config.env, config.atari_protocol).atari is None:
+    if resolve_env(config.env.id, config.env.atari_protocol).atari is None:
         yield
         return
     with _main_hidden:

@@ -34,7 +34,7 @@ class Recorder:
         self.started = perf_counter()
         self.last_report: Report | None = None
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
-                                    tensorboard=config.tensorboard)
+                                    tensorboard=config.run.tensorboard)
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._pending: dict[str, float] = {}
@@ -42,7 +42,7 @@ class Recorder:
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
-        if not config.evaluates:
+        if not config.run.evaluates:
             notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
 
     @property
@@ -57,7 +57,7 @@ class Recorder:
         if self.goal:
             return True
         minutes = (perf_counter() - self.started) / 60
-        return progress.step >= config.steps or 0 < config.max_minutes <= minutes
+        return progress.step >= config.run.steps or 0 < config.run.max_minutes <= minutes
 
     @property
     def last_evaluation_due(self) -> bool:
@@ -67,7 +67,7 @@ class Recorder:
     def note_due_evaluation(self, before: int) -> None:
         """An evaluation falls due after the steps since `before`, or at this time of the run."""
         config, progress = self.config, self.progress
-        if passed(config.eval_every, before, progress.step) or progress.unevaluated_for(config.eval_every_seconds):
+        if passed(config.run.eval_every, before, progress.step) or progress.unevaluated_for(config.run.eval_every_seconds):
             progress.evaluation_due = True
 
     def report(self, status: Status = "running") -> Report:
@@ -88,8 +88,8 @@ class Recorder:
         now = perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
-        if self.config.max_minutes:
-            metrics["time/minutes_share"] = (now - self.started) / 60 / self.config.max_minutes
+        if self.config.run.max_minutes:
+            metrics["time/minutes_share"] = (now - self.started) / 60 / self.config.run.max_minutes
         self.last_report = Report(self.progress.step, self.progress.seconds, metrics, status, str(self.directory.path))
         return self.last_report
 
@@ -102,7 +102,7 @@ class Recorder:
 
     def show_weights(self, model: ActorCritic) -> None:
         """Let TensorBoard show `model` from now on, if the config asks for it."""
-        if not self.config.log_weights:
+        if not self.config.run.log_weights:
             return
         self._weights = WeightLog(self.config, model, self._writer)
         try:
@@ -116,12 +116,12 @@ class Recorder:
         `retried` False: nothing follows this save, so its failure promises none. `again`: the policy of this step has
         been saved, and evaluated since.
         """
-        if not self.config.evaluates and len(self.progress.recent) == WINDOW:
+        if not self.config.run.evaluates and len(self.progress.recent) == WINDOW:
             self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
-                 keep=self.config.keep_checkpoints, again=again)
+                 keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
             self._write_summary("running")
             if self._weights is not None:
@@ -129,7 +129,7 @@ class Recorder:
         except CheckpointError as error:
             if final:
                 raise
-            later = f" Training goes on; the next attempt is {self.config.save_every:,} steps away."
+            later = f" Training goes on; the next attempt is {self.config.run.save_every:,} steps away."
             self.notify(f"{error}.{later if retried else ''}")
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -154,8 +154,8 @@ class Recorder:
         summary = {"status": status, "steps": progress.step, "frames": round(progress.step * progress.frames_per_step),
                    "seconds": progress.seconds, "fps": progress.step / max(1e-9, progress.seconds),
                    "episodes": progress.episodes, "return_mean": progress.return_mean,
-                   "best_return": progress.best_return, "env": self.config.env, "algo": self.config.algo,
-                   "seed": self.config.seed}
+                   "best_return": progress.best_return, "env": self.config.env.id, "algo": self.config.algo,
+                   "seed": self.config.run.seed}
         try:
             self.directory.write_summary(summary)
         except VantageError as error:

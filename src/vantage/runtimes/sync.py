@@ -27,23 +27,25 @@ class SyncRun:
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
         self.config, self.notify = config, notify
+        replay = config.algorithm.needs.replay
+        self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = ActorLearner(part_of(config))
         self.partners: Partners | None = None
         try:
-            if config.num_workers > 1:
+            if config.runtime.num_workers > 1:
                 self.partners = Partners(config, self.actor_learner)
             elif checkpoint is not None:
                 checkpoint = in_one_process(checkpoint)
             if initial is not None:
-                self.actor_learner.learner.begin_from(initial.tensors, initial.rewards)
+                self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
             notes = self.actor_learner.groups[0].notes
             for note in notes if self.partners is None else notes[:-1]:  # the last says where they are
                 notify(note)
-            self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.num_workers))
+            self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.runtime.num_workers))
             self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
             self.recorder.show_weights(self.actor_learner.model)
             if self.partners is not None:
-                notify(f"{config.num_workers} processes, {self.actor_learner.config.num_envs} environments in each; "
+                notify(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} environments in each; "
                        "one update by all")
                 self.partners.start(checkpoint.tensors if checkpoint else None)
             if checkpoint is None:
@@ -79,8 +81,8 @@ class SyncRun:
         self.recorder.note_due_evaluation(before)
         if self.progress.evaluation_due:
             self.evaluate(should_stop)
-        with_replay = passed(self.config.replay_save_every, before, self.progress.step)
-        if with_replay or passed(self.config.save_every, before, self.progress.step):
+        with_replay = passed(self._replay_save_every, before, self.progress.step)
+        if with_replay or passed(self.config.run.save_every, before, self.progress.step):
             self.save()
         if with_replay:
             self._save_replay()
@@ -137,5 +139,5 @@ class SyncRun:
         tensors = self.actor_learner.tensors()
         if self.partners is not None:
             tensors |= self.partners.tensors(self.notify)
-        return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer,
+        return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
                          "spec": self.actor_learner.spec.to_json()}

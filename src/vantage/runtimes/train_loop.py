@@ -48,7 +48,7 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
         # Asked once: what comes in while workers stop may take a mean below its goal again.
         while not (finished := run.finished) and not should_stop():
             run.advance(should_stop)
-            if recorder.progress.due(recorder.config.log_every_seconds):
+            if recorder.progress.due(recorder.config.run.log_every_seconds):
                 yield recorder.report()
         goal = recorder.goal
         run.finish(should_stop)

@@ -20,9 +20,9 @@ import torch
 
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
-from vantage.learning.shared_memory import SharedWeights
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_memory import SharedWeights
 from vantage.system import (
     compute_for_long,
     end_with_program,
@@ -125,17 +125,19 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
 
     Sends an `Advance` from time to time.
     """
-    torch.set_num_threads(config.threads)
+    torch.set_num_threads(config.runtime.threads)
     keep_freed_memory()
     compute_for_long()
     shared.beat(worker, monotonic())
     actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)
-    actor_learner.learner.pull()
+    weights = actor_learner.hogwild
+    assert weights is not None
+    weights.pull()
     actor_learner.begin()
     shared.mark(worker, begun=True)
     untold, told = Advance(), 0.0
-    while not shared.stop and shared.steps < config.steps:
-        actor_learner.learner.pull()
+    while not shared.stop and shared.steps < config.run.steps:
+        weights.pull()
         advance = actor_learner.advance(lambda: shared.steps)
         shared.count(worker, advance.steps, advance.updates)
         untold += advance

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
 
 from vantage.config import Config
+from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.parts import Parts, rate
@@ -66,20 +67,20 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
     act while environments step, so that its ratio to the parts one after the other may exceed 1. ACER's `learn` has as
     many updates more as its replay ratio says, and its replay is full.
     """
-    if config.runtime == "hogwild":
+    if isinstance(config.runtime, Hogwild):
         raise ConfigError("bench measures parts that take turns, and those of workers do not; measure a2c, or acer "
                           "under --runtime sync, or run benchmarks/throughput.py for workers together")
     # Without a step size the weights stay those that acted, of which learning takes what they gave.
-    config = replace(prepare(config), lr="0", tensorboard=False, eval_every=0, eval_every_seconds=0,
-                     save_every=10**12, replay_start=0)
+    config = prepare(config).change(lr="0", tensorboard=False, eval_every=0, eval_every_seconds=0,
+                     save_every=10**12, **({"replay_start": 0} if config.algorithm.needs.replay else {}))
     if rounds is None:
-        rounds = 5 if config.algo == "acer" else max(5, int(seconds / 4))
+        rounds = 5 if config.algorithm.needs.replay else max(5, int(seconds / 4))
     with tempfile.TemporaryDirectory() as folder:
-        directory = RunDirectory.create(config, env_name=config.env, path=Path(folder) / "run", argv=())
+        directory = RunDirectory.create(config, env_name=config.env.id, path=Path(folder) / "run", argv=())
         run = SyncRun(config, directory, None, lambda text: None)
         try:
             if run.actor_learner.spec.masked:
-                raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env} may forbid")
+                raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env.id} may forbid")
             return _summarise(list(_rounds(run, seconds / rounds / 4, rounds)))
         finally:
             run.close("done")
@@ -91,9 +92,10 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
         run.advance()
     parts = Parts(one)
     parts.fill_replay()
-    steps = run.config.num_envs * one.rollout_length
-    learnt = steps * run.config.rollouts_per_update
-    ratio = run.config.replay_ratio if one.replay is not None else 0.0
+    steps = run.config.env.num_envs * one.rollout_length
+    learnt = steps * run.config.runtime.rollouts_per_update
+    needs = run.config.algorithm.needs.replay
+    ratio = 0.0 if needs is None else needs.ratio
 
     def by_all(order: Order, part: Callable[[], None], seconds: float = seconds) -> float:
         return rate(part if partners is None else partial(partners.part, order, part), seconds)

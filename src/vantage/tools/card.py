@@ -20,9 +20,9 @@ def card(known: Description, file: str) -> str:
     table = ["| metric | | raw score |", "|---|---|---|", *scores] if scores else ["No game had ended yet."]
     return "\n".join([
         "---", "library_name: vantage-rl", "tags: [reinforcement-learning, actor-critic]", "---", "",
-        f"# {config.algo} on {config.env}", "",
+        f"# {config.algo} on {config.env.id}", "",
         f"A policy and its value function, trained with {config.algo} by Vantage {version('vantage-rl')}: the "
-        f"checkpoint `{known.checkpoint}` after {known.step:,} of {config.steps:,} agent steps, seed {config.seed}. "
+        f"checkpoint `{known.checkpoint}` after {known.step:,} of {config.run.steps:,} agent steps, seed {config.run.seed}. "
         f"The weights in `{file}` are float32.", "",
         f"- Observations: {_observations(known.spec)}",
         f"- Actions: {_actions(known.spec.action)}{', masked' if known.spec.masked else ''}", "",

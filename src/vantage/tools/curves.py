@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.config import Config, nearest
+from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 
@@ -87,7 +88,7 @@ def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list
     """Curves by config without the seed and the like, in the order given, labelled by what tells them apart."""
     grouped: dict[tuple[Any, ...], list[Curve]] = {}
     for curve in curves:
-        key = tuple(getattr(curve.config, f.name) for f in fields(Config) if f.name not in _APART)
+        key = tuple((name, value) for name, value in curve.config.flat().items() if name not in _APART)
         grouped.setdefault(key, []).append(curve)
     configs = [members[0].config for members in grouped.values()]
     return [_summarise(_label(members[0].config, configs), members, aggregate) for members in grouped.values()]
@@ -120,7 +121,7 @@ def _summarise(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Gro
     first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     x = np.linspace(first, last, _GRID_POINTS) if first < last else np.empty(0)
     values = np.stack([np.interp(x, curve.x, curve.y) for curve in curves])
-    what = "seeds" if len({curve.config.seed for curve in curves}) == len(curves) else "runs"
+    what = "seeds" if len({curve.config.run.seed for curve in curves}) == len(curves) else "runs"
     return Group(f"{label} ({len(curves)} {what})", tuple(curves), x, _middle(values, aggregate),
                  bootstrap_interval(values, aggregate))
 
@@ -132,11 +133,11 @@ def _middle(values: Points, aggregate: Aggregate) -> Points:
 
 def _label(config: Config, configs: Sequence[Config]) -> str:
     """The algorithm, the environment if there are several, and the keys that differ among runs of both."""
-    words = [config.algo] + [config.env] * (len({other.env for other in configs}) > 1)
-    rivals = [other for other in configs if (other.algo, other.env) == (config.algo, config.env)]
-    for f in fields(Config):
-        if f.name not in _APART and len({getattr(rival, f.name) for rival in rivals}) > 1:
-            words.append(f"{f.name}={getattr(config, f.name)}")
+    words = [config.algo] + [config.env.id] * (len({other.env.id for other in configs}) > 1)
+    rivals = [other for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
+    for name, value in config.flat().items():
+        if name not in _APART and len({rival.flat().get(name) for rival in rivals}) > 1:
+            words.append(f"{name}={value}")
     return " ".join(words)
 
 

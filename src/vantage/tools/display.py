@@ -165,7 +165,7 @@ class LiveDisplay(LivePanel):
         self.refresh()
 
     def _title(self) -> str:
-        return f"vantage {self.config.algo} · {self.config.env} · seed {self.config.seed}"
+        return f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"
 
     def _panel(self) -> Panel:
         report = self.report
@@ -176,7 +176,7 @@ class LiveDisplay(LivePanel):
         m = report.metrics
         head = Table.grid(padding=(0, 2))
         head.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.1%}",
-                     f"{report.step:,} / {self.config.steps:,} steps",
+                     f"{report.step:,} / {self.config.run.steps:,} steps",
                      f"{clock(report.seconds)}, about {clock(seconds_left(self.config, report))} left")
         body = Table.grid(padding=(0, 3))
         for left, right in zip(_score_rows(m), _learning_rows(m), strict=True):
@@ -213,14 +213,14 @@ def _learning_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
 def share_done(config: Config, report: Report) -> float:
     """How much of the run is done, by steps or by minutes, whichever is further."""
     by_minutes = report.metrics.get("time/minutes_share", 0.0)
-    return min(1.0, max(report.step / config.steps, by_minutes))
+    return min(1.0, max(report.step / config.run.steps, by_minutes))
 
 
 def seconds_left(config: Config, report: Report) -> float:
     """Estimate from the speed since the last report, and from the minutes that are left."""
-    left_by_steps = (config.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
+    left_by_steps = (config.run.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
     share = report.metrics.get("time/minutes_share", 0.0)
-    left_by_minutes = config.max_minutes * 60 * (1 - share) if config.max_minutes else float("inf")
+    left_by_minutes = config.run.max_minutes * 60 * (1 - share) if config.run.max_minutes else float("inf")
     return max(0.0, min(left_by_steps, left_by_minutes))
 
 

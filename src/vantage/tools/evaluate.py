@@ -84,7 +84,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     finally:
         envs.close()
     scores = [game.score for game in games]
-    return Evaluation(config.env, len(games), deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
+    return Evaluation(config.env.id, len(games), deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
                       fmean(game.length for game in games), scores, agent.checkpoint, agent.step)
 
 
@@ -100,7 +100,7 @@ def check_games(episodes: int, seed: int) -> None:
 
 def acts_deterministically(config: Config) -> bool:
     """What is usual where nothing was said: sampled actions on Atari, the most probable ones elsewhere."""
-    return resolve_env(config.env, config.atari_protocol).family != "atari"
+    return resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
 
 
 def seeded(config: Config, seed: int) -> Config:

@@ -7,7 +7,7 @@ import copy
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -53,7 +53,7 @@ class Export:
     def sentence(self) -> str:
         """For a person."""
         known, size = self.description, self.path.stat().st_size
-        lines = [f"{self.path}: {known.config.algo} on {known.config.env}, step {known.step:,}, {known.checkpoint}, "
+        lines = [f"{self.path}: {known.config.algo} on {known.config.env.id}, step {known.step:,}, {known.checkpoint}, "
                  f"{size / 1e6:.2f} MB",
                  f"  checked    read back and compared with the policy over {STEPS} steps of random observations: "
                  f"largest difference {self.difference:.1e}",
@@ -81,9 +81,9 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         check_libraries()
     agent = load(run, checkpoint=checkpoint, notify=notify)
     config, model = agent.config, agent.model
-    if config.precision == "bfloat16":
+    if config.policy.precision == "bfloat16":
         notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
-        config = replace(config, precision="float32")
+        config = config.change(precision="float32")
         model = make_model(config, model.spec).eval()
         model.load_state_dict(agent.model.state_dict())
     known = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)

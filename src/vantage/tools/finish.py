@@ -34,7 +34,7 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     following = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
     config, latest = RunDirectory.open(run).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):
-        following.insert(0, f"resume {run}" + f" --steps {2 * config.steps}" * (latest.step >= config.steps))
+        following.insert(0, f"resume {run}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
     width = max(len(str(path)) for path, _ in places)
     print("\n" + "\n".join(f"  {path!s:<{width}}  {text}" for path, text in places))
     print("\nNext:\n" + "\n".join(f"  {vantage} {command}" for command in following))

@@ -112,14 +112,14 @@ def make_onnx(policy: PolicyStep, description: Description) -> onnx.ModelProto:
                                         dynamic_shapes=(tuple({0: batch} for _ in inputs),))
     except torch.onnx.OnnxExporterError as error:
         why = str(error.__cause__ or error).strip().splitlines()[0]
-        raise VantageError(f"torch cannot write network={description.config.network} as ONNX: {why}; use --format "
+        raise VantageError(f"torch cannot write network={description.config.policy.network} as ONNX: {why}; use --format "
                            "safetensors") from error
     assert program is not None
     model = program.model_proto
     _forget_sources(model)
     for key, value in {**description.to_header(), **_usage(policy)}.items():
         model.metadata_props.add(key=key, value=value)
-    model.doc_string = f"{description.config.algo} on {description.config.env}, exported by vantage"
+    model.doc_string = f"{description.config.algo} on {description.config.env.id}, exported by vantage"
     return model
 
 

@@ -75,7 +75,7 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
         mask = envs.reset().action_mask  # before it an environment is not built, and has no keys
         keys = choose_keys(envs, config)
         q = key_code("q")
-        window = Window(f"vantage play {config.env}", instead="vantage play needs one", q_closes=all(
+        window = Window(f"vantage play {config.env.id}", instead="vantage play needs one", q_closes=all(
             q not in chord for chord in keys.actions))
         say(f"{keys.describe()}; Esc ends")
         try:
@@ -90,9 +90,9 @@ def choose_keys(envs: Rendered, config: Config) -> Keys:
     """The environment's own keys, else arrows and space by what the actions are; ConfigError where neither is."""
     subset = EnvOptions.of(config).action_subset
     if not subset or envs.action_names:  # Atari's names are those of the subset already
-        return _all_keys(envs, config.env, envs.spec.action.sizes[0])
+        return _all_keys(envs, config.env.id, envs.spec.action.sizes[0])
     chosen = [int(action) for action in subset]
-    keys = _all_keys(envs, config.env, max(chosen) + 1)
+    keys = _all_keys(envs, config.env.id, max(chosen) + 1)
     actions = {chord: chosen.index(action) for chord, action in keys.actions.items() if action in chosen}
     return replace(keys, actions=actions, idle=chosen.index(keys.idle) if keys.idle in chosen else None)
 

@@ -91,7 +91,7 @@ def _draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, s
     styles = [(colour, dashes) for dashes, colour in product(("-", "--", ":"), _COLOURS)]
     for group, style in zip(groups, cycle(styles), strict=False):
         _draw_group(axes, group, *style)
-    envs = list(dict.fromkeys(group.curves[0].config.env for group in groups))
+    envs = list(dict.fromkeys(group.curves[0].config.env.id for group in groups))
     axes.set_title(", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments", fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
     smoothing = f"\nrunning mean, smooth = {smooth:g}" if smooth else ""

@@ -70,7 +70,7 @@ def preview(config: Config, output: Path) -> Path:
             groups += others
     finally:
         envs.close()
-    title = f"{config.env}: what the network sees at step {shown.step} of a game"
+    title = f"{config.env.id}: what the network sees at step {shown.step} of a game"
     with whole_file(output) as path:
         draw_panels(groups, title, caption).savefig(path, dpi=80)
     return output
@@ -78,17 +78,17 @@ def preview(config: Config, output: Path) -> Path:
 
 def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping[str, ObsNormalizer]) -> str:
     """What the pictures do not say."""
-    skip = f"{envs.frames_per_step:g}" if config.frame_skip == "auto" else config.frame_skip
+    skip = f"{envs.frames_per_step:g}" if config.env.frame_skip == "auto" else config.env.frame_skip
     facts = [f"an action lasts {skip} frames"] if skip != "1" else []
     if envs.action_names:
         facts.append(f"actions {', '.join(envs.action_names)}")
-    elif config.action_subset != "all":
-        facts.append(f"actions {', '.join(config.action_subset.split(','))} of the environment's")
-    facts.append(f"frame_stack {config.frame_stack}")
-    if config.memory != "none":
-        facts.append(f"{config.memory} of {config.memory_size}")
-    if not config.image_norm and any(spec.kind == "image" for spec in _parts(envs).values()):
-        facts.append("pixels 0 to 255 become {:g} to {:g}".format(*config.pixel_range))
+    elif config.env.action_subset != "all":
+        facts.append(f"actions {', '.join(config.env.action_subset.split(','))} of the environment's")
+    facts.append(f"frame_stack {config.policy.frame_stack}")
+    if config.policy.memory != "none":
+        facts.append(f"{config.policy.memory} of {config.policy.memory_size}")
+    if not config.policy.image_norm and any(spec.kind == "image" for spec in _parts(envs).values()):
+        facts.append("pixels 0 to 255 become {:g} to {:g}".format(*config.policy.pixel_range))
     if normalizers:
         facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)} random steps")
     if not envs.drawn:
@@ -98,7 +98,7 @@ def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping
 
 def _moment(config: Config, envs: Environments) -> int:
     """The step that is drawn."""
-    is_atari = resolve_env(config.env, config.atari_protocol).atari is not None
+    is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
     return max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
 
 
@@ -109,13 +109,13 @@ def _steps(config: Config, envs: Environments) -> int:
 
 def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
     """The moment to draw, and the normalisers after random steps."""
-    rng = np.random.default_rng(config.seed)
+    rng = np.random.default_rng(config.run.seed)
     normalizers = {name: ObsNormalizer(spec.shape[0]) if spec.kind == "vector" else PixelNormalizer()
                    for name, spec in _parts(envs).items()
-                   if (config.obs_norm if spec.kind == "vector" else config.image_norm)}
+                   if (config.policy.obs_norm if spec.kind == "vector" else config.policy.image_norm)}
     first = envs.reset()
     obs, is_first, mask = _split(tensor_obs(first.obs, torch.device("cpu"))), first.is_first, first.action_mask
-    frames = {name: part.new_zeros(1, config.frame_stack - 1, *part.shape[1:]) for name, part in obs.items()}
+    frames = {name: part.new_zeros(1, config.policy.frame_stack - 1, *part.shape[1:]) for name, part in obs.items()}
     shown: _Shown | None = None
     moment = _moment(config, envs)
     over = False
@@ -123,7 +123,7 @@ def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNorma
         stacks = {}
         for name, part in obs.items():
             stacks[name], frames[name] = push_frame(part, torch.from_numpy(is_first), frames[name],
-                                                    pad=config.stack_pad)
+                                                    pad=config.policy.stack_pad)
             if name in normalizers:
                 normalizers[name].update(part[None])
         over = over or (t > 0 and bool(is_first[0]))
@@ -141,7 +141,7 @@ def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNorma
 def _panels(config: Config, name: str, spec: ArraySpec, shown: _Shown,
             normalizer: ObsNormalizer | None) -> list[list[Panel]]:
     """The stages of one part of the observation, those of a stack of images in rows of their own."""
-    prefix, k = f"{name}: " if name else "", config.frame_stack
+    prefix, k = f"{name}: " if name else "", config.policy.frame_stack
     obs, stack = shown.obs[name][0], torch.unflatten(shown.stacks[name][0], 0, (k, -1))
     if spec.kind == "image":
         groups = [[Panel(f"{prefix}observation\n{'x'.join(map(str, spec.shape))}", _picture(obs))]]

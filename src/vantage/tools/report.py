@@ -7,7 +7,6 @@ import json
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Set
-from dataclasses import fields
 from html import escape
 from pathlib import Path
 from string import Template
@@ -71,7 +70,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
             parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, notify)))
         parts.append(_section("Curves", _curves(directory.path, recorded, Path(folder))))
     parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
-    title = escape(f"{directory.config.algo} on {directory.config.env}")
+    title = escape(f"{directory.config.algo} on {directory.config.env.id}")
     page = _PAGE.substitute(title=title, lead=lead, body="\n".join(parts))
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
@@ -147,9 +146,9 @@ def _curves(run: Path, names: Set[str], folder: Path) -> str:
 
 
 def _config(config: Config) -> str:
-    standard = Config()
-    changed = {f.name for f in fields(Config) if getattr(config, f.name) != getattr(standard, f.name)}
-    rows = sorted(json.loads(config.to_json()).items(), key=lambda item: item[0] not in changed)
+    standard = Config.of(config.algo).flat()
+    changed = {name for name, value in config.flat().items() if value != standard.get(name)}
+    rows = sorted(config.flat().items(), key=lambda item: item[0] not in changed)
     return "<p>Bold: other than without any environment or algorithm in mind.</p>\n" + _table(rows, bold=changed)
 
 

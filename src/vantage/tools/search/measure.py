@@ -50,7 +50,7 @@ def value_at(run: Path, target: int, metric: str, checkpoint: Checkpoint, *, sho
     measured again and the record completed.
     """
     directory, records = RunDirectory.open(run), read_metrics(run)
-    if directory.config.steps > target:  # it has been sent on since
+    if directory.config.run.steps > target:  # it has been sent on since
         end = next((step for record in records if (step := record["step"] or 0) >= target), target)
         return _newest([record for record in records if (record["step"] or 0) <= end], metric)
     if _is_missing(records, metric, checkpoint):

@@ -12,8 +12,9 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
-from vantage.config import Config, convert, nearest, read_json_object
+from vantage.config import Config
 from vantage.errors import ConfigError
+from vantage.keys import convert, nearest, read_json_object
 from vantage.schedules import parse_number
 
 Value = str | int | float | bool | None

@@ -7,7 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -17,6 +17,7 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING
 
 from vantage.config import Config
+from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError, locked
@@ -185,12 +186,12 @@ def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_sto
     if path.exists():  # killed before its first checkpoint
         shutil.rmtree(path)
     cores = max(1, available_cores() // jobs)
-    if config.runtime == "hogwild":
-        config = replace(config, num_workers=config.num_workers or cores)
+    if isinstance(config.runtime, Hogwild):
+        config = config.change(num_workers=config.runtime.num_workers or cores)
     else:
-        config = replace(config, threads=config.threads or cores)
+        config = config.change(threads=config.runtime.threads or cores)
     # Up to the first comparison, on schedules that run over the whole trial.
-    config = replace(config, steps=target, schedule_steps=config.schedule_steps or config.steps)
+    config = config.change(steps=target, schedule_steps=config.run.schedule_steps or config.run.steps)
     return train(config, run=path, argv=argv, should_stop=should_stop, notify=notify)
 
 

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.flat_parameters import flat_size
-from vantage.learning.optimizers import STATISTICS
+from vantage.learning.flat_parameters import flat_size, shorten
+from vantage.learning.learner import Learner
+from vantage.learning.optimizers import STATISTICS, make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.learning.sinks import LOSS, follow
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.running_stats import FRESH_MOMENTS, Moments
 
@@ -62,15 +64,15 @@ class SharedWeights:
 
     def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
         size = flat_size(model)
-        statistics = statistics_of(config.optimizer)
-        workers = config.num_workers
-        self._slots = 1 if config.shared_statistics else workers
-        self._optimizer = config.optimizer
+        statistics = statistics_of(config.optimizer.optimizer)
+        workers = config.runtime.num_workers
+        self._slots = 1 if config.hogwild.shared_statistics else workers
+        self._optimizer = config.optimizer.optimizer
         layout: dict[str, tuple[tuple[int, ...], torch.dtype]] = {"vector": ((size,), torch.float32)}
-        if config.algo == "acer":
+        if config.algorithm.needs.average_decay is not None:
             layout["average"] = ((size,), torch.float32)
-        self._shows_gradient = config.log_weights
-        if config.log_weights:
+        self._shows_gradient = config.run.log_weights
+        if config.run.log_weights:
             layout["gradient"] = ((size,), torch.float32)
         for name in statistics:
             layout[name] = ((self._slots,) if name == "step" else (self._slots, size), torch.float32)
@@ -83,11 +85,11 @@ class SharedWeights:
         layout |= {name: ((workers, 8), torch.int64) for name in ("steps", "updates", "begun")}
         layout["heartbeat"] = ((workers + 1, 8), torch.float64)  # the last is the evaluator's
         layout |= {"stop": ((1,), torch.int64), "turn": ((1,), torch.int64)}
-        policy = model.state_dict() if config.evaluates else {}
+        policy = model.state_dict() if config.run.evaluates else {}
         self._frozen = tuple(policy)
         layout |= {f"frozen.{name}": (tuple(tensor.shape), tensor.dtype) for name, tensor in policy.items()}
         self._memory = SharedMemory(layout, context)
-        self.lock = context.Lock() if config.lock else None
+        self.lock = context.Lock() if config.hogwild.lock else None
         for name, value in statistics.items():
             self._memory[name].fill_(value)
         self._memory["turn"].fill_(_NOBODY)
@@ -250,3 +252,59 @@ def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Moments:
     shares = (counts / total).view(-1, *(1,) * (means.dim() - 1))
     mean = (shares * means).sum(0)
     return total, mean, (shares * (variances + (means - mean).square())).sum(0)
+
+
+class HogwildWeights:
+    """The gradient sink of one worker: its gradient, found on a copy of the weights, moves the shared ones.
+
+    Mnih et al. 2016, arXiv:1602.01783, algorithm S3. The gradient is copied at every update and never aliased.
+    """
+
+    def __init__(self, shared: SharedWeights, learner: Learner, worker: int) -> None:
+        self._shared, self._learner, self._worker = shared, learner, worker
+        config = learner.config.optimizer
+        self._optimizer = make_optimizer(config.optimizer, shared.vector, eps=config.optimizer_eps,
+                                         decay=config.optimizer_decay, shared=shared.statistics(worker))
+        self._pulled_updates = 0
+        shared.attach(learner.model, learner.reward_normalizer, worker)
+        learner.sink = self
+
+    def pull(self) -> None:
+        """Copy the shared weights and the merged statistics of all normalisers into the worker's model."""
+        self._pulled_updates = self._shared.updates
+        self._learner.flat.vector.copy_(self._shared.vector)
+        if self._learner.average is not None:
+            self._learner.average.vector.copy_(self._shared.average)
+        self._shared.pull_normalizers(self._learner.model, self._learner.reward_normalizer)
+
+    def push(self) -> None:
+        """Copy the model's weights and statistics into the shared ones, as at the start of a run."""
+        self._shared.vector.copy_(self._learner.flat.vector)
+        if self._learner.average is not None:
+            self._shared.average.copy_(self._learner.average.vector)
+        self._shared.push_normalizers(self._learner.model, self._learner.reward_normalizer)
+
+    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> float:
+        """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
+        norm = float(torch.linalg.vector_norm(gradient))
+        if not (math.isfinite(norm) and math.isfinite(metrics[LOSS])):
+            return norm
+        shorten(gradient, norm, max_grad_norm)
+        gradient = gradient.to(self._shared.vector.device)
+        if self._worker == 0 and self._shared.gradient is not None:
+            self._shared.gradient.copy_(gradient)
+        with self._shared.turn(self._worker):
+            metrics["train/policy_lag"] = self._shared.updates - self._pulled_updates
+            self._optimizer.step(gradient, lr)
+            if self._learner.average is not None:
+                follow(self._shared.average, self._shared.vector, self._learner.average.decay)
+        return norm
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The statistics of all workers, a row for each or one for all."""
+        return self._shared.all_statistics()
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore `optimizer_tensors`, whatever the number of workers was."""
+        self._shared.load_statistics(tensors)

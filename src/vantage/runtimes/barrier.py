@@ -20,9 +20,11 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.learning.flat_parameters import flat_size, shorten
+from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.shared_memory import SharedMemory
+from vantage.learning.sinks import LOSS
 from vantage.models.actor_critic import ActorCritic
+from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02
 """For how long who waits for the others stays awake. A core that sleeps may take long to be given back by a host that
@@ -53,8 +55,9 @@ class JointWeights:
     """
 
     def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
-        self.size, self.members, self._optimizer = flat_size(model), config.num_workers, config.optimizer
-        statistics = STATISTICS[config.optimizer]
+        self.size, self.members = flat_size(model), config.runtime.num_workers
+        self._config, self._optimizer = config.optimizer, config.optimizer.optimizer
+        statistics = STATISTICS[config.optimizer.optimizer]
         layout = {"vector": ((self.size,), torch.float32), "gradients": ((self.members, self.size), torch.float32),
                   "parts": ((self.members, _METRICS), torch.float64), "squares": ((self.members, 8), torch.float64),
                   "arrivals": ((self.members, 8), torch.int64)}
@@ -69,8 +72,21 @@ class JointWeights:
         statistics = {name: self._memory[name][place] if name == "step" else self._memory[name][slice(*cuts)]
                       for name in STATISTICS[self._optimizer]}
         memory = self._memory
+        optimizer = FlatOptimizer(self._config.optimizer, memory["vector"][slice(*cuts)],
+                                  eps=self._config.optimizer_eps, decay=self._config.optimizer_decay,
+                                  shared=statistics)
         return Member(place, slice(*cuts), memory["vector"], memory["gradients"], memory["parts"], memory["squares"],
-                      memory["arrivals"].numpy()[:, 0], statistics)
+                      memory["arrivals"].numpy()[:, 0], self, optimizer)
+
+    def join(self, learner: Learner, place: int) -> Member:
+        """From now on `learner` makes each update together with those at the other places, from the first's weights.
+
+        An update's effect is visible to all once they have met after it.
+        """
+        member = self.member(place)
+        learner.flat.move(member.vector, member.gradient, keep=place == 0)
+        learner.sink = member
+        return member
 
     def statistics(self) -> dict[str, Tensor]:
         """The optimiser's statistics of the whole vector, as one process has them."""
@@ -95,7 +111,8 @@ class Member:
     squares: Tensor
     arrivals: np.ndarray
     """[N] int64: how often each member has come to a meeting."""
-    statistics: dict[str, Tensor]
+    joint: JointWeights
+    optimizer: FlatOptimizer
     check: Callable[[], None] = lambda: None
     """Asked now and then by who waits; raises where another member has ended."""
 
@@ -126,10 +143,23 @@ class Member:
                 checked = now
         order_memory()
 
-    def optimizer(self, config: Config) -> FlatOptimizer:
-        """The optimiser of this member's share."""
-        return FlatOptimizer(config.optimizer, self.vector[self.share], eps=config.optimizer_eps,
-                             decay=config.optimizer_decay, shared=self.statistics)
+    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> float:
+        """Merge the gradients and metrics of all members, clip, and move this member's share of the weights."""
+        names = list(metrics)
+        metrics |= zip(names, self.merge(num_valid, [metrics[name] for name in names]), strict=True)
+        norm = self.clip_gradient(max_grad_norm)
+        if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
+            self.optimizer.step(self.merged, lr)
+        return norm
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's statistics of the whole vector, as one process has them."""
+        return self.joint.statistics()
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore `optimizer_tensors`."""
+        self.joint.load_statistics(tensors)
 
     def merge(self, count: float, values: Sequence[float]) -> list[float]:
         """Make the mean gradient over all `count` of every member; returns the mean of its `values`.

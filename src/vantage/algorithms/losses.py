@@ -1,0 +1,74 @@
+"""The loss of A2C, A3C and A3G: policy gradient, value error, entropy. Tensors in, loss and metrics out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from vantage.algorithms.returns import gae, vtrace
+
+
+def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
+    """Mean over the valid steps: the sum over max(1, their number), so that a rollout of resets gives 0."""
+    return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
+
+
+def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+    """`x` to mean 0 and standard deviation 1 over the valid steps."""
+    centred = x - masked_mean(x, valid)
+    return centred / (masked_mean(centred.square(), valid).sqrt() + 1e-8)
+
+
+@torch.no_grad()
+def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B"],
+                       valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
+    """1 - Var(target - V) / Var(target) over the valid steps: 1 is a perfect critic, 0 no better than a constant."""
+    errors, chosen = (targets - values)[valid], targets[valid]
+    if chosen.numel() < 2:
+        return values.new_zeros(())
+    return 1 - errors.var(correction=0) / chosen.var(correction=0).clamp(min=1e-8)
+
+
+def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+             rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"],
+             valid: Bool[Tensor, "T B"], *, gamma: float, gae_lambda: float, value_coef: float, entropy_coef: float,
+             advantage_norm: bool = False, value_target: str = "lambda",
+             behaviour_log_probs: Float[Tensor, "T B"] | None = None,
+             ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+    """Loss of one rollout, and what to log of it.
+
+    L = mean_t[ -A_t log π(a_t|s_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ]
+                                                            Mnih et al. 2016, arXiv:1602.01783, section 4
+    The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets v are constants.
+    Means run over valid steps, so that coefficients do not depend on the rollout's size. With
+    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's. With
+    `value_target="return"` v has λ = 1 whatever the advantages have: the discounted return up to the bootstrap value.
+    """
+    discounts = gamma * (~terminated).to(values.dtype)
+    if behaviour_log_probs is None:
+        estimate = partial(gae, rewards, values.detach(), discounts, keep)
+    else:
+        rhos = (log_probs.detach() - behaviour_log_probs).exp()
+        estimate = partial(vtrace, rewards, values.detach(), discounts, keep, rhos)
+    advantages, targets = estimate(gae_lambda=gae_lambda)
+    if value_target == "return":
+        _, targets = estimate(gae_lambda=1.0)
+    if advantage_norm:
+        advantages = normalise(advantages, valid)
+    policy_loss = -masked_mean(advantages * log_probs, valid)
+    value_loss = 0.5 * masked_mean((targets - values[:-1]).square(), valid)
+    entropy = masked_mean(entropies, valid)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    metrics = {
+        "train/policy_loss": policy_loss.detach(),
+        "train/value_loss": value_loss.detach(),
+        "train/entropy": entropy.detach(),
+        "train/explained_variance": explained_variance(values[:-1].detach(), targets, valid),
+    }
+    if behaviour_log_probs is not None:
+        metrics["train/rho_mean"] = masked_mean(rhos, valid)
+    return loss, metrics

@@ -1,0 +1,129 @@
+"""Config keys: how a field of a config dataclass is declared, converted from text, and checked. No keys are listed here."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import field, fields
+from numbers import Integral, Real
+from typing import Any, get_args
+
+from vantage.errors import ConfigError
+from vantage.schedules import Schedule, parse_number
+
+
+def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
+        high: float | None = None, open: bool = False) -> Any:
+    """A field of a config dataclass: its default, its line in --help, and the values it takes (bounds inclusive).
+
+    With `open` the key also takes an import path module:Class. A `schedule` is text in the notation of
+    `vantage.schedules`; its bounds hold for every value that it passes through.
+    """
+    return field(default=default, metadata={
+        "help": help, "choices": choices, "schedule": schedule, "low": low, "high": high, "open": open})
+
+
+def check_fields(instance: Any) -> None:
+    """Raise ConfigError for the first field of a config dataclass whose value `key` does not allow."""
+    for f in fields(instance):
+        _check(f.name, getattr(instance, f.name), f.metadata)
+
+
+def nearest(name: str, candidates: Iterable[str]) -> str:
+    """'; did you mean X?' for the nearest of `candidates`, or an empty string."""
+    candidates = list(candidates)
+    lower = {candidate.lower(): candidate for candidate in candidates}
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    return f"; did you mean {lower[close[0]]}?" if close else ""
+
+
+def read_json_object(text: str, *, source: str,
+                     make: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> dict[str, Any]:
+    """The JSON object in `text`; ConfigError names `source`. `make` builds each object from its pairs."""
+    try:
+        values = json.loads(text, object_pairs_hook=make)
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
+        raise ConfigError(f"{source} is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object")
+    return values
+
+
+def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int, ...]:
+    """The numbers of a comma-separated list such as 64,64; ConfigError unless each is from 1 to `largest`."""
+    try:
+        numbers = tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        numbers = (0,)
+    if any(not 1 <= number <= largest for number in numbers):
+        raise ConfigError(f"{name}={text!r} is not a list of whole numbers from 1 to {largest:,}; write for example "
+                          f"{example}")
+    return numbers
+
+
+def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
+    """`value`, typed or in text, as the type `hint`; ConfigError says what was expected.
+
+    For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written.
+    """
+    options = get_args(hint) or (hint,)
+    try:
+        if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in options):
+            if type(None) in options:
+                return None
+        elif bool in options:
+            if isinstance(value, bool):
+                return value
+            if isinstance(value, str) and value.lower() in ("true", "false"):
+                return value.lower() == "true"
+        elif str in options:
+            return _as_text(value)
+        elif isinstance(value, int) and not isinstance(value, bool) and int in options:
+            return value  # a float would lose the last digits above 2^53
+        elif isinstance(value, str) and int in options and value.isdecimal():
+            return int(value)
+        elif not isinstance(value, bool):
+            number = parse_number(value) if isinstance(value, str) else float(value)
+            if float in options:
+                return number
+            if number == int(number):
+                return int(number)
+    except (TypeError, ValueError, OverflowError):
+        pass
+    expected = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number",
+                str: "text"}[next(o for o in options if o is not type(None))]
+    raise ConfigError(f"{source}: {name}={value!r} is not {expected}{' or none' * (type(None) in options)}")
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, Real) and not isinstance(value, bool):
+        return str(int(value)) if isinstance(value, Integral) else repr(float(value))
+    if isinstance(value, Mapping):
+        return json.dumps(value)
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    if isinstance(value, type):
+        return f"{value.__module__}:{value.__qualname__}"
+    raise TypeError
+
+
+def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    choices = rules.get("choices")
+    if choices and value not in choices and not (rules.get("open") and ":" in value):
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}")
+    try:
+        numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+    for number in numbers:
+        if number is None or not isinstance(number, int | float):
+            continue
+        if number != number or number in (float("inf"), float("-inf")):
+            raise ConfigError(f"{name}={value} is not finite")
+        if rules.get("low") is not None and number < rules["low"]:
+            raise ConfigError(f"{name}={value} is below {rules['low']:g}")
+        if rules.get("high") is not None and number > rules["high"]:
+            raise ConfigError(f"{name}={value} is above {rules['high']:g}")
