@@ -131,12 +131,15 @@ class Config:
     def override(self, values: Mapping[str, Any], *, source: str) -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have."""
         config = self
+        if values.get("algo", self.algo) != self.algo:
+            config = replace(Config.of(values["algo"]), env=self.env, policy=self.policy, optimizer=self.optimizer,
+                             run=self.run)
         if "runtime" in values:
-            config = self._under(values["runtime"], source=source)
+            config = config._under(values["runtime"], source=source)
         hints = dict(config._keys())
         changes: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            if name == "runtime":
+            if name in ("algo", "runtime"):
                 continue
             if name not in hints:
                 raise ConfigError(f"{source}: {config._why_unknown(name, hints)}")

@@ -33,7 +33,7 @@ SMALL = {"steps": 60, "memory_size": 16, "threads": 1, "tensorboard": False, "lo
 def test_a_preset_is_a_config_on_its_own_environments(name: str, env: str) -> None:
     config = vantage.configure(name, env=env)
     assert config.algo in ("a2c", "a3c", "acer")
-    assert vantage.configure(name, env=env, lr="3e-4").lr == "3e-4"
+    assert vantage.configure(name, env=env, lr="3e-4").optimizer.lr == "3e-4"
 
 
 def test_every_system_has_environments_of_its_own_here() -> None:
@@ -45,12 +45,12 @@ def test_values_are_the_systems_converted_to_means() -> None:
     assert (config.optimizer.optimizer_eps, config.runtime.rollout_length, config.optimizer.max_grad_norm) == (1e-3 / 20, "20", "0")
     assert (config.env.crop, config.env.screen_size, config.env.max_frames, config.policy.memory_size) == ("rl-a3c-pytorch", "80", 3, 512)
     lesson = vantage.configure("practical-rl-a2c", env="SpaceInvaders")
-    assert (lesson.value_coef, lesson.num_envs, lesson.frame_stack, lesson.random_start) == ("0.5", 8, 4, 30)
+    assert (lesson.algorithm.value_coef, lesson.env.num_envs, lesson.policy.frame_stack, lesson.env.random_start) == ("0.5", 8, 4, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
     assert many.num_envs * many.rollouts_per_update == 45
     assert (many.hidden, many.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
-    assert many.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").reward_terminates
-    assert vantage.configure("universe-a3c", env="Breakout").action_subset == "FIRE,RIGHT,LEFT"
+    assert many.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").env.reward_terminates
+    assert vantage.configure("universe-a3c", env="Breakout").env.action_subset == "FIRE,RIGHT,LEFT"
 
 
 def test_images_and_stacks_are_the_systems() -> None:
@@ -76,7 +76,7 @@ def test_a_network_for_images_is_what_a_vector_is_refused_for(name: str) -> None
 
 
 def test_weights_begin_as_the_system_had_them_or_nearly() -> None:
-    assert {name: vantage.configure(name, env=envs[0]).init for name, envs in OWN.items()} == {
+    assert {name: vantage.configure(name, env=envs[0]).policy.init for name, envs in OWN.items()} == {
         "pytorch-a2c": "torch", "rl-a3c-pytorch": "columns", "a3c-continuous": "kaiming",
         "a3c-acer-pytorch": "kaiming", "a3c-acer-pytorch-a3c": "xavier", "practical-rl-a2c": "orthogonal",
         "universe-a3c": "xavier"}
@@ -113,7 +113,7 @@ def test_a_command_of_the_page_on_systems_builds_its_environment(command: str) -
 
 
 def test_presets_save_as_often_as_the_family_of_the_environment() -> None:
-    assert vantage.configure("rl-a3c-pytorch", env="Pong").save_every == vantage.configure("a2c", env="Pong").save_every
+    assert vantage.configure("rl-a3c-pytorch", env="Pong").run.save_every == vantage.configure("a2c", env="Pong").run.save_every
 
 
 @pytest.mark.parametrize(("name", "env"), [(name, env) for name, envs in OWN.items() for env in envs])

@@ -13,8 +13,7 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.learning.average import AveragePolicy, follow
-from vantage.learning.learner import Learner
+from vantage.learning.learner import AveragePolicy, Learner
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import make_model
 from vantage.runs import bundle

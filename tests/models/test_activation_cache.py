@@ -68,9 +68,9 @@ def gradient(one: ActorLearner, rollout: Rollout) -> tuple[float, Tensor]:
 ], ids=str)
 def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
     one, rollout = learnt(configure(**options))
-    assert rollout.outputs is not None and {"stack", "conv_0"} < rollout.outputs.keys()
+    assert rollout.activation_cache is not None and {"stack", "conv_0"} < rollout.activation_cache.keys()
     loss, kept = gradient(one, rollout)
-    expected_loss, expected = gradient(one, replace(rollout, outputs=None))
+    expected_loss, expected = gradient(one, replace(rollout, activation_cache=None))
     assert loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
     assert expected.norm() > 0
     assert (kept - expected).norm() < 1e-4 * expected.norm()
@@ -82,7 +82,7 @@ def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
     {"env": "CartPole-v1", "network": "auto"}], ids=str)
 def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     _, rollout = learnt(configure(**options))
-    assert rollout.outputs is None
+    assert rollout.activation_cache is None
 
 
 def test_acer_keeps_nothing_for_its_replay() -> None:

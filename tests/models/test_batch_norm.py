@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from vantage.learning.average import AveragePolicy
+from vantage.learning.learner import AveragePolicy
 from vantage.learning.losses import actor_critic_loss
 
 import vantage
@@ -41,7 +41,7 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
+    return make_model(Config().change(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
@@ -185,7 +185,7 @@ def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)
             rollout.behaviour[t] = net.step(rollout.obs[t], rollout.is_first[t], ())[0]
-    losses = [actor_critic_loss(net, rollout, rollout.rewards, Config(norm="batch", vtrace=vtrace), 0)[0]
+    losses = [actor_critic_loss(net, rollout, rollout.rewards, Config().change(norm="batch", vtrace=vtrace), 0)[0]
               for vtrace in (False, True)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
@@ -201,7 +201,7 @@ def test_half_precision_torsos_normalise_in_full() -> None:
 
 def test_acers_average_policy_has_weights_of_its_own_and_the_statistics_of_the_current() -> None:
     net = model(VECTOR, algo="acer")
-    average = AveragePolicy(net)
+    average = AveragePolicy(net, 0.99)
     rollout = next(rollouts(VECTOR, net))
     net.unroll(rollout.obs, rollout.is_first, rollout.state)
     net.observe(rollout.obs)
