@@ -141,12 +141,14 @@ def test_a_name_within_runs_is_found_from_the_working_directory(
 @pytest.mark.parametrize(("content", "message"), [
     (b"", "config.json is not JSON"), (b"[1]", "holds list"), (b"\xff\xfe\xfd", "cannot read"),
     (b"{}", "config.json is damaged: it lacks algo, env, steps"),
-    ({"lrr": "1e-3"}, "unknown key 'lrr'; did you mean lr"), ({"gamma": "2"}, "above 1")])
+    ({"optimizer": {"lrr": "1e-3"}}, "unknown key 'lrr'; did you mean lr"),
+    ({"algorithm": {"gamma": "2"}}, "above 1"), ({"polcy": {}}, "unknown group 'polcy'; did you mean policy")])
 def test_a_broken_config_is_named_with_a_remedy(
-        tmp_path: Path, content: bytes | dict[str, str], message: str) -> None:
+        tmp_path: Path, content: bytes | dict[str, Any], message: str) -> None:
     run = create(tmp_path)
     if isinstance(content, dict):
-        content = json.dumps(json.loads(run.config.to_json()) | content).encode()
+        values = json.loads(run.config.to_json())
+        content = json.dumps(values | {group: values.get(group, {}) | keys for group, keys in content.items()}).encode()
     (run.path / "config.json").write_bytes(content)
     with pytest.raises(ConfigError, match=message) as caught:
         RunDirectory.open(run.path)
@@ -157,7 +159,7 @@ def test_a_broken_config_is_named_with_a_remedy(
 def test_a_config_of_before_a_key_was_there_has_its_default(tmp_path: Path) -> None:
     run = create(tmp_path)
     former = json.loads(run.config.to_json())
-    del former["log_weights"]
+    del former["run"]["log_weights"]
     (run.path / "config.json").write_text(json.dumps(former))
     assert RunDirectory.open(run.path).config == run.config
 
