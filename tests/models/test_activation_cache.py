@@ -12,11 +12,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vantage
-from vantage.models.activation_cache import Kept, conv2d, flattened, images_last, linear
-from vantage.models.actor_critic import make_model
+from vantage.models.activation_cache import ActivationCache, conv2d, flatten_steps, images_last, linear
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.specs import ActionSpec
-from vantage.types import ArraySpec, EnvSpec, Rollout
+from vantage.types import Rollout
 
 T, B = 4, 2
 
@@ -36,7 +34,9 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
         loss = one.learner.loss
 
         def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
-            seen.append(rollout)
+            # A copy: the learner may clear the cache after its update.
+            cache = rollout.activation_cache
+            seen.append(replace(rollout, activation_cache=None if cache is None else dict(cache)))
             return loss(rollout, *arguments, **keys)
 
         one.learner.loss = noted  # type: ignore[method-assign]
@@ -85,9 +85,31 @@ def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     assert rollout.activation_cache is None
 
 
-def test_acer_keeps_nothing_for_its_replay() -> None:
-    spec = EnvSpec(ArraySpec("image", (1, 84, 84)), ActionSpec("discrete", sizes=(3,)))
-    assert not make_model(vantage.configure("acer", env="Pong"), spec).keeps_outputs
+def test_a_second_update_on_a_rollout_equals_that_of_a_model_without_a_cache() -> None:
+    vectors = []
+    for cached in (True, False):
+        one, rollout = learnt(configure(network="a3c"))
+        with torch.no_grad():
+            for cache in (rollout.activation_cache if cached else None, None):
+                with torch.enable_grad():
+                    _, found = gradient(one, replace(rollout, activation_cache=cache))
+                one.learner.flat.vector.sub_(found, alpha=0.1)
+        vectors.append(one.learner.flat.vector.clone())
+    torch.testing.assert_close(*vectors, rtol=1e-4, atol=1e-6)
+
+
+def test_a_cache_is_refused_after_the_weights_have_changed() -> None:
+    one, rollout = learnt(configure(network="a3c"))
+    _, found = gradient(one, rollout)
+    one.learner.flat.vector.sub_(found, alpha=0.1)
+    with pytest.raises(ValueError, match="cache is stale: the weights have changed"):
+        gradient(one, rollout)
+
+
+def test_no_cache_is_used_unless_it_is_asked_for() -> None:
+    config = vantage.configure("acer", env="Pong", num_envs=B, rollout_length=T, threads=1, network="a3c")
+    _, rollout = learnt(config)
+    assert rollout.activation_cache is None
 
 
 @pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])
@@ -97,7 +119,7 @@ def test_layers_give_what_torch_gives(stride: tuple[int, int], padding: tuple[in
     options: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
     x, weight = torch.randn(3, 2, 7, 7, **options), torch.randn(4, 2, 3, 3, **options)
     flat_weight, b = torch.randn(5, 2 * 49, **options), torch.randn(4, **options) if bias else None
-    kept: Kept = {}
+    kept: ActivationCache = {}
     cases: list[tuple[str, Callable[[], Tensor], Callable[[], Tensor], list[Tensor]]] = [
         ("conv", lambda: conv2d(x, weight, b, stride, padding, kept, "conv"),
          lambda: F.conv2d(x, weight, b, stride, padding), [x, weight, *([b] if b is not None else [])]),
@@ -119,6 +141,6 @@ def test_steps_are_one_pass_over_all_of_them() -> None:
     vectors = torch.randn(T * B, 7)
     kept = {name: part.reshape(T, B, *part.shape[1:])
             for name, part in (("conv", images_last(images)), ("fc", images_last(vectors)))}
-    back = flattened(kept)
+    back = flatten_steps(kept)
     assert torch.equal(back["conv"], images) and torch.equal(back["fc"], vectors)
     assert back["conv"].is_contiguous(memory_format=torch.channels_last)

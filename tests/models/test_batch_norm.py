@@ -18,7 +18,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
 from vantage.models import ActorCritic, make_model
-from vantage.models.batch_norm import EPSILON, RATE, BatchNorm
+from vantage.models.normalization import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.shared_memory import SharedWeights
 from vantage.tools.export import export
@@ -41,7 +41,8 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config().change(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
+    config = Config().change(**({"norm": "batch", "hidden": "16,8"} | keys))
+    return make_model(config.policy, EnvSpec(obs, DISCRETE), critic=config.algorithm.needs.critic)
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
@@ -222,10 +223,10 @@ def test_workers_use_the_statistics_of_all() -> None:
     config = vantage.configure("a3c", env="CartPole-v1", num_workers=2, num_envs=B, hidden="8", norm="batch")
     spec = EnvSpec(VECTOR, DISCRETE)
     torch.manual_seed(0)
-    first = make_model(config, spec)
+    first = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
     Learner(first, config, shared).push()
-    learners = [Learner(make_model(config, spec), config, shared, worker) for worker in range(2)]
+    learners = [Learner(make_model(config.policy, spec, critic="state"), config, shared, worker) for worker in range(2)]
     source = rollouts(VECTOR, first)
     seen = []
     for learner in learners:

@@ -41,7 +41,7 @@ class Parts:
     def act(self) -> None:
         """Run the policy on the rollout's observations and draw actions, written where nobody learns from them."""
         one, state = self._one, self._rollout.state
-        with one.model.weights_kept():
+        with one.model.constant_weights():
             for t in range(len(self._actions)):
                 _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
 
