@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from vantage.learning.learner import AveragePolicy
-from vantage.learning.losses import actor_critic_loss
 
 import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Update
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.learner import Learner
+from vantage.learning.learner import AveragePolicy, Learner
 from vantage.models import ActorCritic, make_model
 from vantage.models.normalization import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
@@ -186,7 +186,7 @@ def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)
             rollout.behaviour[t] = net.step(rollout.obs[t], rollout.is_first[t], ())[0]
-    losses = [actor_critic_loss(net, rollout, rollout.rewards, Config().change(norm="batch", vtrace=vtrace), 0)[0]
+    losses = [A2C(vtrace=vtrace).loss(net, rollout, Update(0, 1))[0]
               for vtrace in (False, True)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 

@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
-from vantage.models.activation_cache import ActivationCache, conv2d, linear
 from vantage.importing import load_class
+from vantage.models.activation_cache import ActivationCache, conv2d, linear
 from vantage.models.initialization import initialise
 from vantage.models.normalization import BatchNorm
 from vantage.types import ArraySpec
