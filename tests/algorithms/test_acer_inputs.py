@@ -27,6 +27,10 @@ SWITCHES: dict[str, Any] = {"truncation": 3.5, "bias_correction": False, "trust_
                             "entropy_coef": 0.125, "gamma": 0.5}
 
 
+SIGNATURES = {name: inspect.signature(getattr(acer_losses, name))
+              for name in ("discrete_acer_loss", "continuous_acer_loss")}
+
+
 def randoms(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
@@ -46,7 +50,7 @@ class Passed:
             torch.rand(T, B) < 0.8, mask if discrete else None,
             randoms(T, B, self.model.distribution.num_params), self.model.initial_state(B))
         loss_of = "discrete_acer_loss" if discrete else "continuous_acer_loss"
-        signature = inspect.signature(getattr(acer_losses, loss_of))
+        signature = SIGNATURES[loss_of]
         self.given: dict[str, Any] = {}
 
         def loss(*values: Any, **keywords: Any) -> tuple[Tensor, dict[str, Tensor]]:

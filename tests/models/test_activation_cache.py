@@ -31,6 +31,7 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
     try:
         one.begin()
         seen: list[Rollout] = []
+        caches: list[dict[str, Tensor] | None] = []
         loss = one.learner.loss
 
         def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
@@ -43,7 +44,7 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
         # Normalisers stay those that acted.
         one.learner.observe = lambda rollout, step: None  # type: ignore[method-assign]
         one.advance(lambda: 0)
-        return one, seen[0]
+        return one, replace(seen[0], activation_cache=caches[0])
     finally:
         one.close()
 

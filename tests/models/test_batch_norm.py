@@ -20,7 +20,7 @@ from vantage.learning.learner import AveragePolicy, Learner
 from vantage.models import ActorCritic, make_model
 from vantage.models.normalization import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
-from vantage.runtimes.shared_memory import SharedWeights
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.tools.export import export
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
 
@@ -229,16 +229,16 @@ def test_workers_use_the_statistics_of_all() -> None:
     learners = [Learner(make_model(config.policy, spec, critic="state"), config, shared, worker) for worker in range(2)]
     source = rollouts(VECTOR, first)
     seen = []
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         rollout = next(source)
         learner.update(rollout, 0)
         batch = norms(learner.model)[0].batch
         assert batch is not None
         seen.append(batch)
         learner.observe(rollout, 0)
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         norm = norms(learner.model)[0]
         torch.testing.assert_close(norm.mean, (seen[0][1] + seen[1][1]) / 2, rtol=1e-3, atol=1e-5)
         assert norm.count.item() == pytest.approx(2 * T * B, rel=1e-4)

@@ -74,7 +74,7 @@ def test_the_example_trains_and_its_checkpoint_needs_the_module(tmp_path: Path) 
                "--eval-every", "0", "--run", "run"]
     done = subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    load = [sys.executable, "-c", "import vantage, sys; agent = vantage.load('run'); print(agent.model.actor.torsos[0])"]
+    load = [sys.executable, "-c", "import vantage; print(vantage.load('run').model.actor.torsos[0])"]
     loaded = subprocess.run(load, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert loaded.returncode == 0 and "ResidualAttention" in loaded.stdout, loaded.stderr
     (tmp_path / EXAMPLE.name).unlink()

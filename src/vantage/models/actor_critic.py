@@ -28,9 +28,12 @@ class Trunk(nn.Module):
     def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
         images = any(part.kind == "image" for part in parts)
-        torsos = [make_torso("mlp" if images and part.kind == "vector" and ":" in policy.network else policy.network, part, frame_stack=policy.frame_stack, hidden=policy.hidden_sizes,
-                             activation=policy.activation, init=policy.init, norm=policy.norm)
-                  for part in parts]
+
+        def network(part: ArraySpec) -> str:  # vectors beside images do not go through a network of the user's
+            return "mlp" if images and part.kind == "vector" and ":" in policy.network else policy.network
+
+        torsos = [make_torso(network(part), part, frame_stack=policy.frame_stack, hidden=policy.hidden_sizes,
+                             activation=policy.activation, init=policy.init, norm=policy.norm) for part in parts]
         self.torsos = nn.ModuleList(torsos)
         self.out_features = sum(torso.out_features for torso in torsos)
         self.memory: Recurrent | None = None
@@ -185,7 +188,7 @@ class ActorCritic(nn.Module):
         """Parameters and values of observations [T, B, ...], from the state before obs[0]: what `step` gives, at once.
 
         Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`'s past,
-        and not from the last row into its torso: that row is only bootstrapped from. `cache` holds the outputs of `step`
+        and not from the last row into its torso: that row is only bootstrapped from. `cache` holds outputs of `step`
         for all rows but the last, [T-1, B, ...], images with channels last; ValueError if the weights have changed.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
