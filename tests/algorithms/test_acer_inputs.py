@@ -39,7 +39,7 @@ class Passed:
     """What `ACER.loss` gives to the loss of a random rollout, by name."""
 
     def __init__(self, spec: EnvSpec, monkeypatch: pytest.MonkeyPatch, burn_in: int = 0, **options: Any) -> None:
-        self.config = vantage.configure("acer", env="CartPole-v1", burn_in=burn_in, **(SWITCHES | options))
+        self.config = vantage.configure("acer", **({"env": "CartPole-v1", "burn_in": burn_in} | SWITCHES | options))
         self.model, self.average = (make_model(self.config.policy, spec, critic="action") for _ in range(2))
         discrete = spec.action.kind == "discrete"
         mask = torch.ones(T + 1, B, A, dtype=torch.bool)

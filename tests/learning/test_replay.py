@@ -164,7 +164,7 @@ def rollout_of(learner: Learner) -> Rollout:
 
 def test_the_average_policy_normalises_as_the_other_does() -> None:
     model = make_model(acer(obs_norm=True).policy, spec("discrete"), critic="action")
-    average = AveragePolicy(model)
+    average = AveragePolicy(model, 0.9)
     model.observe(torch.randn(50, 2, 4) * 7 + 3)
     x = torch.randn(3, 2, 4), torch.zeros(3, 2, dtype=torch.bool), ()
     torch.testing.assert_close(average.model.unroll_policy(*x), model.unroll_policy(*x))

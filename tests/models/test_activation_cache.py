@@ -35,9 +35,8 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
         loss = one.learner.loss
 
         def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
-            # A copy: the learner may clear the cache after its update.
-            cache = rollout.activation_cache
-            seen.append(replace(rollout, activation_cache=None if cache is None else dict(cache)))
+            seen.append(rollout)
+            caches.append(None if rollout.activation_cache is None else dict(rollout.activation_cache))
             return loss(rollout, *arguments, **keys)
 
         one.learner.loss = noted  # type: ignore[method-assign]

@@ -225,8 +225,9 @@ def test_workers_use_the_statistics_of_all() -> None:
     torch.manual_seed(0)
     first = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
-    Learner(first, config, shared).push()
-    learners = [Learner(make_model(config.policy, spec, critic="state"), config, shared, worker) for worker in range(2)]
+    HogwildWeights(shared, Learner(first, config), 0).push()
+    learners = [Learner(make_model(config.policy, spec, critic="state"), config) for _ in range(2)]
+    weights = [HogwildWeights(shared, learner, worker) for worker, learner in enumerate(learners)]
     source = rollouts(VECTOR, first)
     seen = []
     for learner, own in zip(learners, weights, strict=True):
