@@ -137,7 +137,8 @@ def acer(**options: Any) -> vantage.Config:
 
 def test_the_average_policy_moves_as_alpha_says() -> None:
     """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
-    learner = Learner(make_model(acer(average_decay=0.9).policy, spec("discrete"), critic="action"), acer(average_decay=0.9))
+    model = make_model(acer().policy, spec("discrete"), critic="action")
+    learner = Learner(model, acer(average_decay=0.9))
     assert learner.average is not None
     expected = learner.flat.vector.clone()
     like = rollout_of(learner)

@@ -125,7 +125,8 @@ class ActorCritic(nn.Module):
 
     def _check_cache(self, cache: ActivationCache) -> None:
         # The bias of the first convolution stands for all weights: every update of the torso moves it.
-        if not bool((cache[WEIGHTS] == cast(ConvTorso, self.actor.torsos[0]).first.bias).all()):
+        bias = cast(ConvTorso, self.actor.torsos[0]).first.bias
+        if not torch.all(torch.eq(cache[WEIGHTS], cast(Tensor, bias))):
             raise ValueError("the activation cache is stale: the weights have changed since it was filled; call unroll "
                              "without a cache")
 
