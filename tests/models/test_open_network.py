@@ -78,5 +78,5 @@ def test_the_example_trains_and_its_checkpoint_needs_the_module(tmp_path: Path) 
     loaded = subprocess.run(load, cwd=tmp_path, env=ENVIRONMENT, capture_output=True, text=True, check=False)
     assert loaded.returncode == 0 and "ResidualAttention" in loaded.stdout, loaded.stderr
     (tmp_path / EXAMPLE.name).unlink()
-    with pytest.raises(ConfigError, match="module 'residual_attention_torso' cannot be imported.*start in the folder"):
+    with pytest.raises(ConfigError, match=r"module 'residual_attention_torso' cannot be imported.*start in the folder"):
         vantage.load(tmp_path / "run")
