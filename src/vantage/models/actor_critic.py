@@ -123,10 +123,12 @@ class ActorCritic(nn.Module):
         torso = self.actor.torsos[0]
         return len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache and self.image_dtype is None
 
+    def cache_key(self) -> Tensor:
+        """The first convolution's bias, which identifies the weights: every update of the torso moves it."""
+        return cast(Tensor, cast(ConvTorso, self.actor.torsos[0]).first.bias).detach()
+
     def _check_cache(self, cache: ActivationCache) -> None:
-        # The bias of the first convolution stands for all weights: every update of the torso moves it.
-        bias = cast(ConvTorso, self.actor.torsos[0]).first.bias
-        if not torch.all(torch.eq(cache[WEIGHTS], cast(Tensor, bias))):
+        if not torch.all(torch.eq(cache[WEIGHTS], self.cache_key())):
             raise ValueError("the activation cache is stale: the weights have changed since it was filled; call unroll "
                              "without a cache")
 
@@ -172,9 +174,7 @@ class ActorCritic(nn.Module):
         if cache is not None:
             raw = [channels_last(part) for part in raw]
             cache["stack"] = raw[0]
-            bias = cast(ConvTorso, self.actor.torsos[0]).first.bias
-            assert bias is not None
-            cache[WEIGHTS] = bias.detach().expand(len(is_first), -1)
+            cache[WEIGHTS] = self.cache_key().clone().expand(len(is_first), -1)
         inputs = self._prepare(raw)
         actor_state, critic_state = self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from vantage.learning.collect import EVERYWHERE, act, collect, columns_of, empty_rollout, join_rollouts, store
+from vantage.models.activation_cache import WEIGHTS
 from vantage.runtimes.actor_learner import ActorLearner
 
 
@@ -48,7 +49,9 @@ class Parts:
     def learn(self, *, replayed: bool = False) -> None:
         """One update, optimiser included."""
         cache = self._batch.activation_cache
-        batch = replace(self._batch, activation_cache=None if cache is None else dict(cache))
+        if cache:  # every call updates the weights: mark the outputs as theirs, since only the time matters
+            cache = {**cache, WEIGHTS: self._one.model.cache_key().clone().expand_as(cache[WEIGHTS])}
+        batch = replace(self._batch, activation_cache=cache)
         self._one.learner.update(batch, 0, replayed=replayed)
 
     def fill_replay(self) -> None:
