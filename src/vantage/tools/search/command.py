@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
@@ -10,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
+from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.lock import HeldError, locked
 from vantage.system import deaf_to_signals, tied_process
@@ -101,8 +103,8 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     for name, value in (("--min-steps", options.min_steps), ("--reduction", options.reduction),
                         ("--pruner", options.pruner if options.pruner == "asha" else None)):
         if value is not None and len(plan.rungs) == 1:
-            raise ConfigError(f"{name} {value} has no effect " + (
-                "without pruning; leave it out, or give --pruner asha" if plan.pruner == "none" else
+            raise ConfigError(f"{name} {value} has no effect" + (
+                " without pruning; leave it out, or give --pruner asha" if plan.pruner == "none" else
                 f": trials of {plan.base.run.steps:,} steps are first compared at their end; give a smaller "
                 "--eval-every or more --steps"))
     return plan, options.trials or (30 if space.points is None else len(space.points))
@@ -116,10 +118,19 @@ def _check_start(plan: Plan) -> None:
         try:
             check(plan.config(point, plan.base.run.seed))
         except ConfigError as error:
-            if any(name in str(error).replace("-", "_") for name in plan.shared) and not any(
-                    name in str(error).replace("-", "_") for name in point):
+            if _refusal(plan.base) == str(error):  # the shared keys are to blame
                 raise
             raise plan.space.explain(point, error) from None
+
+
+def _refusal(config: Config) -> str:
+    from vantage.training import check
+
+    try:
+        check(config)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 class _Search:
@@ -131,8 +142,8 @@ class _Search:
         self.plan, self.directory, self.options = plan, directory, options
         self.storage = open_storage(options.storage, directory)
         self.study: optuna.Study = load_study(plan, self.storage)
-        self.workers: dict[Connection, BaseProcess] = {}
-        self.trial_ids: dict[Connection, int] = {}
+        self.workers: dict[Any, BaseProcess] = {}
+        self.trial_ids: dict[Any, int] = {}
         self.notes: set[str] = set()
         self.stuck = ""
 
@@ -190,29 +201,30 @@ class _Search:
         with deaf_to_signals():
             process.start()
         there.close()
-        self.workers[here] = process  # type: ignore[index]
+        self.workers[here] = process
 
     def _listen(self, seconds: float) -> None:
         if not self.workers:
             time.sleep(seconds)
             return
-        for connection in wait(list(self.workers), seconds):
+        ready: list[Any] = wait(list(self.workers), seconds)
+        for connection in ready:
             try:
-                kind, content = connection.recv()  # type: ignore[union-attr]
+                kind, content = connection.recv()
             except (EOFError, OSError):
-                self._remove(connection)  # type: ignore[arg-type]
+                self._remove(connection)
                 continue
             if kind == "trial":
-                self.trial_ids[connection] = content  # type: ignore[index]
+                self.trial_ids[connection] = content
             elif kind == "end":
-                self.trial_ids.pop(connection, None)  # type: ignore[call-overload]
+                self.trial_ids.pop(connection, None)
             elif kind == "stuck":
                 self.stuck = content
             elif content not in self.notes:
                 self.notes.add(content)
                 say(f"- {content}")
 
-    def _remove(self, connection: Connection) -> None:
+    def _remove(self, connection: Any) -> None:
         """Forget a process that has ended; a trial that it left running returns to the queue, or fails for good."""
         from optuna.trial import TrialState
 
@@ -250,7 +262,8 @@ class _Search:
 
     def _end_workers(self) -> None:
         for connection in self.workers:
-            connection.send(None)
+            with contextlib.suppress(OSError):  # it has just ended
+                connection.send(None)
         while self.workers:
             self._listen(1.0)
 
@@ -282,8 +295,9 @@ class _Search:
         say(self.summary())
         if best is None:
             errors = {trial.user_attrs.get("error", "no heartbeat") for trial in rows}
-            raise VantageError(f"no trial has a value: {len(rows)} of {len(rows)} failed; {'; '.join(sorted(errors)[:3])}. "
-                               f"See {self.directory}/results.md. Failed trials are not tried again: search anew with "
+            raise VantageError(f"no trial has a value: {len(rows)} of {len(rows)} failed: "
+                               f"{'; '.join(sorted(errors)[:3])}. See {self.directory}/results.md. "
+                               "Failed trials are not tried again: search anew with "
                                "another --run")
         write_plots(self.plan, self.study, rows, self.directory)
         from vantage.tools.search.study import values_of

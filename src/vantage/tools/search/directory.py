@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,10 @@ def find_directory(algo: str, env: str, definition: dict[str, Any], path: Path |
     """`path`, or the directory under `root` of the search with this definition, or a new one there."""
     if path is None:
         parent, number = root / directory_name(env), 1
-        while (path := parent / f"{algo}-{number}").exists() and _read_definition(path) != definition:
+        path = parent / f"{algo}-1"
+        while path.exists() and _read_definition(path) != definition:
             number += 1
+            path = parent / f"{algo}-{number}"
     elif path.is_file() or (path.is_dir() and any(path.iterdir())):
         former = _read_definition(path)
         different = [key for key, value in definition.items() if former.get(key) != value]

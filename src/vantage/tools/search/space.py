@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import re
+import reprlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -214,7 +215,8 @@ def _range(name: str, part: Mapping[str, Any], source: str) -> Range:
     elif step is not None and not 0 < step <= high - low:
         problem = f"step={step:g} is not above 0 and at most high - low"
     elif step is not None and (rest := (Decimal(repr(high)) - Decimal(repr(low))) % Decimal(repr(step))):
-        problem = f"step={step:g} from low={low:g} does not reach high={high:g}; give high={high - float(rest):g}"
+        below = high - float(rest)
+        problem = f"step={step:g} from low={low:g} does not reach high={high:g}; give high={below:g} or {below + step:g}"
     else:
         return Range(low, high, whole, log, step, text)
     raise ConfigError(f"{source}: {problem}")
@@ -226,7 +228,7 @@ def _number(value: Any, source: str) -> float:
         if isinstance(value, bool) or not math.isfinite(number):
             raise ValueError
     except (TypeError, ValueError, OverflowError):
-        raise ConfigError(f"{source}: {str(value)[:40]!r} is not a number, or is too large") from None
+        raise ConfigError(f"{source}: {reprlib.repr(value)} is not a number, or is too large") from None
     return number
 
 
