@@ -216,7 +216,8 @@ def _range(name: str, part: Mapping[str, Any], source: str) -> Range:
         problem = f"step={step:g} is not above 0 and at most high - low"
     elif step is not None and (rest := (Decimal(repr(high)) - Decimal(repr(low))) % Decimal(repr(step))):
         below = high - float(rest)
-        problem = f"step={step:g} from low={low:g} does not reach high={high:g}; give high={below:g} or {below + step:g}"
+        problem = (f"step={step:g} from low={low:g} does not reach high={high:g}; give high={below:g} or "
+                   f"{below + step:g}")
     else:
         return Range(low, high, whole, log, step, text)
     raise ConfigError(f"{source}: {problem}")
