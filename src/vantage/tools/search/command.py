@@ -17,13 +17,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, Protocol
 
-from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.lock import HeldError, locked
 from vantage.system import deaf_to_signals, tied_process
 from vantage.tools.display import say
 from vantage.tools.search.directory import find_directory
-from vantage.tools.search.plan import Plan, Pruner, Sampler
+from vantage.tools.search.plan import Plan, Pruner, Sampler, check_start
 from vantage.tools.search.space import MAX_POINTS, read_grid, read_space
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def check_libraries() -> None:
 def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, stop: Stopping) -> int:
     """Run the search, or go on with it; returns the command's exit status."""
     plan, total = make_plan(algo, env, shared, options)
-    _check_start(plan)
+    check_start(plan)
     from vantage.tools.search.study import open_storage
 
     if options.storage is not None:  # before the directory exists
@@ -108,29 +107,6 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
                 f": trials of {plan.base.run.steps:,} steps are first compared at their end; give a smaller "
                 "--eval-every or more --steps"))
     return plan, options.trials or (30 if space.points is None else len(space.points))
-
-
-def _check_start(plan: Plan) -> None:
-    """Raise what would keep trials from their first step, before any file is written."""
-    from vantage.training import check
-
-    for point in plan.space.representatives():
-        try:
-            check(plan.config(point, plan.base.run.seed))
-        except ConfigError as error:
-            if _refusal(plan.base) == str(error):  # the shared keys are to blame
-                raise
-            raise plan.space.explain(point, error) from None
-
-
-def _refusal(config: Config) -> str:
-    from vantage.training import check
-
-    try:
-        check(config)
-    except ConfigError as error:
-        return str(error)
-    return ""
 
 
 class _Search:

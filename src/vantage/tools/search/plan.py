@@ -121,3 +121,26 @@ class Plan:
         """The study's name in its storage."""
         digest = hashlib.sha256(json.dumps(self.definition(), sort_keys=True).encode()).hexdigest()
         return f"vantage {self.algo} {self.base.env.id} {digest[:12]}"
+
+
+def check_start(plan: Plan) -> None:
+    """Raise what would keep trials from their first step, before any file is written."""
+    from vantage.training import check
+
+    for point in plan.space.representatives():
+        try:
+            check(plan.config(point, plan.base.run.seed))
+        except ConfigError as error:
+            if _refusal(plan.base) == str(error):  # the shared keys are to blame
+                raise
+            raise plan.space.explain(point, error) from None
+
+
+def _refusal(config: Config) -> str:
+    from vantage.training import check
+
+    try:
+        check(config)
+    except ConfigError as error:
+        return str(error)
+    return ""
