@@ -27,6 +27,10 @@ SWITCHES: dict[str, Any] = {"truncation": 3.5, "bias_correction": False, "trust_
                             "entropy_coef": 0.125, "gamma": 0.5}
 
 
+SIGNATURES = {name: inspect.signature(getattr(acer_losses, name))
+              for name in ("discrete_acer_loss", "continuous_acer_loss")}
+
+
 def randoms(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
@@ -35,7 +39,7 @@ class Passed:
     """What `ACER.loss` gives to the loss of a random rollout, by name."""
 
     def __init__(self, spec: EnvSpec, monkeypatch: pytest.MonkeyPatch, burn_in: int = 0, **options: Any) -> None:
-        self.config = vantage.configure("acer", env="CartPole-v1", burn_in=burn_in, **(SWITCHES | options))
+        self.config = vantage.configure("acer", **({"env": "CartPole-v1", "burn_in": burn_in} | SWITCHES | options))
         self.model, self.average = (make_model(self.config, spec) for _ in range(2))
         discrete = spec.action.kind == "discrete"
         mask = torch.ones(T + 1, B, A, dtype=torch.bool)
@@ -46,7 +50,7 @@ class Passed:
             torch.rand(T, B) < 0.8, mask if discrete else None,
             randoms(T, B, self.model.distribution.num_params), self.model.initial_state(B))
         loss_of = "discrete_acer_loss" if discrete else "continuous_acer_loss"
-        signature = inspect.signature(getattr(acer_losses, loss_of))
+        signature = SIGNATURES[loss_of]
         self.given: dict[str, Any] = {}
 
         def loss(*values: Any, **keywords: Any) -> tuple[Tensor, dict[str, Tensor]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import cv2
 import gymnasium as gym
@@ -321,6 +320,6 @@ def test_options_survive_a_config_file():
                        noop_max="none", fire_on_reset="false", grayscale=False, reward_floor=-1)
     assert (config.env.action_subset, config.env.screen_size) == ("0,2,3", "47")
     assert (config.env.noop_max, config.env.fire_on_reset) == (None, False)
-    values = json.loads(config.to_json())
+    values = config.flat()
     del values["algo"], values["env"]
     assert configure("a2c", env="Pong", **values) == config
