@@ -25,7 +25,7 @@ import psutil
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
-_STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])}
+_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])}
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container, version 2; psutil does not read them."""
 
@@ -54,7 +54,7 @@ def cores_for(threads: int) -> int:
 
 def free_memory() -> int:
     """Bytes of memory available to this process, within the limit of its control group."""
-    free = psutil.virtual_memory().available
+    free = int(psutil.virtual_memory().available)
     limit, used = _cgroup_number("memory.max", r"(\d+)"), _cgroup_number("memory.current", r"(\d+)")
     reclaimable = _cgroup_number("memory.stat", r"inactive_file (\d+)") or 0
     return free if limit is None or used is None else max(0, min(free, limit - used + reclaimable))
