@@ -41,7 +41,7 @@ def panels_of(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_every_stage_of_ataris_frames(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config(env="Pong", frame_stack=3), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="Pong", frame_stack=3), tmp_path, monkeypatch)
     assert list(panels) == ["screen, frame 3 of 4", "screen, frame 4 of 4", "gray", "maximum of frames", "observation",
                             "stack, 1 of 3", "stack, 2 of 3", "stack, 3 of 3"]
     assert panels["screen, frame 4 of 4"].shape == (210, 160, 3) and panels["gray"].shape == (210, 160)
@@ -52,7 +52,7 @@ def test_every_stage_of_ataris_frames(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_values_are_shown_raw_and_normalised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config(env="CartPole-v1", obs_norm=True), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="CartPole-v1", obs_norm=True), tmp_path, monkeypatch)
     assert list(panels) == ["rendered for people", "observation, raw", "normalised"]
     raw, normalised = panels["observation, raw"], panels["normalised"]
     assert raw.shape == (4,) and np.sign(raw[1]) == np.sign(normalised[1]) and abs(normalised).max() < 5
@@ -60,13 +60,13 @@ def test_values_are_shown_raw_and_normalised(tmp_path: Path, monkeypatch: pytest
 
 
 def test_stacked_values_are_in_the_order_that_the_network_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config(env="drawn:Drawn", frame_stack=2), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="drawn:Drawn", frame_stack=2), tmp_path, monkeypatch)
     assert panels["observation, raw"].tolist() == [5, 5, 5]  # the last before the game ended
     assert panels["stack of 2, raw"].tolist() == [4, 4, 4, 5, 5, 5]
 
 
 def test_each_part_of_an_observation_has_its_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config(env="drawn:Parts"), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="drawn:Parts"), tmp_path, monkeypatch)
     assert set(panels) == {"rendered for people", "eye: observation", "ear: observation, raw"}
     np.testing.assert_array_equal(panels["eye: observation"], panels["rendered for people"])
 
@@ -75,27 +75,27 @@ def test_each_part_of_an_observation_has_its_stages(tmp_path: Path, monkeypatch:
                                  "tiny:Picture"])
 def test_an_environment_without_pictures_shows_its_observation(
         env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = next(iter(panels_of(Config(env=env), tmp_path, monkeypatch)))
+    first = next(iter(panels_of(Config().change(env=env), tmp_path, monkeypatch)))
     assert first == ("image: observation" if env == "tiny:Picture" else "observation, raw")
 
 
 def test_stages_of_an_image_are_no_picture_for_people(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, caption = drawn_by(Config(env="tiny:Square", crop="2,0,0,0"), tmp_path, monkeypatch)
+    groups, caption = drawn_by(Config().change(env="tiny:Square", crop="2,0,0,0"), tmp_path, monkeypatch)
     assert [panel.title.split("\n")[0] for panel in groups[0]] == ["image", "crop to 10x12", "observation"]
     assert caption.endswith("this environment draws no pictures for people")
 
 
 def test_a_stack_has_a_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, _ = drawn_by(Config(env="Pong", frame_stack=3, image_norm=True), tmp_path, monkeypatch)
+    groups, _ = drawn_by(Config().change(env="Pong", frame_stack=3, image_norm=True), tmp_path, monkeypatch)
     assert [len(group) for group in groups] == [5, 3, 3]
 
 
 def test_images_are_shown_normalised_by_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config(env="Breakout", image_norm=True), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="Breakout", image_norm=True), tmp_path, monkeypatch)
     raw, normalised = (panels[name].astype(float) for name in ("observation", "normalised"))
     assert normalised.min() == 0 and normalised.max() >= 254
     np.testing.assert_allclose(normalised, (raw - raw.min()) * 255 / (raw.max() - raw.min()), atol=1.01)
-    groups, caption = drawn_by(Config(env="Breakout", image_norm=True), tmp_path, monkeypatch)
+    groups, caption = drawn_by(Config().change(env="Breakout", image_norm=True), tmp_path, monkeypatch)
     low, high = (float(word.strip(",")) for word in groups[0][-1].title.split("\n")[1].split()[1::2])
     deviation = (raw.max() - raw.min()) / (high - low)
     assert -2 < low < 0 < high < 10 and 10 < deviation < 100
@@ -114,7 +114,7 @@ def test_presets_are_drawn_with_what_is_theirs(preset: str, says: list[str], las
 
 
 def test_colour_stays_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config(env="Breakout", grayscale=False, frame_stack=2, image_norm=True, crop="34,16,0,0")
+    config = Config().change(env="Breakout", grayscale=False, frame_stack=2, image_norm=True, crop="34,16,0,0")
     panels = panels_of(config, tmp_path, monkeypatch)
     assert "gray" not in panels and all(picture.shape[2] == 3 for picture in panels.values())
     for picture in panels.values():
@@ -122,15 +122,15 @@ def test_colour_stays_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_caption_says_what_pictures_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    _, caption = drawn_by(Config(env="CarRacing-v3", frame_skip="2", obs_scale="-1:1"), tmp_path, monkeypatch)
+    _, caption = drawn_by(Config().change(env="CarRacing-v3", frame_skip="2", obs_scale="-1:1"), tmp_path, monkeypatch)
     assert caption == "an action lasts 2 frames; frame_stack 1; pixels 0 to 255 become -1 to 1"
-    _, caption = drawn_by(Config(env="CartPole-v1", action_subset="1"), tmp_path, monkeypatch)
+    _, caption = drawn_by(Config().change(env="CartPole-v1", action_subset="1"), tmp_path, monkeypatch)
     assert caption == "actions 1 of the environment's; frame_stack 1"
 
 
 def test_keys_that_would_do_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="image_norm=True is for images"):
-        preview(Config(env="CartPole-v1", image_norm=True), tmp_path / "x.png")
+        preview(Config().change(env="CartPole-v1", image_norm=True), tmp_path / "x.png")
 
 
 def test_captions_of_a_figure_do_not_overlap() -> None:
@@ -164,7 +164,7 @@ def test_a_video_driver_that_is_not_there_matters_to_no_picture(tmp_path: Path) 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match=r"file/x\.png"):
-        preview(Config(env="CartPole-v1"), tmp_path / "file/x.png")
+        preview(Config().change(env="CartPole-v1"), tmp_path / "file/x.png")
 
 
 def test_a_full_disk_leaves_the_former_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,5 +174,5 @@ def test_a_full_disk_leaves_the_former_picture(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "x.png").write_text("former")
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", fail)
     with pytest.raises(ConfigError, match="No space left"):
-        preview(Config(env="CartPole-v1"), tmp_path / "x.png")
+        preview(Config().change(env="CartPole-v1"), tmp_path / "x.png")
     assert [path.read_text() for path in tmp_path.iterdir()] == ["former"]

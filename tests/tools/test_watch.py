@@ -246,7 +246,7 @@ def test_a_key_pressed_and_let_go_within_a_frame_counts_for_it() -> None:
 
 
 def keys_of(env: str, **values: Any) -> Keys:
-    config = Config(env=env, **values)
+    config = Config().change(env=env, **values)
     envs = rendered(config, seed=0, stream=3)
     envs.reset()
     try:
@@ -307,7 +307,7 @@ def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
             close()
 
     on_frame(react)
-    play_by_hand(Config(env="CartPole-v1"), say=said.append)
+    play_by_hand(Config().change(env="CartPole-v1"), say=said.append)
     score, steps = said[1].split()[1], said[1].split()[3]
     assert said[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
 
@@ -324,5 +324,5 @@ def test_a_stepwise_game_moves_at_a_key_alone(on_frame: Any) -> None:
             close()
 
     on_frame(react)
-    play_by_hand(Config(env="drawn:Drawn"), say=lambda text: None)
+    play_by_hand(Config().change(env="drawn:Drawn"), say=lambda text: None)
     assert steps == ["step 0"] * 3 + ["step 1"] * 3

@@ -62,7 +62,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     try:
         with (one_thread(), whole_file(output) as path,
               closing(_frames(agent, envs, episodes, deterministic, seed)) as frames):
-            scores, video = _write(frames, path, envs.fps)
+            scores, video = _write(frames, path, envs)
     finally:
         envs.close()
     if len(scores) < episodes:
@@ -86,11 +86,11 @@ def _frames(agent: Agent, envs: Rendered, episodes: int, deterministic: bool,
             return
 
 
-def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, fps: float) -> tuple[list[float], Video]:
+def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, envs: Rendered) -> tuple[list[float], Video]:
     """The scores of the games in the file, and the video."""
     scores: list[float] = []
     first = next(frames)
-    video = Video(path, first[0].shape, fps)
+    video = Video(path, first[0].shape, envs.fps)  # the environment has no fps before its first frame
     try:
         for frame, score in chain([first], frames):
             video.add(frame, last=score is not None)
@@ -104,7 +104,7 @@ def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, fps: floa
 
 
 class Video:
-    """A file written by ffmpeg: H.264, which every browser plays, or a GIF. All frames have the same shape [H, W, 3]."""
+    """A file written by ffmpeg: H.264, which every browser plays, or a GIF. All frames have one shape [H, W, 3]."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], fps: float) -> None:
         is_gif = path.suffix.lower() == ".gif"

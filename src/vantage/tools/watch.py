@@ -32,7 +32,8 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=1, seed=seed)
     window = Window(f"vantage watch {run}", remedy=f"without one: vantage record {run} -o video.mp4")
     try:
-        step, session = agent.step, 0
+        step: int | None = agent.step
+        session = 0
         with one_thread():
             while step is not None:  # a game that is cut as too long is the last of its environment
                 step = _play(window, agent, step, derive_seed(seed, "watch", session), deterministic,
