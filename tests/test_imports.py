@@ -19,8 +19,10 @@ SOURCE = Path(vantage.__file__).parent
 LAYERS = (
     ("errors",),
     ("system", "schedules", "seeding", "specs"),
-    ("types", "config"),
+    ("types", "keys", "importing"),
     ("algorithms",),
+    ("config_groups",),
+    ("config",),
     ("models", "envs"),
     ("learning",),
     ("runs",),
@@ -52,7 +54,8 @@ ONLY_IN = {
 }
 
 # What the maths may see.
-ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.algorithms"}
+ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys", "vantage.schedules",
+                  "vantage.errors", "vantage.algorithms"}
 
 
 def modules() -> list[str]:

@@ -25,6 +25,9 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
     "a2c": (A2C, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
 """The hyperparameters and the usual runtime that an algorithm's name stands for. The only place that maps names."""
 
+FLAT_NAMES = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
+"""Flat names of keys, where they differ from those within their group."""
+
 _GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 
@@ -108,8 +111,7 @@ class Config:
         for group, keys in values.items():
             if not isinstance(keys, Mapping):
                 raise ConfigError(f"{source}: {group} is {keys!r}, not a JSON object")
-            names = {"env": {"id": "env"}, "runtime": {"kind": "runtime"}}.get(group, {})
-            flat |= {names.get(name, name): value for name, value in keys.items()}
+            flat |= {FLAT_NAMES.get((group, name), name): value for name, value in keys.items()}
         if "runtime" in flat:
             config = config._under(flat["runtime"], source=source)
         lacks = [name for name in config.flat() if name != "algo" and name not in flat]
@@ -131,12 +133,15 @@ class Config:
     def override(self, values: Mapping[str, Any], *, source: str) -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have."""
         config = self
+        if values.get("algo", self.algo) != self.algo:
+            config = replace(Config.of(values["algo"]), env=self.env, policy=self.policy, optimizer=self.optimizer,
+                             run=self.run)
         if "runtime" in values:
-            config = self._under(values["runtime"], source=source)
+            config = config._under(values["runtime"], source=source)
         hints = dict(config._keys())
         changes: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            if name == "runtime":
+            if name in ("algo", "runtime"):
                 continue
             if name not in hints:
                 raise ConfigError(f"{source}: {config._why_unknown(name, hints)}")
@@ -178,7 +183,7 @@ class Config:
             part: Any = getattr(self, group)
             hints = get_type_hints(type(part))
             for f in fields(part):
-                yield "env" if (group, f.name) == ("env", "id") else f.name, (group, f.name, hints[f.name])
+                yield FLAT_NAMES.get((group, f.name), f.name), (group, f.name, hints[f.name])
 
     def _why_unknown(self, name: str, known: Mapping[str, Any]) -> str:
         """What to say of a key that this config does not have: with which algorithm or runtime it would have it."""

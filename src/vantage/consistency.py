@@ -67,5 +67,9 @@ def check_together(config: Config) -> None:
     if isinstance(config.runtime, Hogwild) and config.optimizer.optimizer not in OPTIMIZERS:
         raise ConfigError(f"optimizer={config.optimizer.optimizer!r} cannot be shared among workers; use one of "
                           f"{', '.join(OPTIMIZERS)}")
+    replay = config.algorithm.needs.replay
+    if isinstance(config.runtime, Hogwild) and replay is not None and replay.save_every:
+        raise ConfigError("replay_save_every has no effect under runtime=hogwild, whose workers' replays are not saved; "
+                          "give --runtime sync or leave it out")
     if config.run.stop_at_eval is not None and not config.run.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vantage.algorithms.a2c import a2c_loss, explained_variance, masked_mean
+from vantage.algorithms.losses import a2c_loss, explained_variance, masked_mean
 
 OPTIONS = {"gamma": 0.5, "gae_lambda": 1.0, "value_coef": 0.5, "entropy_coef": 0.1}
 

@@ -23,7 +23,7 @@ def make(name: str, num_envs: int = 1, *, protocol=None, stream: int = 0, evalua
     atari = resolve_env(name).atari
     atari = atari if protocol is None else AtariId(atari.game, protocol)
     reseed_steps = keys.pop("reseed_steps", 20_000)
-    return AtariEnvironments(Config(env=name, **keys), atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
+    return AtariEnvironments(Config().change(env=name, **keys), atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
                              reseed_steps=reseed_steps)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import cv2
 import gymnasium as gym
@@ -149,7 +148,7 @@ def test_seeded_games_of_wrapped_emulators_go_on():
 @pytest.mark.parametrize("keys", [{"max_frames": 3, "random_start": 5}, {"crop": "30,0,0,0", "screen_size": "70"},
                                   {"grayscale": False}, {"frame_skip": "3", "max_frames": 1, "action_subset": "0,3"}])
 def test_a_game_that_is_seen_is_the_one_that_is_played(keys):
-    config = Config(env="Breakout", **keys)
+    config = Config().change(env="Breakout", **keys)
     played = make_environments(config, num_envs=1, stream=4, evaluation=True, threads=1)
     seen = make_rendered(config, stream=4)
     assert (played.reset().obs == seen.reset().obs).all()
@@ -269,7 +268,7 @@ def test_pixels_are_brought_to_their_range():
 
     def params(images, **keys):
         torch.manual_seed(0)
-        model = make_model(Config(network="a3c", **keys), spec)
+        model = make_model(Config().change(network="a3c", **keys), spec)
         return model.step(images, torch.ones(2, dtype=torch.bool), ())[0]
 
     ranged = params(obs, obs_scale="-3:3")
@@ -277,7 +276,7 @@ def test_pixels_are_brought_to_their_range():
     assert not torch.allclose(ranged, params(obs), atol=1e-3)
     assert torch.equal(params(obs, obs_scale="0:1"), params(obs))
     with pytest.raises(ConfigError, match="obs_scale=0:255 is for images"):
-        make_model(Config(obs_scale="0:255"), EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))))
+        make_model(Config().change(obs_scale="0:255"), EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))))
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
@@ -321,6 +320,6 @@ def test_options_survive_a_config_file():
                        noop_max="none", fire_on_reset="false", grayscale=False, reward_floor=-1)
     assert (config.env.action_subset, config.env.screen_size) == ("0,2,3", "47")
     assert (config.env.noop_max, config.env.fire_on_reset) == (None, False)
-    values = json.loads(config.to_json())
+    values = config.flat()
     del values["algo"], values["env"]
     assert configure("a2c", env="Pong", **values) == config

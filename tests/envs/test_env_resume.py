@@ -21,7 +21,7 @@ with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); a
 
 
 def make(name: str, *, num_envs: int = 2, reseed_steps: int = 0, **keys):
-    config = Config(env=name, **keys)
+    config = Config().change(env=name, **keys)
     if not reseed_steps:
         return make_environments(config, num_envs=num_envs, stream=0)
     return AtariEnvironments(config, resolve_env(name).atari, num_envs=num_envs, stream=0, reseed_steps=reseed_steps)

@@ -20,7 +20,7 @@ from vantage.specs import ActionSpec, ArraySpec
 
 
 def make(env: str, num_envs: int = 2, *, stream: int = 0, evaluation: bool = False, options: Any = None, **keys: Any):
-    config = Config(env=env, env_kwargs=json.dumps(options or {}), **keys)
+    config = Config().change(env=env, env_kwargs=json.dumps(options or {}), **keys)
     return make_environments(config, num_envs=num_envs, stream=stream, evaluation=evaluation)
 
 
@@ -107,7 +107,7 @@ def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
     monkeypatch.setitem(sys.modules, library, None)
     for module in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{package}")]:
         monkeypatch.delitem(sys.modules, module)
-    config = Config(env=env)
+    config = Config().change(env=env)
     with pytest.raises(ConfigError, match=f"^env='{env}': {says}$"):
         make_rendered(config, stream=0) if rendered else make_environments(config, num_envs=1, stream=0)
     with pytest.raises(ConfigError, match=f"{says}$"):

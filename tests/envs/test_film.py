@@ -16,13 +16,13 @@ from vantage.errors import ConfigError, EnvError
 
 
 def rendered(env: str, **values: Any) -> Rendered:
-    return make_rendered(Config(env=env, **values), stream=2)
+    return make_rendered(Config().change(env=env, **values), stream=2)
 
 
 @pytest.mark.parametrize(("env", "limit"), [("Breakout", 60), ("ALE/Seaquest-v5", 60), ("AirRaid", 30),
                                             ("CartPole-v1", 0), ("drawn:Drawn", 0)])
 def test_a_game_that_is_seen_is_the_game_that_is_scored(env: str, limit: int) -> None:
-    config = Config(env=env, max_episode_steps=limit, seed=3)
+    config = Config().change(env=env, max_episode_steps=limit, seed=3)
     seen, unseen = make_rendered(config, stream=2), make_environments(config, num_envs=1, stream=2, evaluation=True)
     rng = np.random.default_rng(0)
     np.testing.assert_array_equal(seen.reset().obs, unseen.reset().obs)

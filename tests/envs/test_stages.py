@@ -14,7 +14,7 @@ from vantage.envs import Rendered, make_rendered
 
 def stepped(env: str, steps: int, **keys: Any) -> tuple[Rendered, np.ndarray]:
     """A rendered environment after random steps, and its observation [C, H, W]."""
-    envs = make_rendered(Config(env=env, **keys), stream=4, required=False)
+    envs = make_rendered(Config().change(env=env, **keys), stream=4, required=False)
     obs, rng = envs.reset().obs, np.random.default_rng(0)
     for _ in range(steps):
         action = envs.spec.action

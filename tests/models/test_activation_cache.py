@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vantage
+from vantage.learning.collect import collect
 from vantage.models.activation_cache import Kept, conv2d, flattened, images_last, linear
-from vantage.models.actor_critic import make_model
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.specs import ActionSpec
-from vantage.types import ArraySpec, EnvSpec, Rollout
+from vantage.types import Rollout
 
 T, B = 4, 2
 
@@ -33,17 +32,19 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
     try:
         one.begin()
         seen: list[Rollout] = []
+        caches: list[dict[str, Tensor] | None] = []
         loss = one.learner.loss
 
         def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
             seen.append(rollout)
+            caches.append(None if rollout.activation_cache is None else dict(rollout.activation_cache))
             return loss(rollout, *arguments, **keys)
 
         one.learner.loss = noted  # type: ignore[method-assign]
         # Normalisers stay those that acted.
         one.learner.observe = lambda rollout, step: None  # type: ignore[method-assign]
         one.advance(lambda: 0)
-        return one, seen[0]
+        return one, replace(seen[0], activation_cache=caches[0])
     finally:
         one.close()
 
@@ -68,9 +69,9 @@ def gradient(one: ActorLearner, rollout: Rollout) -> tuple[float, Tensor]:
 ], ids=str)
 def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
     one, rollout = learnt(configure(**options))
-    assert rollout.outputs is not None and {"stack", "conv_0"} < rollout.outputs.keys()
+    assert rollout.activation_cache is not None and {"stack", "conv_0"} < rollout.activation_cache.keys()
     loss, kept = gradient(one, rollout)
-    expected_loss, expected = gradient(one, replace(rollout, outputs=None))
+    expected_loss, expected = gradient(one, replace(rollout, activation_cache=None))
     assert loss == pytest.approx(expected_loss, rel=1e-4, abs=1e-6)
     assert expected.norm() > 0
     assert (kept - expected).norm() < 1e-4 * expected.norm()
@@ -82,12 +83,31 @@ def test_gradients_are_those_of_the_plain_pass(options: dict[str, Any]) -> None:
     {"env": "CartPole-v1", "network": "auto"}], ids=str)
 def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     _, rollout = learnt(configure(**options))
-    assert rollout.outputs is None
+    assert rollout.activation_cache is None
 
 
-def test_acer_keeps_nothing_for_its_replay() -> None:
-    spec = EnvSpec(ArraySpec("image", (1, 84, 84)), ActionSpec("discrete", sizes=(3,)))
-    assert not make_model(vantage.configure("acer", env="Pong"), spec).keeps_outputs
+def test_acer_has_no_cache_for_its_replay() -> None:
+    config = vantage.configure("acer", env="Pong", num_envs=B, rollout_length=T, threads=1, replay_start=10**4)
+    assert learnt(config)[1].activation_cache is None
+
+
+def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
+    """The outputs in the cache are those of the weights that acted: the second pass may not use them."""
+    weights = []
+    for cached in (True, False):
+        one = ActorLearner(configure(network="a3c", lr=0.0))
+        try:
+            one.begin()
+            rollout = collect(one.model, one.groups, one.position, length=T, generator=one.generator,
+                              activation_cache=cached).rollout
+        finally:
+            one.close()
+        assert bool(rollout.activation_cache) is cached
+        one.learner.config = one.learner.config.change(lr="0.01")
+        for _ in range(2):
+            one.learner.update(rollout, 0)
+        weights.append(one.learner.flat.vector.clone())
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])

@@ -26,7 +26,7 @@ T, B = 7, 3
 def model(obs: str = "vector", action: ActionSpec = DISCRETE, *, masked: bool = False, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
     keys = {"hidden": "8", "memory_size": 5, "init": "torch", **keys}
-    return make_model(Config(**keys), EnvSpec(OBS[obs], action, masked))
+    return make_model(Config().change(**keys), EnvSpec(OBS[obs], action, masked))
 
 
 def random_obs(spec: ArraySpec | Mapping[str, ArraySpec], *, seed: int = 0, length: int = T) -> Obs:

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from vantage.learning.average import AveragePolicy
-from vantage.learning.losses import actor_critic_loss
 
 import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Update
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.learner import Learner
+from vantage.learning.learner import AveragePolicy, Learner
 from vantage.models import ActorCritic, make_model
 from vantage.models.batch_norm import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
-from vantage.runtimes.shared_memory import SharedWeights
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.tools.export import export
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
 
@@ -41,7 +41,7 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
+    return make_model(Config().change(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
@@ -185,7 +185,7 @@ def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)
             rollout.behaviour[t] = net.step(rollout.obs[t], rollout.is_first[t], ())[0]
-    losses = [actor_critic_loss(net, rollout, rollout.rewards, Config(norm="batch", vtrace=vtrace), 0)[0]
+    losses = [A2C(vtrace=vtrace).loss(net, rollout, Update(0, 100))[0]
               for vtrace in (False, True)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
@@ -201,7 +201,7 @@ def test_half_precision_torsos_normalise_in_full() -> None:
 
 def test_acers_average_policy_has_weights_of_its_own_and_the_statistics_of_the_current() -> None:
     net = model(VECTOR, algo="acer")
-    average = AveragePolicy(net)
+    average = AveragePolicy(net, 0.99)
     rollout = next(rollouts(VECTOR, net))
     net.unroll(rollout.obs, rollout.is_first, rollout.state)
     net.observe(rollout.obs)
@@ -224,20 +224,21 @@ def test_workers_use_the_statistics_of_all() -> None:
     torch.manual_seed(0)
     first = make_model(config, spec)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
-    Learner(first, config, shared).push()
-    learners = [Learner(make_model(config, spec), config, shared, worker) for worker in range(2)]
+    HogwildWeights(shared, Learner(first, config), 0).push()
+    learners = [Learner(make_model(config, spec), config) for _ in range(2)]
+    weights = [HogwildWeights(shared, learner, worker) for worker, learner in enumerate(learners)]
     source = rollouts(VECTOR, first)
     seen = []
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         rollout = next(source)
         learner.update(rollout, 0)
         batch = norms(learner.model)[0].batch
         assert batch is not None
         seen.append(batch)
         learner.observe(rollout, 0)
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         norm = norms(learner.model)[0]
         torch.testing.assert_close(norm.mean, (seen[0][1] + seen[1][1]) / 2, rtol=1e-3, atol=1e-5)
         assert norm.count.item() == pytest.approx(2 * T * B, rel=1e-4)

@@ -25,7 +25,7 @@ TORSOS: dict[str, tuple[ArraySpec, dict[str, Any]]] = {
 
 def model(spec: ArraySpec, action: ActionSpec = DISCRETE, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config(**keys), EnvSpec(spec, action))
+    return make_model(Config().change(**keys), EnvSpec(spec, action))
 
 
 def layers(module: nn.Module) -> list[Any]:

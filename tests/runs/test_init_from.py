@@ -214,7 +214,7 @@ def test_bad_weights_are_one_line_and_status_2_in_a_dry_run_too(
 
 def test_a_preset_says_nothing_of_how_weights_begin_where_they_are_given() -> None:
     given = vantage.configure("a3c-continuous", env="Pendulum-v1", init_from="source")
-    assert (given.init, vantage.configure("a3c-continuous", env="Pendulum-v1").init) == ("orthogonal", "kaiming")
+    assert (given.init, vantage.configure("a3c-continuous", env="Pendulum-v1").policy.init) == ("orthogonal", "kaiming")
     fixed = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source")
     assert fixed.log_std_init == -0.6
     free = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source", std="free")

@@ -41,7 +41,7 @@ def test_concurrent_creations_get_different_numbers(tmp_path: Path) -> None:
 
 
 def test_a_run_opens_with_the_config_it_was_created_with(tmp_path: Path) -> None:
-    config = Config(env="ALE/Pong-v5", seed=7, stop_at_return=18.5, lr="linear:7e-4:0", bptt=False)
+    config = Config().change(env="ALE/Pong-v5", seed=7, stop_at_return=18.5, lr="linear:7e-4:0", bptt=False)
     run = RunDirectory.create(config, env_name="ALE/Pong-v5", root=tmp_path)
     assert RunDirectory.open(run.path) == run
 

@@ -264,7 +264,7 @@ def test_saved_configs_are_accepted_again() -> None:
     for algo in ("a2c", "acer"):
         config = prepare(vantage.configure(algo, env="CartPole-v1"))
         given = {name: value for name, value in json.loads(config.to_json()).items() if value is not None}
-        assert vantage.configure(**given).num_workers == (1 if algo == "a2c" else 0)
+        assert vantage.configure(**given).runtime.num_workers == (1 if algo == "a2c" else 0)
 
 
 def test_evaluations_have_the_cores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:

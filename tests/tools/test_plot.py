@@ -23,11 +23,11 @@ from vantage.tools.plot import plot, table
 
 
 def curve(xs: Sequence[float], ys: Sequence[float], **config: Any) -> Curve:
-    return Curve(Config(**config), np.array(xs, dtype=float), np.array(ys, dtype=float))
+    return Curve(Config().change(**config), np.array(xs, dtype=float), np.array(ys, dtype=float))
 
 
 def make_run(root: Path, values: Sequence[float], every: int = 100, **config: Any) -> Path:
-    chosen = Config(**config)
+    chosen = Config().change(**config)
     run = RunDirectory.create(chosen, env_name=chosen.env, root=root, argv=())
     writer = MetricWriter(run.path, tensorboard=False)
     for i, value in enumerate(values):

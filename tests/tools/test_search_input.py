@@ -215,7 +215,7 @@ def test_a_search_that_cannot_be_written_into_is_not_called_running(
 
 
 def test_a_preset_that_evaluates_by_the_clock_is_searched_by_steps() -> None:
-    assert configure("a3c-continuous", env="Pendulum-v1").eval_every_seconds == 60
+    assert configure("a3c-continuous", env="Pendulum-v1").run.eval_every_seconds == 60
     plan = Plan("a3c-continuous", "Pendulum-v1", {"steps": 1000}, Space({"gae_lambda": Choices(("0.5", "1"))}))
     config: Config = plan.config({"gae_lambda": "0.5"}, 0)
     assert (config.run.eval_every, config.run.eval_every_seconds, plan.metric) == (50, 0, "eval/mean_reward")

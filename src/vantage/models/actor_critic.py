@@ -306,7 +306,7 @@ def check_inputs(config: Config, spec: EnvSpec) -> None:
     for key, asked in (("precision", config.policy.precision == "bfloat16"), ("obs_scale", config.policy.pixel_range != (0, 1)),
                        ("image_norm", config.policy.image_norm)):
         if asked and "image" not in kinds:
-            raise ConfigError(f"{key}={getattr(config, key)} is for images, and this environment shows none; leave it "
+            raise ConfigError(f"{key}={getattr(config.policy, key)} is for images, and this environment shows none; leave it "
                               "out")
     if config.policy.image_norm and config.policy.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={config.policy.obs_scale} has no effect on images that image_norm normalises; give one "

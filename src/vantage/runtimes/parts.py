@@ -47,7 +47,9 @@ class Parts:
 
     def learn(self, *, replayed: bool = False) -> None:
         """One update, optimiser included."""
-        self._one.learner.update(self._batch, 0, replayed=replayed)
+        cache = self._batch.activation_cache
+        batch = replace(self._batch, activation_cache=None if cache is None else dict(cache))
+        self._one.learner.update(batch, 0, replayed=replayed)
 
     def fill_replay(self) -> None:
         """Put as much into the replay as it holds."""

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 import vantage
-from vantage.algorithms import acer
-from vantage.learning import losses
+from vantage.algorithms import acer_losses
+from vantage.algorithms.interface import Update
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
@@ -27,15 +27,19 @@ SWITCHES: dict[str, Any] = {"truncation": 3.5, "bias_correction": False, "trust_
                             "entropy_coef": 0.125, "gamma": 0.5}
 
 
+SIGNATURES = {name: inspect.signature(getattr(acer_losses, name))
+              for name in ("discrete_acer_loss", "continuous_acer_loss")}
+
+
 def randoms(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
 
 class Passed:
-    """What `replay_loss` gives to the loss of a random rollout, by name."""
+    """What `ACER.loss` gives to the loss of a random rollout, by name."""
 
     def __init__(self, spec: EnvSpec, monkeypatch: pytest.MonkeyPatch, burn_in: int = 0, **options: Any) -> None:
-        self.config = vantage.configure("acer", env="CartPole-v1", **(SWITCHES | options))
+        self.config = vantage.configure("acer", **({"env": "CartPole-v1", "burn_in": burn_in} | SWITCHES | options))
         self.model, self.average = (make_model(self.config, spec) for _ in range(2))
         discrete = spec.action.kind == "discrete"
         mask = torch.ones(T + 1, B, A, dtype=torch.bool)
@@ -45,18 +49,20 @@ class Passed:
             randoms(T + 1, B, 6), torch.rand(T + 1, B) < 0.3, actions, randoms(T, B), torch.rand(T, B) < 0.3,
             torch.rand(T, B) < 0.8, mask if discrete else None,
             randoms(T, B, self.model.distribution.num_params), self.model.initial_state(B))
-        self.rewards = randoms(T, B)
         loss_of = "discrete_acer_loss" if discrete else "continuous_acer_loss"
-        signature = inspect.signature(getattr(acer, loss_of))
+        signature = SIGNATURES[loss_of]
         self.given: dict[str, Any] = {}
 
         def loss(*values: Any, **keywords: Any) -> tuple[Tensor, dict[str, Tensor]]:
             self.given |= signature.bind(*values, **keywords).arguments
             return torch.zeros(()), {}
 
-        monkeypatch.setattr(losses, loss_of, loss)
-        losses.replay_loss(self.model, self.average, self.rollout, self.rewards, self.config, 0,
-                           generator=torch.Generator().manual_seed(5), burn_in=burn_in)
+        monkeypatch.setattr(acer_losses, loss_of, loss)
+        self.run_loss(self.rollout)
+
+    def run_loss(self, rollout: Rollout) -> None:
+        generator = torch.Generator().manual_seed(5)
+        self.config.algorithm.loss(self.model, rollout, Update(0, 100, self.average, generator, replayed=True))
 
     def unrolled(self, model: ActorCritic) -> tuple[Tensor, Tensor]:
         """Parameters and the critic's features of the rollout."""
@@ -74,7 +80,7 @@ def test_a_categorical_loss_has_what_the_rollout_and_both_models_say(monkeypatch
     rollout = passed.rollout
     passed.assert_given(
         behaviour_logits=rollout.behaviour, average_logits=passed.unrolled(passed.average)[0][:-1], logits=params,
-        q_values=passed.model.action_values(features), actions=rollout.actions, rewards=passed.rewards,
+        q_values=passed.model.action_values(features), actions=rollout.actions, rewards=rollout.rewards,
         terminated=rollout.terminated, keep=rollout.keep, valid=rollout.valid)
     assert not passed.given["average_logits"].requires_grad
 
@@ -102,7 +108,7 @@ def test_the_dueling_critic_is_v_plus_the_advantage_less_its_mean_over_draws_fro
         params=params, average_params=passed.unrolled(passed.average)[0][:-1], behaviour_params=rollout.behaviour,
         values=values, q_taken=values[:-1] + model.action_advantages(features, rollout.actions) - mean,
         q_drawn=values[:-1] + model.action_advantages(features, draws[0]) - mean, actions=rollout.actions,
-        drawn=draws[0], rewards=passed.rewards, terminated=rollout.terminated, keep=rollout.keep, valid=rollout.valid)
+        drawn=draws[0], rewards=rollout.rewards, terminated=rollout.terminated, keep=rollout.keep, valid=rollout.valid)
     assert passed.given["q_taken"].requires_grad and not passed.given["average_params"].requires_grad
 
 
@@ -132,7 +138,6 @@ def test_a_replayed_rollout_is_unrolled_from_the_state_that_it_began_in(spec: En
     begun = replace(passed.rollout, is_first=torch.zeros(T + 1, B, dtype=torch.bool))
     given = []
     for state in (begun.state, tuple(randoms(*part.shape) for part in begun.state)):
-        losses.replay_loss(passed.model, passed.average, replace(begun, state=state), passed.rewards, passed.config, 0,
-                           generator=torch.Generator().manual_seed(5))
+        passed.run_loss(replace(begun, state=state))
         given.append(passed.given[name])
     assert (given[0] != given[1]).any()
