@@ -110,8 +110,9 @@ def _all_keys(envs: Rendered, name: str, number_of_actions: int) -> Keys:
         middle = (spec.low[0] + spec.high[0]) / 2
         return Keys({_arrow("left"): [spec.low[0]], _arrow("right"): [spec.high[0]]}, [middle])
     if spec.kind != "discrete":
+        kind = f"{spec.sizes[0]} numbers" if spec.kind == "box" else f"{len(spec.sizes)} choices"
         remedy = "; with --env-kwargs '{\"continuous\": false}' it is one of five" if "CarRacing" in name else ""
-        raise ConfigError(f"{name} takes {_describe_action(spec.kind, spec.sizes)} at each step, which keys cannot "
+        raise ConfigError(f"{name} takes {kind} at each step, which keys cannot "
                           f"express: play is for Discrete actions and for one bounded number{remedy}")
     return _discrete_keys(name, number_of_actions)
 
@@ -177,7 +178,3 @@ def _atari_keys(meaning: str) -> list[int]:
     """Keys of an ALE action such as NOOP, FIRE or UPLEFTFIRE."""
     parts = (("UP", "up"), ("DOWN", "down"), ("LEFT", "left"), ("RIGHT", "right"), ("FIRE", "space"))
     return [key_code(key) for part, key in parts if part in meaning]
-
-
-def _describe_action(kind: str, sizes: tuple[int, ...]) -> str:
-    return f"{sizes[0]} numbers" if kind == "box" else f"{len(sizes)} choices"
