@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import imageio_ffmpeg
 import numpy as np
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 
 # GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
 _GIF_MAX_FPS = 50
-# A palette for each frame: one for the whole video would keep all its frames in memory.
-_GIF_PALETTES = "split[a][b];[a]palettegen=stats_mode=single[p];[b][p]paletteuse=new=1:dither=none"
+# One palette for the whole video: palettes for each frame tripled the size of a game of Breakout.
+_PALETTE, _USE_PALETTE = "palettegen", "paletteuse=dither=none:diff_mode=rectangle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,14 +108,18 @@ class Video:
     """A file written by ffmpeg: H.264, which every browser plays, or a GIF. All frames have one shape [H, W, 3]."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], fps: float) -> None:
-        is_gif = path.suffix.lower() == ".gif"
-        self._path, self._every = path, max(1, -int(-fps // _GIF_MAX_FPS)) if is_gif else 1
+        self._path, self._film, self._every = path, path, 1
+        self._folder: TemporaryDirectory[str] | None = None
+        quality: int | None
+        # The index at the front: browsers then play the file while it loads.
+        codec, pixels, quality, options = "libx264", "yuv420p", 7, ["-movflags", "+faststart"]
+        if path.suffix.lower() == ".gif":  # first without loss, since the palette needs all frames
+            self._folder = TemporaryDirectory()
+            self._film, self._every = Path(self._folder.name, "film.mp4"), max(1, -int(-fps // _GIF_MAX_FPS))
+            codec, pixels, quality, options = "libx264rgb", "rgb24", None, ["-qp", "0", "-preset", "ultrafast"]
         self.fps, self.frames, self._seen = fps / self._every, 0, 0
-        # The MP4's index at the front: browsers then play the file while it loads.
-        codec, pixels, quality, options = ("gif", "pal8", None, ["-filter_complex", _GIF_PALETTES]) if is_gif else (
-            "libx264", "yuv420p", 7, ["-movflags", "+faststart"])
         self._pipe = imageio_ffmpeg.write_frames(
-            str(path), (shape[1], shape[0]), fps=self.fps, codec=codec, pix_fmt_out=pixels, quality=quality,
+            str(self._film), (shape[1], shape[0]), fps=self.fps, codec=codec, pix_fmt_out=pixels, quality=quality,
             macro_block_size=1, ffmpeg_log_level="quiet", output_params=options)
         try:
             self._pipe.send(None)  # starts ffmpeg
@@ -136,18 +141,31 @@ class Video:
 
     def finish(self) -> None:
         """Wait for ffmpeg; VantageError where frames are missing from the file."""
-        self.close()
+        self._pipe.close()
         try:
+            if self._folder is not None:
+                palette = Path(self._folder.name, "palette.png")
+                _ffmpeg("-i", self._film, "-vf", _PALETTE, palette)
+                _ffmpeg("-i", self._film, "-i", palette, "-lavfi", _USE_PALETTE, self._path)
             written = imageio_ffmpeg.count_frames_and_secs(str(self._path))[0]
-        except RuntimeError:
+        except (RuntimeError, subprocess.CalledProcessError):
             written = 0
+        finally:
+            self.close()
         if written != self.frames:
             raise VantageError(f"ffmpeg wrote {written} of {self.frames} frames; is the disk full? Free space, or "
                                "choose another output")
 
     def close(self) -> None:
-        """End ffmpeg."""
+        """End ffmpeg and remove temporary files."""
         self._pipe.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+
+def _ffmpeg(*arguments: str | Path) -> None:
+    subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-y", *arguments], check=True,
+                   stdin=subprocess.DEVNULL)
 
 
 def defect(path: Path) -> str:
