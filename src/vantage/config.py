@@ -28,6 +28,9 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
 FLAT_NAMES = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
 """Flat names of keys, where they differ from those within their group."""
 
+_CORE = ("env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
+"""Keys that no default can stand for in the config of a run; others may be newer than the run."""
+
 _GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 
@@ -114,9 +117,9 @@ class Config:
             flat |= {FLAT_NAMES.get((group, name), name): value for name, value in keys.items()}
         if "runtime" in flat:
             config = config._under(flat["runtime"], source=source)
-        lacks = [name for name in config.flat() if name != "algo" and name not in flat]
+        lacks = [name for name in _CORE if name not in flat]
         if lacks:
-            raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks[:5])}")
+            raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
         return config.override(flat, source=source)
 
     @classmethod

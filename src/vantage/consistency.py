@@ -25,14 +25,14 @@ def why_not_parallel(config: Config) -> str | None:
     workers = config.runtime.num_workers
     if workers <= 1:
         return None
+    if config.algorithm.needs.replay is not None:
+        return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
     whole_batch = [name for name, on in (
         ("obs_norm", config.policy.obs_norm), ("image_norm", config.policy.image_norm),
         ("reward_norm", config.env.reward_norm), ("norm=batch", config.policy.norm == "batch"),
         ("advantage_norm", getattr(config.algorithm, "advantage_norm", False))) if on]
     if whole_batch:
         return f"{whole_batch[0]} needs the whole batch in one process; give --num-workers 1"
-    if config.algorithm.needs.replay is not None:
-        return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
     if config.env.num_envs % workers:
         return f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes"
     if config.env.vector == "async":

@@ -317,7 +317,7 @@ def test_an_edited_config_that_does_not_fit_the_checkpoint_is_named(tmp_path: Pa
     finish(config, tmp_path / "run")
     file = tmp_path / "run" / "config.json"
     for key, value in (("optimizer", "rmsprop"), ("hidden", "32")):
-        file.write_text(json.dumps(json.loads(config.to_json()) | {key: value}))
+        file.write_text(config.change(**{key: value}).to_json())
         with pytest.raises(ConfigError, match=r"does not fit .*config\.json"):
             next(vantage.resume(tmp_path / "run", steps=512))
     with pytest.raises(ConfigError, match=r"000000256 does not fit config\.json.*; restore it$") as error:

@@ -288,9 +288,9 @@ class HogwildWeights:
               max_grad_norm: float) -> float:
         """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
         norm = float(torch.linalg.vector_norm(gradient))
+        shorten(gradient, norm, max_grad_norm)
         if not (math.isfinite(norm) and math.isfinite(metrics[LOSS])):
             return norm
-        shorten(gradient, norm, max_grad_norm)
         gradient = gradient.to(self._shared.vector.device)
         if self._worker == 0 and self._shared.gradient is not None:
             self._shared.gradient.copy_(gradient)
