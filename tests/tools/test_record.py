@@ -14,9 +14,8 @@ from conftest import train_shortly
 from PIL import Image
 
 from vantage.cli import main
-from vantage.config import Config
-from vantage.envs import Rendered, make_rendered
-from vantage.envs.vector_env import GymEnvironments
+from vantage.config_groups import EnvConfig
+from vantage.envs import Environments, make_rendered
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.play import Moment
 from vantage.tools import record as module
@@ -59,7 +58,7 @@ def test_an_mp4_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Pat
 
 def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
         cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GymEnvironments, "longest_game", 6)
+    monkeypatch.setattr("vantage.envs.single.LONGEST_GAME", 6)
     told: list[str] = []
     result = record(cartpole_run, tmp_path / "video.gif", episodes=3, notify=told.append)
     assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
@@ -80,7 +79,7 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
-    envs = make_rendered(seeded(load(run).config, 0), stream=2)
+    envs = make_rendered(load(run).config.env, seed=seeded(load(run).config, 0).run.seed, stream=2)
     envs.reset()
     screen = np.repeat(np.repeat(envs.render(), 3, 0), 3, 1)
     assert np.abs(frames[0, :630].astype(int) - screen).mean() < 3
@@ -113,8 +112,8 @@ def interrupted(*_: object, **__: object) -> Iterator[Moment]:
     raise KeyboardInterrupt
 
 
-def begun(config: Config, *, stream: int) -> Rendered:
-    envs = make_rendered(config, stream=stream)
+def begun(env: EnvConfig, *, seed: int, stream: int) -> Environments:
+    envs = make_rendered(env, seed=seed, stream=stream)
     envs.reset()
     return envs
 

@@ -76,8 +76,8 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     config = agent.config
     deterministic = acts_deterministically(config) if deterministic is None else deterministic
     torch.set_num_threads(cores_for(config.all_threads))
-    envs = make_environments(seeded(config, seed), num_envs=min(num_envs, episodes), stream=STREAM, evaluation=True,
-                             threads=config.all_threads)
+    envs = make_environments(config.env, seed=seeded(config, seed).run.seed, num_envs=min(num_envs, episodes),
+                             stream=STREAM, evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))

@@ -16,7 +16,7 @@ import imageio_ffmpeg
 import numpy as np
 from PIL import GifImagePlugin, Image
 
-from vantage.envs import Rendered, make_rendered
+from vantage.envs import Environments, make_rendered
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
 from vantage.tools.evaluate import STREAM, action_generator, acts_deterministically, check_games, one_thread, seeded
@@ -77,7 +77,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     check_games(episodes, seed)
     agent = load(run, checkpoint=checkpoint, notify=notify)
     deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
-    envs = make_rendered(seeded(agent.config, seed), stream=STREAM)
+    envs = make_rendered(agent.config.env, seed=seeded(agent.config, seed).run.seed, stream=STREAM)
     try:
         with (one_thread(), whole_file(output) as path,
               closing(_frames(agent, envs, episodes, deterministic, seed)) as frames):
@@ -90,7 +90,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     return Recording(output, scores, writer.frames, writer.fps, deterministic, agent.checkpoint)
 
 
-def _frames(agent: Agent, envs: Rendered, episodes: int, deterministic: bool,
+def _frames(agent: Agent, envs: Environments, episodes: int, deterministic: bool,
             seed: int) -> Generator[tuple[Picture, float | None]]:
     """Every frame of the games, and at the end of a game its score."""
     canvas, game = None, 1
@@ -105,7 +105,8 @@ def _frames(agent: Agent, envs: Rendered, episodes: int, deterministic: bool,
             return
 
 
-def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, envs: Rendered) -> tuple[list[float], Writer]:
+def _write(frames: Iterator[tuple[Picture, float | None]], path: Path,
+           envs: Environments) -> tuple[list[float], Writer]:
     """The scores of the games in the file, and who wrote it."""
     scores: list[float] = []
     first, score = next(frames)

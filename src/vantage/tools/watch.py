@@ -46,7 +46,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
 def _play(window: Window, agent: Agent, step: int, seed: int, deterministic: bool, follow: Path | None,
           notify: Callable[[str], None]) -> tuple[bool, int]:
     """Games in one environment: whether the person is done, and the step of the agent's weights."""
-    envs = make_rendered(seeded(agent.config, seed), stream=STREAM)
+    envs = make_rendered(agent.config.env, seed=seeded(agent.config, seed).run.seed, stream=STREAM)
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     canvas = None
     try:
