@@ -142,7 +142,7 @@ def read_initial(config: Config, notify: Callable[[str], None] = lambda text: No
     if config.policy.init_from is None:
         return None
     policy = _read_given(config.policy.init_from, config.policy.init_checkpoint)
-    envs = make_environments(config.change(vector="sync"), num_envs=1, stream=0, threads=1)
+    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
     envs.close()
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)

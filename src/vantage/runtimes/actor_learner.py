@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments
-from vantage.envs.interface import Record
+from vantage.envs.interface import Snapshot
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
@@ -142,7 +142,7 @@ class ActorLearner:
         if self.exact:
             for g, group in enumerate(self.groups):
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
-                                        for name, array in group.record().items()}
+                                        for name, array in group.snapshot().items()}
         return tensors
 
     def restore(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> None:
@@ -170,7 +170,7 @@ class ActorLearner:
             notify(_lost_note(first))
         self._stand(Position.after(first, carried, self.device))
 
-    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Record | None]:
+    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
         """What is known of each group's environments; a single group may have been two when the run began."""
         saved = [{key: x.numpy() for key, x in tensors[name].items()}
                  for name in sorted(name for name in tensors if name.startswith("envs_"))]
@@ -234,7 +234,8 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     groups: list[Environments] = []
     try:
         for size in sizes:
-            groups.append(make_environments(config, num_envs=size, stream=0, threads=max(1, threads // len(sizes)),
+            groups.append(make_environments(config.env, seed=config.run.seed, num_envs=size, stream=0,
+                                            threads=max(1, threads // len(sizes)),
                                             first_env=first_env + sum(group.num_envs for group in groups)))
     except BaseException:
         for group in groups:

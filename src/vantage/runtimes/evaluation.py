@@ -31,8 +31,8 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int,
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "eval", step))
     deterministic = resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
-    envs = make_environments(config, num_envs=min(config.run.eval_episodes, 16), stream=STREAM, evaluation=True,
-                             threads=config.all_threads)
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=min(config.run.eval_episodes, 16),
+                             stream=STREAM, evaluation=True, threads=config.all_threads)
     own_threads = torch.get_num_threads()
     torch.set_num_threads(config.all_threads)  # other processes of an update wait meanwhile
     goal = config.run.stop_at_eval

@@ -115,7 +115,8 @@ class HogwildRun:
 
         What they show first, where `_check_memory` needs it.
         """
-        envs = make_environments(self.config, num_envs=self.config.env.num_envs, stream=0, threads=1)
+        envs = make_environments(self.config.env, seed=self.config.run.seed,
+                                 num_envs=self.config.env.num_envs, stream=0, threads=1)
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
             self.notify(note)

@@ -65,7 +65,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
-    envs = make_environments(config.change(seed=evaluation_seed(seed)), num_envs=min(num_envs, episodes),
+    envs = make_environments(config.env, seed=evaluation_seed(seed), num_envs=min(num_envs, episodes),
                              stream=STREAM, evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
