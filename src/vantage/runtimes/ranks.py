@@ -117,14 +117,14 @@ class Partners:
                 self._processes[place] = start(self._context, f"vantage-partner-{place}", work, self._config, place,
                                                self._joint, self._told, found)
 
-    def ready(self, notify: Callable[[str], None]) -> None:
-        """Wait until all have begun; `notify` hears what could not be brought back."""
+    def ready(self) -> None:
+        """Wait until all have begun; logs what could not be brought back."""
         for place in self._processes:
             notes = self._receive(place)
             if place in self._lost:
                 notes.append("the checkpoint follows an error, so its environments begin new episodes")
             for note in notes:
-                notify(f"process {place + 1}: {note}")
+                log.warning(f"process {place + 1}: {note}")
         self._waiting = True
 
     def lead(self, advance: Callable[[], Advance], step: int) -> Advance:
@@ -141,7 +141,7 @@ class Partners:
             total += self._told.hear(place)
         return total
 
-    def tensors(self, notify: Callable[[str], None]) -> dict[str, dict[str, Tensor]]:
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Where the partners' acting stands; nothing where one has failed, which the next `lead` raises."""
         if not self._waiting:
             return {}
@@ -151,7 +151,7 @@ class Partners:
                      for place in self._processes for name, arrays in self._receive(place).items()}
         except VantageError as error:
             self._failure = error
-            notify(f"{error}; the checkpoint lacks where the environments of that process stood")
+            log.warning(f"{error}; the checkpoint lacks where the environments of that process stood")
             return {}
         self._waiting = True
         return found

@@ -72,7 +72,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     is one, else latest), latest, best, or a step. `notify` gets what is wrong with one that had to be passed over.
     """
     check_games(episodes, seed)
-    agent = load(run, checkpoint=checkpoint, notify=notify)
+    agent = load(run, checkpoint=checkpoint)
     config = agent.config
     deterministic = acts_deterministically(config) if deterministic is None else deterministic
     torch.set_num_threads(cores_for(config.all_threads))

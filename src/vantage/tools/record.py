@@ -75,7 +75,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     if suffix not in (".mp4", ".gif"):
         raise ConfigError(f"{output}: the name must end in .mp4 or .gif")
     check_games(episodes, seed)
-    agent = load(run, checkpoint=checkpoint, notify=notify)
+    agent = load(run, checkpoint=checkpoint)
     deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
     envs = make_rendered(seeded(agent.config, seed), stream=STREAM)
     try:

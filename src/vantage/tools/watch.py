@@ -29,7 +29,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     """
     check_games(1, seed)
     single = Path(run).suffix == SUFFIX and not Path(run).is_dir()  # an exported policy, which has no checkpoints
-    agent = load(run, checkpoint="auto" if single and checkpoint == "latest" else checkpoint, notify=notify)
+    agent = load(run, checkpoint="auto" if single and checkpoint == "latest" else checkpoint)
     window = Window(f"vantage watch {run}", instead=f"without one: vantage record {run} -o video.mp4")
     try:
         deterministic = acts_deterministically(agent.config) if deterministic is None else deterministic
@@ -70,7 +70,7 @@ def _reload(agent: Agent, run: Path, step: int, notify: Callable[[str], None]) -
     if newest is None or newest <= step:
         return step
     try:
-        newer = load(run, checkpoint="latest", notify=notify)
+        newer = load(run, checkpoint="latest")
     except VantageError as error:  # pruned while it was read, or written badly: the next game looks again
         notify(f"still at step {step:,}: {error}")
         return step

@@ -87,11 +87,17 @@ def _is_missing(records: Records, metric: str, checkpoint: Checkpoint) -> bool:
 def _measure(run: Path, metric: str, checkpoint: Checkpoint, should_stop: Callable[[], bool],
              notify: Callable[[str], None]) -> float | None:
     """The metric of the checkpoint's policy, as training would have had it; None if `should_stop` turned true."""
-    from vantage.runtimes.evaluation import evaluate_policy
+    from vantage.runtimes.evaluator import evaluate_policy
     from vantage.training import load, prepare
 
     if metric != "eval/mean_reward":
         return fmean(score for score, _ in checkpoint.state["progress"]["recent"])
-    agent = load(run, checkpoint=str(checkpoint.step), notify=notify)
-    played = evaluate_policy(agent.model, prepare(agent.config), checkpoint.step, should_stop)
-    return None if played is None else played[0][metric]
+    agent = load(run, checkpoint=str(checkpoint.step))
+    evaluation = evaluate_policy(agent.model, prepare(agent.config), checkpoint.step)
+    while not should_stop():
+        try:
+            next(evaluation)
+        except StopIteration as end:
+            return float(end.value[0][metric])
+    evaluation.close()
+    return None

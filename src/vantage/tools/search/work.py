@@ -157,6 +157,8 @@ def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callab
            tell: Callable[[Reached | Note], None]) -> Outcome:
     """Train the run up to the segment's target; a run that is there already is only read."""
     path, metric = segment.path, segment.metric
+    from vantage.runs.checkpoint import newest_step
+
     _wait_until_free(path)
     _check_own(segment)
 
@@ -167,22 +169,26 @@ def _train(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callab
     if checkpoint is not None:
         value = value_at(path, segment.target, metric, checkpoint, should_stop=should_stop, notify=notify)
         return Outcome(checkpoint.step, value, should_stop())
-    with closing(_begin_or_go_on(segment, jobs, argv, should_stop, notify)) as reports:
-        for report in reports:
-            step = report.step
-            tell(Reached(step, report.metrics.get("rollout/ep_rew_mean")))
+    with closing(_begin_or_go_on(segment, jobs, argv)) as updates:
+        for report in updates:
+            if report is not None:
+                step = report.step
+                tell(Reached(step, report.metrics.get("rollout/ep_rew_mean")))
+            if should_stop():
+                break
+    if should_stop():
+        step = newest_step(path) or step
     # At its target too: the stop may have cut its last evaluation short, which whoever goes on finds out.
     return Outcome(step, last_value(path, metric), should_stop())
 
 
-def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_stop: Callable[[], bool],
-                    notify: Callable[[str], None]) -> Generator[Report]:
+def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str]) -> Generator[Report | None]:
     from vantage.runs.checkpoint import newest_step
-    from vantage.training import resume, train
+    from vantage.training import resume_updates, train_updates
 
     path, config, target = segment.path, segment.config, segment.target
     if newest_step(path) is not None:
-        return resume(path, steps=target, should_stop=should_stop, notify=notify)
+        return resume_updates(path, steps=target)
     if path.exists():  # killed before its first checkpoint
         shutil.rmtree(path)
     cores = max(1, available_cores() // jobs)
@@ -192,7 +198,7 @@ def _begin_or_go_on(segment: Segment, jobs: int, argv: Sequence[str], should_sto
         config = config.change(threads=config.runtime.threads or cores)
     # Up to the first comparison, on schedules that run over the whole trial.
     config = config.change(steps=target, schedule_steps=config.run.schedule_steps or config.run.steps)
-    return train(config, run=path, argv=argv, should_stop=should_stop, notify=notify)
+    return train_updates(config, run=path, argv=argv)
 
 
 def _check_own(segment: Segment) -> None:
