@@ -6,6 +6,7 @@ The main process leads: it says what all do next, partners wait for that. How th
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.worker import Failure, Process, start
 from vantage.system import compute_for_long, deaf_to_signals, keep_freed_memory
 from vantage.types import Episode
+
+log = logging.getLogger(__name__)
 
 STOP_SECONDS = 3.5
 """How long partners may take to close their environments when the run stops; then they are killed."""
@@ -221,15 +224,29 @@ def work(connection: Connection, config: Config, place: int, joint: JointWeights
     compute_for_long()
     actor_learner = ActorLearner(part_of(config), worker=place, index=place)
     notes: list[str] = []
+    handler = _Collector(notes)
+    logging.getLogger("vantage").addHandler(handler)
     if saved is None:
         actor_learner.begin()
     else:
         actor_learner.restore_acting({name: {key: torch.from_numpy(array) for key, array in arrays.items()}
-                                      for name, arrays in saved.items()}, notes.append)
+                                      for name, arrays in saved.items()})
     member = joint.join(actor_learner.learner, place)
+    logging.getLogger("vantage").removeHandler(handler)
     connection.send(notes)
     _obey(connection, actor_learner, member, told)
     actor_learner.close()
+
+
+class _Collector(logging.Handler):
+    """Collects the text of warnings for the main process."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
 
 
 def _obey(connection: Connection, actor_learner: ActorLearner, member: Member, told: Told) -> None:
