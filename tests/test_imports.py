@@ -56,7 +56,7 @@ ONLY_IN = {
 
 # What the maths may see.
 ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys", "vantage.schedules",
-                  "vantage.errors", "vantage.models.actor_critic", "vantage.algorithms"}
+                  "vantage.errors", "vantage.algorithms"}
 
 
 def modules() -> list[str]:

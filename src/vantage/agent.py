@@ -84,7 +84,7 @@ def load(run: str | Path, *, checkpoint: str = "auto") -> Agent:
     for message in policy.skipped:
         log.warning(message)
     known = policy.known
-    model = make_model(known.config, known.spec)
+    model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)
     with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
         model.load_state_dict(policy.tensors)

@@ -25,6 +25,12 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
     "a2c": (A2C, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
 """The hyperparameters and the usual runtime that an algorithm's name stands for. The only place that maps names."""
 
+FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
+"""Flat names of keys, where they differ from those within their group."""
+
+_CORE = ("env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
+"""Keys that no default can stand for in the config of a run; others may be newer than the run."""
+
 _GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 
@@ -108,13 +114,12 @@ class Config:
         for group, keys in values.items():
             if not isinstance(keys, Mapping):
                 raise ConfigError(f"{source}: {group} is {keys!r}, not a JSON object")
-            names = {"env": {"id": "env"}, "runtime": {"kind": "runtime"}}.get(group, {})
-            flat |= {names.get(name, name): value for name, value in keys.items()}
+            flat |= {FLAT_NAMES.get((group, str(name)), str(name)): value for name, value in keys.items()}
         if "runtime" in flat:
             config = config._under(flat["runtime"], source=source)
-        lacks = [name for name in config.flat() if name != "algo" and name not in flat]
+        lacks = [name for name in _CORE if name not in flat]
         if lacks:
-            raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks[:5])}")
+            raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
         return config.override(flat, source=source)
 
     @classmethod
@@ -181,7 +186,7 @@ class Config:
             part: Any = getattr(self, group)
             hints = get_type_hints(type(part))
             for f in fields(part):
-                yield "env" if (group, f.name) == ("env", "id") else f.name, (group, f.name, hints[f.name])
+                yield FLAT_NAMES.get((group, f.name), f.name), (group, f.name, hints[f.name])
 
     def _why_unknown(self, name: str, known: Mapping[str, Any]) -> str:
         """What to say of a key that this config does not have: with which algorithm or runtime it would have it."""

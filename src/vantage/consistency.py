@@ -25,14 +25,14 @@ def why_not_parallel(config: Config) -> str | None:
     workers = config.runtime.num_workers
     if workers <= 1:
         return None
+    if config.algorithm.needs.replay is not None:
+        return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
     whole_batch = [name for name, on in (
         ("obs_norm", config.policy.obs_norm), ("image_norm", config.policy.image_norm),
         ("reward_norm", config.env.reward_norm), ("norm=batch", config.policy.norm == "batch"),
         ("advantage_norm", getattr(config.algorithm, "advantage_norm", False))) if on]
     if whole_batch:
         return f"{whole_batch[0]} needs the whole batch in one process; give --num-workers 1"
-    if config.algorithm.needs.replay is not None:
-        return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
     if config.env.num_envs % workers:
         return f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes"
     if config.env.vector == "async":
@@ -67,5 +67,9 @@ def check_together(config: Config) -> None:
     if isinstance(config.runtime, Hogwild) and config.optimizer.optimizer not in OPTIMIZERS:
         raise ConfigError(f"optimizer={config.optimizer.optimizer!r} cannot be shared among workers; use one of "
                           f"{', '.join(OPTIMIZERS)}")
+    replay = config.algorithm.needs.replay
+    if isinstance(config.runtime, Hogwild) and replay is not None and replay.save_every:
+        raise ConfigError("replay_save_every has no effect under runtime=hogwild, whose workers' replays are not saved; "
+                          "give --runtime sync or leave it out")
     if config.run.stop_at_eval is not None and not config.run.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")

@@ -158,7 +158,7 @@ def read_initial(config: Config) -> SavedPolicy | None:
     envs = make_environments(config.change(vector="sync"), num_envs=1, stream=0, threads=1)
     envs.close()
     with torch.random.fork_rng(devices=[]):
-        check_fits(policy, make_model(config, envs.spec), config)
+        check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
     known = policy.known
     for message in policy.skipped:
         log.warning(message)

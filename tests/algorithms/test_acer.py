@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from vantage.algorithms.losses import a2c_loss
 from vantage.algorithms.acer_losses import continuous_acer_loss, discrete_acer_loss, project
 from vantage.algorithms.distributions import Categorical, Gaussian
+from vantage.algorithms.losses import a2c_loss
 
 T, B, A, GAMMA = 6, 4, 3, 0.9
 

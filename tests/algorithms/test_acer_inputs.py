@@ -27,6 +27,10 @@ SWITCHES: dict[str, Any] = {"truncation": 3.5, "bias_correction": False, "trust_
                             "entropy_coef": 0.125, "gamma": 0.5}
 
 
+SIGNATURES = {name: inspect.signature(getattr(acer_losses, name))
+              for name in ("discrete_acer_loss", "continuous_acer_loss")}
+
+
 def randoms(*shape: int) -> Tensor:
     return torch.randn(*shape)
 
@@ -35,8 +39,8 @@ class Passed:
     """What `ACER.loss` gives to the loss of a random rollout, by name."""
 
     def __init__(self, spec: EnvSpec, monkeypatch: pytest.MonkeyPatch, burn_in: int = 0, **options: Any) -> None:
-        self.config = vantage.configure("acer", env="CartPole-v1", burn_in=burn_in, **(SWITCHES | options))
-        self.model, self.average = (make_model(self.config, spec) for _ in range(2))
+        self.config = vantage.configure("acer", **({"env": "CartPole-v1", "burn_in": burn_in} | SWITCHES | options))
+        self.model, self.average = (make_model(self.config.policy, spec, critic="action") for _ in range(2))
         discrete = spec.action.kind == "discrete"
         mask = torch.ones(T + 1, B, A, dtype=torch.bool)
         mask[:, :, 0] = False
@@ -46,7 +50,7 @@ class Passed:
             torch.rand(T, B) < 0.8, mask if discrete else None,
             randoms(T, B, self.model.distribution.num_params), self.model.initial_state(B))
         loss_of = "discrete_acer_loss" if discrete else "continuous_acer_loss"
-        signature = inspect.signature(getattr(acer_losses, loss_of))
+        signature = SIGNATURES[loss_of]
         self.given: dict[str, Any] = {}
 
         def loss(*values: Any, **keywords: Any) -> tuple[Tensor, dict[str, Tensor]]:
@@ -82,7 +86,7 @@ def test_a_categorical_loss_has_what_the_rollout_and_both_models_say(monkeypatch
 
 
 def test_v_is_the_expectation_of_q_under_the_policy() -> None:
-    model = make_model(vantage.configure("acer", env="CartPole-v1"), DISCRETE)
+    model = make_model(vantage.configure("acer", env="CartPole-v1").policy, DISCRETE, critic="action")
     features, params = randoms(B, model.value_head.in_features), randoms(B, A)
     expected = [sum(p * q for p, q in zip(torch.softmax(row, -1), model.action_values(x), strict=True))
                 for row, x in zip(params, features, strict=True)]

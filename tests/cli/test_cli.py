@@ -137,20 +137,22 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     status, out, _ = call([*CARTPOLE, "--config", str(path), "--num-envs", "5", "--dry-run"], capsys)
     config = json.loads(out)
     assert status == 0
-    assert (config["gamma"], config["num_envs"], config["lr"], config["threads"]) == ("0.9", 5, "linear:1:0", 1)
+    assert (config["algorithm"]["gamma"], config["env"]["num_envs"]) == ("0.9", 5)
+    assert (config["optimizer"]["lr"], config["runtime"]["threads"]) == ("linear:1:0", 1)
 
 
 @pytest.mark.parametrize(("flags", "value"), [(["--bptt"], True), (["--no-bptt"], False), (["--bptt", "true"], True),
                                               (["--bptt", "false"], False), (["--bptt=false"], False)])
 def test_booleans_in_all_three_forms(flags: list[str], value: bool, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call([*CARTPOLE, "--memory", "lstm", "--dry-run", *flags], capsys)
-    assert status == 0 and json.loads(out)["bptt"] is value
+    assert status == 0 and json.loads(out)["policy"]["bptt"] is value
 
 
 @pytest.mark.parametrize("flag", ["--rollout-length", "--rollout_length"])
 def test_dashes_and_underscores_are_the_same(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     status, out, _ = call([*CARTPOLE, "--dry-run", flag, "7", "--steps", "10M"], capsys)
-    assert status == 0 and json.loads(out)["rollout_length"] == "7" and json.loads(out)["steps"] == 10_000_000
+    assert status == 0 and json.loads(out)["runtime"]["rollout_length"] == "7"
+    assert json.loads(out)["run"]["steps"] == 10_000_000
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"], ["list"], [*CARTPOLE, "--dry-run"],

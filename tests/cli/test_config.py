@@ -48,14 +48,14 @@ def test_a_config_survives_json() -> None:
     values = {"lr": "linear:1e-3:0", "steps": "10M", "stop_at_return": "475", "bptt": "false"}
     config = Config().override(values, source="x")
     assert Config.from_json(config.to_json(), source="x") == config
-    assert json.loads(config.to_json())["steps"] == 10_000_000
+    assert json.loads(config.to_json())["run"]["steps"] == 10_000_000
 
 
 @pytest.mark.parametrize(("key", "value", "says"), [
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "2", "above 1"),
     ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"),
-    ("hidden", "64,x", "list of whole numbers"), ("rollout_length", "16,32", "single process"),
+    ("hidden", "64,x", "list of whole numbers"), ("rollout_length", "16,32", "takes one length"),
     ("env_kwargs", "{", "not JSON"), ("env_kwargs", "[1]", "not a JSON object"), ("lr", True, "text"),
     ("lr", "1e38", "above 1e"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
@@ -80,14 +80,14 @@ def test_coefficients_follow_the_schedules_own_span() -> None:
 def test_whole_numbers_keep_all_their_digits() -> None:
     for seed in (2**53 + 1, 2**62 + 1):
         config = Config().change(seed=seed)
-        assert Config.from_json(config.to_json(), source="it").seed == seed
-        assert Config().override({"seed": str(seed)}, source="it").seed == seed
+        assert Config.from_json(config.to_json(), source="it").run.seed == seed
+        assert Config().override({"seed": str(seed)}, source="it").run.seed == seed
 
 
 @pytest.mark.parametrize(("algo", "options", "says"), [
-    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync: it is for acer"),
-    ("acer", {"gae_lambda": 0.9}, "gae_lambda has no effect with acer under runtime=sync: it is for a2c, a3c and a3g"),
-    ("a2c", {"lock": True}, "lock has no effect with a2c under runtime=sync: it is for runtime=hogwild"),
+    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync; acer use it"),
+    ("acer", {"gae_lambda": 0.9}, "gae_lambda has no effect with acer under runtime=sync; a2c, a3c, a3g use it"),
+    ("a2c", {"lock": True}, "lock has no effect with a2c under runtime=sync; a3c, a3g use it"),
     ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
 ])
 def test_options_without_effect_are_refused(algo: str, options: dict[str, object], says: str) -> None:
@@ -106,7 +106,7 @@ def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:
 def test_a_whole_config_can_be_given_again() -> None:
     for algo in ("a2c", "a3c", "acer"):
         config = configure(algo, env="CartPole-v1", **({"rollout_length": [8, 16]} if algo == "a3c" else {}))
-        values = json.loads(config.to_json())
+        values = config.flat()
         del values["algo"], values["env"]
         assert configure(algo, env="CartPole-v1", **values) == config
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 import vantage
 from vantage.cli.given import resolve
 from vantage.cli.parser import parse
-from vantage.config import Config
+from vantage.config_groups import OptimizerConfig
 from vantage.envs import make_environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.models import make_model
@@ -42,22 +41,25 @@ def test_every_system_has_environments_of_its_own_here() -> None:
 
 def test_values_are_the_systems_converted_to_means() -> None:
     config = vantage.configure("rl-a3c-pytorch", env="Pong")
-    assert (config.optimizer.optimizer_eps, config.runtime.rollout_length, config.optimizer.max_grad_norm) == (1e-3 / 20, "20", "0")
-    assert (config.env.crop, config.env.screen_size, config.env.max_frames, config.policy.memory_size) == ("rl-a3c-pytorch", "80", 3, 512)
+    assert config.optimizer == OptimizerConfig("adam", "0.0001", 1e-3 / 20, 0.99, "0")
+    assert config.runtime.rollout_length == "20"
+    assert (config.env.crop, config.env.screen_size, config.env.max_frames) == ("rl-a3c-pytorch", "80", 3)
+    assert config.policy.memory_size == 512
     lesson = vantage.configure("practical-rl-a2c", env="SpaceInvaders")
-    assert (lesson.algorithm.value_coef, lesson.env.num_envs, lesson.policy.frame_stack, lesson.env.random_start) == ("0.5", 8, 4, 30)
+    assert lesson.algorithm.value_coef == "0.5" and lesson.policy.frame_stack == 4
+    assert (lesson.env.num_envs, lesson.env.random_start) == (8, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
-    assert many.num_envs * many.rollouts_per_update == 45
-    assert (many.hidden, many.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
-    assert many.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").env.reward_terminates
+    assert many.env.num_envs * many.runtime.rollouts_per_update == 45
+    assert (many.policy.hidden, many.policy.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
+    assert many.env.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").env.reward_terminates
     assert vantage.configure("universe-a3c", env="Breakout").env.action_subset == "FIRE,RIGHT,LEFT"
 
 
 def test_images_and_stacks_are_the_systems() -> None:
     half = vantage.configure("pytorch-a2c", env="Breakout")
-    assert (half.crop, half.screen_size, half.bptt) == ("35,15,8,8", "80x72", False), "every second of 160x144 pixels"
+    assert (half.env.crop, half.env.screen_size, half.policy.bptt) == ("35,15,8,8", "80x72", False), "every second of 160x144 pixels"
     snake = vantage.configure("pytorch-a2c", env="vantage/Snake-v0")
-    assert snake.env_options == {"grid_size": 15, "unit_size": 4, "num_foods": 2}
+    assert snake.env.env_options == {"grid_size": 15, "unit_size": 4, "num_foods": 2}
     stacks = {name: (config.policy.frame_stack, config.policy.stack_pad)
               for name in OWN for config in [vantage.configure(name, env="Pong")]}
     assert stacks == {"pytorch-a2c": (3, "zeros"), "rl-a3c-pytorch": (1, "zeros"), "a3c-continuous": (1, "zeros"),
@@ -71,7 +73,7 @@ def test_a_network_for_images_is_what_a_vector_is_refused_for(name: str) -> None
     config = vantage.configure(name, env="CartPole-v1").override({"runtime": "sync"}, source="test")
     envs = make_environments(config, num_envs=1, stream=0)
     with pytest.raises(ConfigError, match=r"network=\w+ is for images"):
-        make_model(config, envs.spec)
+        make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic)
     envs.close()
 
 
@@ -86,7 +88,7 @@ def test_two_presets_of_one_algorithm_and_network_differ_in_the_options_they_nam
     one, other = (vantage.configure(name, env="Pong", network="a3c") for name in ("rl-a3c-pytorch", "universe-a3c"))
     named = SYSTEMS["rl-a3c-pytorch"].values, SYSTEMS["universe-a3c"].values
     keys = {key for values in named for key in values(resolve_env("Pong"))} | {"save_every", "schedule_steps"}
-    assert {f.name for f in fields(Config) if getattr(one, f.name) != getattr(other, f.name)} <= keys
+    assert {name for name, value in one.flat().items() if value != other.flat()[name]} <= keys
 
 
 def test_the_list_shows_each_preset_and_what_was_converted() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 
 import cv2
 import gymnasium as gym
@@ -269,7 +268,7 @@ def test_pixels_are_brought_to_their_range():
 
     def params(images, **keys):
         torch.manual_seed(0)
-        model = make_model(Config().change(network="a3c", **keys), spec)
+        model = make_model(Config().change(network="a3c", **keys).policy, spec, critic="state")
         return model.step(images, torch.ones(2, dtype=torch.bool), ())[0]
 
     ranged = params(obs, obs_scale="-3:3")
@@ -277,7 +276,8 @@ def test_pixels_are_brought_to_their_range():
     assert not torch.allclose(ranged, params(obs), atol=1e-3)
     assert torch.equal(params(obs, obs_scale="0:1"), params(obs))
     with pytest.raises(ConfigError, match="obs_scale=0:255 is for images"):
-        make_model(Config().change(obs_scale="0:255"), EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))))
+        make_model(Config().change(obs_scale="0:255").policy,
+                   EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))), critic="state")
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
@@ -321,6 +321,6 @@ def test_options_survive_a_config_file():
                        noop_max="none", fire_on_reset="false", grayscale=False, reward_floor=-1)
     assert (config.env.action_subset, config.env.screen_size) == ("0,2,3", "47")
     assert (config.env.noop_max, config.env.fire_on_reset) == (None, False)
-    values = json.loads(config.to_json())
+    values = config.flat()
     del values["algo"], values["env"]
     assert configure("a2c", env="Pong", **values) == config

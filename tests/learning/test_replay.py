@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import AveragePolicy, Learner
 from vantage.learning.replay import Replay
+from vantage.learning.sinks import follow
 from vantage.models.actor_critic import make_model
 from vantage.runs import bundle
 from vantage.runs.checkpoint import load_latest
@@ -136,7 +138,8 @@ def acer(**options: Any) -> vantage.Config:
 
 def test_the_average_policy_moves_as_alpha_says() -> None:
     """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
-    learner = Learner(make_model(acer(average_decay=0.9), spec("discrete")), acer(average_decay=0.9))
+    model = make_model(acer().policy, spec("discrete"), critic="action")
+    learner = Learner(model, acer(average_decay=0.9))
     assert learner.average is not None
     expected = learner.flat.vector.clone()
     like = rollout_of(learner)
@@ -162,8 +165,8 @@ def rollout_of(learner: Learner) -> Rollout:
 
 
 def test_the_average_policy_normalises_as_the_other_does() -> None:
-    model = make_model(acer(obs_norm=True), spec("discrete"))
-    average = AveragePolicy(model)
+    model = make_model(acer(obs_norm=True).policy, spec("discrete"), critic="action")
+    average = AveragePolicy(model, 0.9)
     model.observe(torch.randn(50, 2, 4) * 7 + 3)
     x = torch.randn(3, 2, 4), torch.zeros(3, 2, dtype=torch.bool), ()
     torch.testing.assert_close(average.model.unroll_policy(*x), model.unroll_policy(*x))
@@ -172,7 +175,7 @@ def test_the_average_policy_normalises_as_the_other_does() -> None:
 def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
     """E_{a~π}[Q̃(x, a)] → V(x) as the number of samples grows; few samples leave noise, not bias. Section 5."""
     torch.manual_seed(0)
-    model, generator = make_model(acer(), spec("box")), torch.Generator().manual_seed(0)
+    model, generator = make_model(acer().policy, spec("box"), critic="action"), torch.Generator().manual_seed(0)
     x = (torch.randn(1, 2, 4), torch.zeros(1, 2, dtype=torch.bool), ())
     with torch.no_grad():
         params, features = model.unroll_features(*x)
@@ -186,7 +189,7 @@ def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
 
 def test_continuous_actions_keep_their_fractions() -> None:
     """An ACER that stores actions as whole numbers learns from others than it took."""
-    learner = Learner(make_model(acer(), spec("box")), acer())
+    learner = Learner(make_model(acer().policy, spec("box"), critic="action"), acer())
     like = rollout_of(learner)
     replay = Replay(B, like, PLENTY)
     replay.add(like)
@@ -196,7 +199,7 @@ def test_continuous_actions_keep_their_fractions() -> None:
 
 def test_burn_in_steps_are_not_learnt_from() -> None:
     config = acer(memory="lstm", memory_size=8, burn_in=T - 1)
-    learner = Learner(make_model(config, spec("discrete")), config)
+    learner = Learner(make_model(config.policy, spec("discrete"), critic="action"), config)
     like = rollout_of(learner)
     like = Rollout(**{f.name: getattr(like, f.name) for f in fields(like)} | {"state": learner.model.initial_state(B)})
     fresh, warm = learner.loss(like, 0)[0], learner.loss(like, 0, replayed=True)[0]
@@ -219,10 +222,8 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_pa
     options = {"steps": 1_500, "replay_start": 100, "replay_size": 1_000, "eval_every": 0, "save_every": 10**6}
     config = vantage.configure("acer", **(QUIET | options | CASES[case]))
     list(vantage.train(config, run=tmp_path / "whole"))
-    asked = iter(range(1, 10**6))
     half = 5 if case == "pong" else 6
-    *_, first = vantage.train(config, run=tmp_path / "parts", should_stop=lambda: next(asked) > half)
-    assert first.status == "interrupted" and 0 < first.step < config.run.steps
+    assert 0 < stop_after(half, tmp_path / "parts", config) < config.run.steps
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "parts"))
     assert not any("replay" in note and "filled" in note for note in caplog.messages)
@@ -235,18 +236,16 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_pa
 
 def test_a_resume_without_the_replay_says_so_and_fills_it_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=500, eval_every=0, save_every=500)
-    asked = iter(range(1, 10**6))
-    list(vantage.train(config, run=tmp_path / "run", should_stop=lambda: next(asked) > 8))
+    stop_after(8, tmp_path / "run", config)
     (tmp_path / "run" / "replay" / "rows_0.safetensors").write_bytes(b"cut")
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "run"))
-    assert any("rows_0.safetensors" in note and "filled with 500 steps" in note for note in caplog.messages)
+    assert any("rows_0.safetensors" in note and "filled again" in note for note in caplog.messages)
 
 
 def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=100, eval_every=0, save_every=100, replay_save_every=480)
-    asked = iter(range(1, 10**6))
-    list(vantage.train(config, run=tmp_path / "other", should_stop=lambda: next(asked) > 14))
+    stop_after(14, tmp_path / "other", config)
     replay = tmp_path / "other" / "replay" / "manifest.json"
     assert "rows_0" in replay.read_text()
     for kept in (tmp_path / "other" / "checkpoints").glob("step-*"):
@@ -286,7 +285,7 @@ def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
     ({"truncation": "inf"}, "truncation='inf' is not a number or none"),
     ({"burn_in": 4}, "burn_in=4 warms up a memory"),
     ({"burn_in": 16, "memory": "gru"}, "leaves nothing of a rollout of 16 steps"),
-    ({"runtime": "hogwild", "replay_save_every": 100}, "replay_save_every has no effect on acer"),
+    ({"runtime": "hogwild", "replay_save_every": 100}, "sync"),
 ])
 def test_values_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):

@@ -12,11 +12,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import vantage
-from vantage.models.activation_cache import Kept, conv2d, flattened, images_last, linear
-from vantage.models.actor_critic import make_model
+from vantage.learning.collect import collect
+from vantage.models.activation_cache import ActivationCache, conv2d, flatten_steps, images_last, linear
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.specs import ActionSpec
-from vantage.types import ArraySpec, EnvSpec, Rollout
+from vantage.types import Rollout
 
 T, B = 4, 2
 
@@ -33,17 +32,19 @@ def learnt(config: vantage.Config) -> tuple[ActorLearner, Rollout]:
     try:
         one.begin()
         seen: list[Rollout] = []
+        caches: list[dict[str, Tensor] | None] = []
         loss = one.learner.loss
 
         def noted(rollout: Rollout, *arguments: Any, **keys: Any) -> Any:
             seen.append(rollout)
+            caches.append(None if rollout.activation_cache is None else dict(rollout.activation_cache))
             return loss(rollout, *arguments, **keys)
 
         one.learner.loss = noted  # type: ignore[method-assign]
         # Normalisers stay those that acted.
         one.learner.observe = lambda rollout, step: None  # type: ignore[method-assign]
         one.advance(lambda: 0)
-        return one, seen[0]
+        return one, replace(seen[0], activation_cache=caches[0])
     finally:
         one.close()
 
@@ -85,9 +86,29 @@ def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     assert rollout.activation_cache is None
 
 
-def test_acer_keeps_nothing_for_its_replay() -> None:
-    spec = EnvSpec(ArraySpec("image", (1, 84, 84)), ActionSpec("discrete", sizes=(3,)))
-    assert not make_model(vantage.configure("acer", env="Pong"), spec).keeps_outputs
+def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
+    """The outputs in the cache are those of the weights that acted: the second pass may not use them."""
+    weights = []
+    for cached in (True, False):
+        one = ActorLearner(configure(network="a3c", lr=0.0))
+        try:
+            one.begin()
+            rollout = collect(one.model, one.groups, one.position, length=T, generator=one.generator,
+                              activation_cache=cached).rollout
+        finally:
+            one.close()
+        assert bool(rollout.activation_cache) is cached
+        one.learner.config = one.learner.config.change(lr="0.01")
+        for _ in range(2):
+            one.learner.update(rollout, 0)
+        weights.append(one.learner.flat.vector.clone())
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+
+
+def test_no_cache_is_used_unless_it_is_asked_for() -> None:
+    config = vantage.configure("acer", env="Pong", num_envs=B, rollout_length=T, threads=1, network="a3c")
+    _, rollout = learnt(config)
+    assert rollout.activation_cache is None
 
 
 @pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])
@@ -97,7 +118,7 @@ def test_layers_give_what_torch_gives(stride: tuple[int, int], padding: tuple[in
     options: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
     x, weight = torch.randn(3, 2, 7, 7, **options), torch.randn(4, 2, 3, 3, **options)
     flat_weight, b = torch.randn(5, 2 * 49, **options), torch.randn(4, **options) if bias else None
-    kept: Kept = {}
+    kept: ActivationCache = {}
     cases: list[tuple[str, Callable[[], Tensor], Callable[[], Tensor], list[Tensor]]] = [
         ("conv", lambda: conv2d(x, weight, b, stride, padding, kept, "conv"),
          lambda: F.conv2d(x, weight, b, stride, padding), [x, weight, *([b] if b is not None else [])]),
@@ -119,6 +140,6 @@ def test_steps_are_one_pass_over_all_of_them() -> None:
     vectors = torch.randn(T * B, 7)
     kept = {name: part.reshape(T, B, *part.shape[1:])
             for name, part in (("conv", images_last(images)), ("fc", images_last(vectors)))}
-    back = flattened(kept)
+    back = flatten_steps(kept)
     assert torch.equal(back["conv"], images) and torch.equal(back["fc"], vectors)
     assert back["conv"].is_contiguous(memory_format=torch.channels_last)

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
-from vantage.learning.learner import AveragePolicy
-from vantage.learning.losses import actor_critic_loss
 
 import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Update
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.learner import Learner
+from vantage.learning.learner import AveragePolicy, Learner
 from vantage.models import ActorCritic, make_model
-from vantage.models.batch_norm import EPSILON, RATE, BatchNorm
+from vantage.models.normalization import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
-from vantage.runtimes.shared_memory import SharedWeights
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.tools.export import export
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
 
@@ -41,7 +42,8 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config().change(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
+    config = Config().change(**({"norm": "batch", "hidden": "16,8"} | keys))
+    return make_model(config.policy, EnvSpec(obs, DISCRETE), critic=config.algorithm.needs.critic)
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
@@ -185,7 +187,7 @@ def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)
             rollout.behaviour[t] = net.step(rollout.obs[t], rollout.is_first[t], ())[0]
-    losses = [actor_critic_loss(net, rollout, rollout.rewards, Config().change(norm="batch", vtrace=vtrace), 0)[0]
+    losses = [A2C(vtrace=vtrace).loss(net, rollout, Update(0, 1))[0]
               for vtrace in (False, True)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
@@ -222,22 +224,23 @@ def test_workers_use_the_statistics_of_all() -> None:
     config = vantage.configure("a3c", env="CartPole-v1", num_workers=2, num_envs=B, hidden="8", norm="batch")
     spec = EnvSpec(VECTOR, DISCRETE)
     torch.manual_seed(0)
-    first = make_model(config, spec)
+    first = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
-    Learner(first, config, shared).push()
-    learners = [Learner(make_model(config, spec), config, shared, worker) for worker in range(2)]
+    HogwildWeights(shared, Learner(first, config), 0).push()
+    learners = [Learner(make_model(config.policy, spec, critic="state"), config) for _ in range(2)]
+    weights = [HogwildWeights(shared, learner, worker) for worker, learner in enumerate(learners)]
     source = rollouts(VECTOR, first)
     seen = []
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         rollout = next(source)
         learner.update(rollout, 0)
         batch = norms(learner.model)[0].batch
         assert batch is not None
         seen.append(batch)
         learner.observe(rollout, 0)
-    for learner in learners:
-        learner.pull()
+    for learner, own in zip(learners, weights, strict=True):
+        own.pull()
         norm = norms(learner.model)[0]
         torch.testing.assert_close(norm.mean, (seen[0][1] + seen[1][1]) / 2, rtol=1e-3, atol=1e-5)
         assert norm.count.item() == pytest.approx(2 * T * B, rel=1e-4)
@@ -253,8 +256,7 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_ev
 def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(algo: str, options: dict[str, Any]) -> None:
     config = vantage.configure(algo, env="CartPole-v1", **QUIET, **options)
     *_, last = vantage.train(config, run="whole")
-    *_, stopped = vantage.train(config, run="parts", should_stop=iter([False] * 4 + [True]).__next__)
-    assert stopped.status == "interrupted" and stopped.step < last.step
+    assert stop_after(4, Path("parts"), config) < last.step
     *_, _ = vantage.resume("parts")
     ours, theirs = (load_latest(Path(run)).tensors for run in ("parts", "whole"))
     for group in theirs:

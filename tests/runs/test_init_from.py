@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
 
 import vantage
@@ -25,7 +27,13 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_ev
 def train(algo: str, run: str, **options: Any) -> list[str]:
     """Train a new run to its end; what it had to say."""
     said: list[str] = []
-    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run, notify=said.append)
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vantage")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run)
+    logger.removeHandler(handler)
     assert last.status == "done"
     return said
 
@@ -114,14 +122,12 @@ def test_an_exported_file_does_as_well_but_for_the_normaliser_of_rewards() -> No
 def test_a_resume_needs_the_weights_no_more() -> None:
     train("a2c", "source", env="CartPole-v1")
     train("a2c", "whole", env="CartPole-v1", init_from="source")
-    reports = vantage.train(vantage.configure("a2c", **QUIET, env="CartPole-v1", init_from="source"), run="parts",
-                            should_stop=iter([False, True]).__next__)
-    assert [report.status for report in reports][-1] == "interrupted"
+    stop_after(1, Path("parts"), vantage.configure("a2c", **QUIET, env="CartPole-v1", init_from="source"))
     shutil.rmtree("source")
     *_, last = vantage.resume("parts")
     assert last.status == "done"
     assert_same(load_latest(Path("parts")).tensors["model"], load_latest(Path("whole")).tensors["model"])
-    assert json.loads(Path("parts/config.json").read_text())["init_from"] == "source"
+    assert json.loads(Path("parts/config.json").read_text())["policy"]["init_from"] == "source"
 
 
 @pytest.mark.parametrize(("algo", "options", "message"), [
@@ -214,11 +220,12 @@ def test_bad_weights_are_one_line_and_status_2_in_a_dry_run_too(
 
 def test_a_preset_says_nothing_of_how_weights_begin_where_they_are_given() -> None:
     given = vantage.configure("a3c-continuous", env="Pendulum-v1", init_from="source")
-    assert (given.init, vantage.configure("a3c-continuous", env="Pendulum-v1").policy.init) == ("orthogonal", "kaiming")
+    assert given.policy.init == "orthogonal"
+    assert vantage.configure("a3c-continuous", env="Pendulum-v1").policy.init == "kaiming"
     fixed = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source")
-    assert fixed.log_std_init == -0.6
+    assert fixed.policy.log_std_init == -0.6
     free = vantage.configure("a3c-acer-pytorch", env="Pendulum-v1", init_from="source", std="free")
-    assert free.log_std_init == 0
+    assert free.policy.log_std_init == 0
 
 
 def test_the_command_takes_it_from_a_flag_and_from_a_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -226,7 +233,7 @@ def test_the_command_takes_it_from_a_flag_and_from_a_file(capsys: pytest.Capture
     flags = [f"--{key.replace('_', '-')}={value}" for key, value in QUIET.items()]
     train_cartpole = ["train", "a2c", "--env", "CartPole-v1", *flags]
     assert main([*train_cartpole, "--init-from", "source", "--dry-run"]) == 0
-    assert json.loads(capsys.readouterr().out)["init_from"] == "source"
+    assert json.loads(capsys.readouterr().out)["policy"]["init_from"] == "source"
     Path("c.json").write_text('{"init_from": "source", "init_checkpoint": "latest"}')
     assert main([*train_cartpole, "--config", "c.json", "--run", "new"]) == 0
     assert "weights and normalisers of a2c on CartPole-v1, step 8, from source" in capsys.readouterr().out

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.shared_memory import SharedWeights
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.types import Rollout
 
 T, B = 5, 2
@@ -85,7 +84,7 @@ def test_updates_from_the_replay_are_poisson_draws_of_the_ratio(monkeypatch: pyt
 @pytest.mark.parametrize(("num_workers", "advances"), [(0, 10), (2, 5)])
 def test_the_replay_is_learnt_from_when_each_worker_has_its_share_of_the_start(
         num_workers: int, advances: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(configure(replay_ratio=50, replay_start=10 * T * B), num_workers=num_workers)
+    config = configure(runtime="hogwild", replay_ratio=50, replay_start=10 * T * B).change(num_workers=num_workers)
     with begun(config) as actor_learner:
         counts = counted(actor_learner, advances, monkeypatch)
     assert (counts[:-1] == 0).all() and counts[-1] > 0
@@ -93,7 +92,7 @@ def test_the_replay_is_learnt_from_when_each_worker_has_its_share_of_the_start(
 
 def test_the_replay_is_split_among_workers() -> None:
     for num_workers, capacity in ((0, 200), (1, 200), (3, 67)):
-        with begun(replace(configure(), num_workers=num_workers)) as actor_learner:
+        with begun(configure(runtime="hogwild").change(num_workers=num_workers)) as actor_learner:
             assert actor_learner.replay is not None and actor_learner.replay.capacity == capacity
 
 
@@ -120,14 +119,15 @@ def test_each_worker_draws_other_rollouts_from_its_replay() -> None:
 def test_a_worker_pulls_before_each_update_from_the_replay_and_moves_the_average_once_after_each_step(
         monkeypatch: pytest.MonkeyPatch) -> None:
     """Towards the shared weights, from which its own copy may be far; an average that each worker moves is a defect."""
-    config = replace(configure(runtime="hogwild", average_decay=0.75, replay_ratio=20), num_workers=2)
+    config = configure(runtime="hogwild", average_decay=0.75, replay_ratio=20).change(num_workers=2)
     with begun(config) as first:
         model = first.model
         shared = SharedWeights(model, config, multiprocessing.get_context("spawn"))
-        Learner(model, config, shared).push()
+        HogwildWeights(shared, Learner(model, config), 0).push()
     with begun(config, shared=shared) as worker:
         learner, updates = worker.learner, 0
-        learner.pull()
+        assert worker.hogwild is not None
+        worker.hogwild.pull()
         assert learner.average is not None
         own, average, update = learner.flat.vector, learner.average.vector, learner.update
 

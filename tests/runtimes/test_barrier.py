@@ -49,7 +49,7 @@ def part(rollout: Rollout, columns: slice) -> Rollout:
 
 def learner(config: vantage.Config, like: ActorLearner) -> Learner:
     torch.manual_seed(3)
-    return Learner(make_model(config, like.spec), config)
+    return Learner(make_model(config.policy, like.spec, critic=config.algorithm.needs.critic), config)
 
 
 def together(*tasks: Callable[[], object]) -> list[BaseException]:
@@ -77,7 +77,7 @@ def joined(config: vantage.Config, members: int) -> tuple[JointWeights, list[Lea
     learners = [learner(config, one) for _ in range(members)]
     joint = JointWeights(learners[0].model, config, CONTEXT)
     for place, each in enumerate(learners):
-        each.join(joint, place)
+        joint.join(each, place)
     return joint, learners
 
 
@@ -96,8 +96,8 @@ def test_updates_are_those_of_one_learner_with_all_environments(optimizer: str, 
     def learn(place: int, each: Learner, columns: slice) -> None:
         for step in range(3):
             found[place] = each.update(part(rollout, columns), step)
-            assert each.member is not None
-            each.member.meet()
+            assert isinstance(each.sink, Member)
+            each.sink.meet()
 
     together(lambda: learn(0, first, slice(0, 2)), lambda: learn(1, second, slice(2, 4)))
     for step in range(3):

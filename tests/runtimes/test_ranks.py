@@ -59,9 +59,9 @@ def children() -> list[int]:
     ({"reward_norm": True}, "reward_norm needs the whole batch"),
     ({"advantage_norm": True}, "advantage_norm needs the whole batch"),
     ({"norm": "batch"}, "norm=batch needs the whole batch"),
-    ({"num_envs": 5}, "num_envs=5 cannot be dealt out evenly"),
+    ({"num_envs": 5}, "num_envs=5 cannot be divided evenly"),
     ({"vector": "async"}, "have processes of their own"),
-    ({"optimizer": "AdamW"}, "optimizer=AdamW has one process"),
+    ({"optimizer": "AdamW"}, "optimizer=AdamW needs one process"),
     ({"device": "cuda"}, "share a CPU"),
 ])
 def test_what_cannot_be_learnt_together_is_refused(options: dict[str, Any], says: str) -> None:
@@ -70,7 +70,7 @@ def test_what_cannot_be_learnt_together_is_refused(options: dict[str, Any], says
 
 
 def test_processes_under_sync_are_for_a2c() -> None:
-    with pytest.raises(ConfigError, match="num_workers has no effect on acer under runtime=sync"):
+    with pytest.raises(ConfigError, match="under runtime=sync acer has one process"):
         vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2)
 
 
@@ -93,18 +93,18 @@ def test_atari_has_a_process_a_core_as_far_as_its_environments_go(
         cores: int, options: dict[str, Any], workers: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores_for", lambda asked: asked or cores)
     prepared = prepare(configure(**({"num_workers": 0, "threads": 0} | options)))
-    assert (prepared.num_workers, prepared.threads) == (workers, threads)
+    assert (prepared.runtime.num_workers, prepared.runtime.threads) == (workers, threads)
 
 
 def test_a_run_begun_in_one_process_stays_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     list(vantage.train(configure(num_workers=1, rollout_length=5, steps=100), run=tmp_path / "run"))
     edit(tmp_path / "run", num_workers=0)
-    assert resumed_config(tmp_path / "run", monkeypatch).num_workers == 1
+    assert resumed_config(tmp_path / "run", monkeypatch).runtime.num_workers == 1
 
 
 def edit(run: Path, **values: Any) -> None:
     path = run / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | values))
+    path.write_text(vantage.Config.from_json(path.read_text(), source="test").change(**values).to_json())
 
 
 def resumed_config(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> vantage.Config:
@@ -227,7 +227,7 @@ def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is daemonic, and so may have no children."""
     monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
     monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
-    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).num_workers == 1
+    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
     with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
         prepare(configure())
 
@@ -263,7 +263,7 @@ def test_an_environment_of_another_process_that_cannot_be_built_fails_at_once(tm
 def test_saved_configs_are_accepted_again() -> None:
     for algo in ("a2c", "acer"):
         config = prepare(vantage.configure(algo, env="CartPole-v1"))
-        given = {name: value for name, value in json.loads(config.to_json()).items() if value is not None}
+        given = {name: value for name, value in config.flat().items() if value is not None}
         assert vantage.configure(**given).runtime.num_workers == (1 if algo == "a2c" else 0)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import threading
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,9 +14,9 @@ from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.models.normalize import ObsNormalizer
-from vantage.models.running_stats import merge_moments
-from vantage.runtimes.shared_memory import SharedWeights, _merge
+from vantage.models.normalization import ObsNormalizer
+from vantage.models.running_stats import merge_stats
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights, _merge
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 
@@ -31,14 +30,19 @@ def configure(**options: Any) -> vantage.Config:
 
 def model(config: vantage.Config) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(config, SPEC)
+    return make_model(config.policy, SPEC, critic=config.algorithm.needs.critic)
 
 
 def share(config: vantage.Config) -> SharedWeights:
     first = model(config)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
-    Learner(first, config, shared).push()
+    HogwildWeights(shared, Learner(first, config), 0).push()
     return shared
+
+
+def worker_of(shared: SharedWeights, config: vantage.Config, worker: int = 0) -> tuple[Learner, HogwildWeights]:
+    learner = Learner(model(config), config)
+    return learner, HogwildWeights(shared, learner, worker)
 
 
 def rollouts(count: int) -> list[Rollout]:
@@ -58,9 +62,10 @@ def test_each_update_moves_the_shared_weights_as_it_would_move_a_lone_learners(o
     """Also the regression test for a shared gradient that stays what the first update left in it."""
     config = configure(optimizer=optimizer, num_workers=1)
     shared = share(config)
-    lone, one_of_many = Learner(model(config), config), Learner(model(config), config, shared)
+    lone = Learner(model(config), config)
+    one_of_many, weights = worker_of(shared, config)
     for k, rollout in enumerate(rollouts(20)):
-        one_of_many.pull()
+        weights.pull()
         metrics = one_of_many.update(rollout, k)
         shared.count(0, T * B, 1)
         lone.update(rollout, k)
@@ -73,10 +78,11 @@ def test_each_update_moves_the_shared_weights_as_it_would_move_a_lone_learners(o
 def test_two_learners_that_take_turns_are_one_optimiser_on_their_gradients(optimizer: str) -> None:
     config = configure(optimizer=optimizer, obs_norm=False, reward_norm=False)
     shared = share(config)
-    learners = [Learner(model(config), config, shared, worker) for worker in range(2)]
+    workers = [worker_of(shared, config, worker) for worker in range(2)]
+    learners = [learner for learner, _ in workers]
     lone = Learner(model(config), config)
     for k, rollout in enumerate(rollouts(10)):
-        learners[k % 2].pull()
+        workers[k % 2][1].pull()
         learners[k % 2].update(rollout, k)
         lone.update(rollout, k)
         assert torch.equal(shared.vector, lone.flat.vector), k
@@ -86,8 +92,8 @@ def test_private_statistics_are_moved_by_their_own_worker_alone() -> None:
     for shared_statistics, slots in ((True, 1), (False, 2)):
         config = configure(optimizer="adam", shared_statistics=shared_statistics)
         shared = share(config)
-        learner = Learner(model(config), config, shared, worker=1)
-        learner.pull()
+        learner, weights = worker_of(shared, config, 1)
+        weights.pull()
         learner.update(rollouts(1)[0], 0)
         moved = [bool(row.any()) for row in shared.all_statistics()["exp_avg"]]
         assert moved == ([True] if slots == 1 else [False, True])
@@ -112,8 +118,8 @@ def test_an_optimiser_whose_state_is_unknown_is_refused() -> None:
 def test_the_lag_counts_the_updates_of_others_since_the_pull() -> None:
     config = configure()
     shared = share(config)
-    learner = Learner(model(config), config, shared, worker=0)
-    learner.pull()
+    learner, weights = worker_of(shared, config, 0)
+    weights.pull()
     for _ in range(3):
         shared.count(1, 10, 1)
     assert learner.update(rollouts(1)[0], 0)["train/policy_lag"] == 3
@@ -124,8 +130,8 @@ def test_with_the_lock_a_step_waits_for_its_turn() -> None:
     config = configure(lock=True)
     shared = share(config)
     assert shared.lock is not None
-    learner = Learner(model(config), config, shared)
-    learner.pull()
+    learner, weights = worker_of(shared, config, 0)
+    weights.pull()
     before = shared.vector.clone()
     thread = threading.Thread(target=learner.update, args=(rollouts(1)[0], 0))
     with shared.lock:
@@ -152,16 +158,17 @@ def test_only_a_lock_that_a_dead_worker_held_is_released_for_it() -> None:
 def test_normalisers_use_what_all_workers_have_seen() -> None:
     config = configure(obs_norm=True, reward_norm=True)
     shared = share(config)
-    learners = [Learner(model(config), config, shared, worker) for worker in range(2)]
+    workers = [worker_of(shared, config, worker) for worker in range(2)]
+    learners = [learner for learner, _ in workers]
     alone, rewards = ObsNormalizer(3), RewardNormalizer(B, torch.device("cpu"))
     for k, rollout in enumerate(rollouts(6)):
-        learners[k % 2].pull()
+        workers[k % 2][1].pull()
         learners[k % 2].update(rollout, k)
         learners[k % 2].observe(rollout, k)
         alone.update(rollout.obs)  # type: ignore[arg-type]
         if k % 2 == 0:
             rewards.update(rollout.rewards, rollout.is_first, config.at("gamma", k))
-    learners[0].pull()
+    workers[0][1].pull()
     merged = learners[0].model.normalizers["0"]
     for name in ("mean", "var", "count"):
         torch.testing.assert_close(getattr(merged, name), getattr(alone, name), rtol=1e-4, atol=1e-4)
@@ -177,7 +184,7 @@ def test_what_workers_have_seen_merges_as_two_by_two(shape: tuple[int, ...]) -> 
     means, variances = (torch.rand(5, *shape, generator=generator, dtype=torch.float64) * 9 for _ in range(2))
     expected = counts[0], means[0], variances[0]
     for row in zip(counts[1:], means[1:], variances[1:], strict=True):
-        expected = merge_moments(*expected, *row)
+        expected = merge_stats(*expected, *row)
     for ours, theirs in zip(_merge(counts, means, variances), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
 
@@ -185,26 +192,14 @@ def test_what_workers_have_seen_merges_as_two_by_two(shape: tuple[int, ...]) -> 
 def test_a_single_workers_normalisers_are_a_lone_learners_bit_for_bit() -> None:
     config = configure(obs_norm=True, reward_norm=True, num_workers=1)
     shared = share(config)
-    one, lone = Learner(model(config), config, shared), Learner(model(config), config)
+    lone = Learner(model(config), config)
+    one, weights = worker_of(shared, config)
     for k, rollout in enumerate(rollouts(6)):
-        one.pull()
+        weights.pull()
         for learner in (one, lone):
             learner.update(rollout, k)
             learner.observe(rollout, k)
-    one.pull()
+    weights.pull()
     for name, tensor in lone.model.state_dict().items():
         assert torch.equal(one.model.state_dict()[name], tensor), name
     assert torch.equal(one.tensors()["rewards"]["moments"], lone.tensors()["rewards"]["moments"])
-
-
-def test_with_reward_terminates_nothing_is_expected_after_a_reward() -> None:
-    plain, ending = configure(reward_norm=False), configure(reward_norm=False, reward_terminates=True)
-    rollout, = rollouts(1)
-    rewards = torch.zeros_like(rollout.rewards)
-    rewards[1, 0] = -1
-    rewarded = replace(rollout, rewards=rewards)
-    ended = replace(rewarded, terminated=rewards != 0)
-    learner = Learner(model(plain), plain)
-    expected = learner.loss(ended, 0)[0]
-    assert not torch.equal(learner.loss(rewarded, 0)[0], expected)
-    assert torch.equal(Learner(model(ending), ending).loss(rewarded, 0)[0], expected)

@@ -36,7 +36,7 @@ from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import Evaluated, Evaluator, evaluate_policy
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.shared_memory import SharedWeights
+from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import Process, start, work
 from vantage.training import train_updates
 from vantage.types import Episode, Rollout
@@ -54,7 +54,7 @@ def share(config: vantage.Config) -> tuple[SharedWeights, ActorLearner]:
     """What workers of `config` share, as at the beginning of a run, and an actor-learner without it."""
     with begun(config) as lone:
         shared = SharedWeights(lone.model, config, CONTEXT)
-        Learner(lone.model, config, shared).push()
+        HogwildWeights(shared, Learner(lone.model, config), 0).push()
     return shared, lone
 
 

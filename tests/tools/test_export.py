@@ -39,7 +39,7 @@ DISCRETE, BOX = ActionSpec("discrete", (4,)), ActionSpec("box", (2,), (-1.0, -0.
 def make_run(path: Path, spec: EnvSpec, **keys: Any) -> Path:
     """A run with one checkpoint of random weights; its environment exists nowhere."""
     config = Config().change(env="nowhere:Env", **{"hidden": "8", "memory_size": 5, "init": "torch", **keys})
-    model = make_model(config, spec)
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
@@ -133,7 +133,7 @@ def assert_described(made: Export, agent: Agent) -> None:
     assert json.loads(said["scores"]) == {"rollout/ep_rew_mean": 2.5}
     assert Config.from_json(said["config"], source="") == agent.config
     if made.inputs[-1].startswith("state."):
-        assert list(json.loads(said["state"]).items())[-1] == (made.inputs[-1], made.activation_cache[-1])
+        assert list(json.loads(said["state"]).items())[-1] == (made.inputs[-1], made.outputs[-1])
     if agent.model.spec.action.kind == "box":
         assert "exp(log_std)" in said["sampling"] and json.loads(said["action_bounds"])["high"] == [0.5, None]
     content = made.path.read_bytes()
@@ -146,7 +146,7 @@ def test_every_input_and_output_has_a_name_that_says_what_it_is(tmp_path: Path) 
     policy = PolicyStep(load(run).model)
     state = ("frames.camera", "frames.pos", "lstm_h", "lstm_c", "critic_lstm_h", "critic_lstm_c")
     assert policy.inputs == ("obs.camera", "obs.pos", "is_first", *(f"state.{name}" for name in state))
-    assert policy.activation_cache == ("mean", "log_std", "value", "action", *(f"next_state.{name}" for name in state))
+    assert policy.outputs == ("mean", "log_std", "value", "action", *(f"next_state.{name}" for name in state))
     assert PolicyStep(load(make_run(tmp_path / "b", EnvSpec(VECTOR, DISCRETE, True))).model).inputs == (
         "obs", "action_mask")
 
@@ -175,7 +175,7 @@ def test_a_wrong_action_and_a_lost_state_are_differences(tmp_path: Path) -> None
     def altered(name: str, change: Any) -> Any:
         def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             with torch.no_grad():
-                out = dict(zip(policy.activation_cache, policy(*(inputs[key] for key in policy.inputs)), strict=True))
+                out = dict(zip(policy.outputs, policy(*(inputs[key] for key in policy.inputs)), strict=True))
             return {**out, name: change(out[name])}
         return call
 
@@ -198,7 +198,7 @@ def test_what_rounding_explains_is_no_difference(tmp_path: Path) -> None:
 
     def answer(inputs: Mapping[str, torch.Tensor], off: float) -> dict[str, torch.Tensor]:
         with torch.no_grad():
-            ours, theirs = (dict(zip(policy.activation_cache, net(inputs["obs"]), strict=True)) for net in (policy, exact))
+            ours, theirs = (dict(zip(policy.outputs, net(inputs["obs"]), strict=True)) for net in (policy, exact))
         return {**ours, "value": theirs["value"].float() + off}
 
     assert compare(lambda inputs: answer(inputs, 0.0), policy) > 1e-3
@@ -224,7 +224,7 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
     assert "float32" in said[0]
     loaded, original = load(made.path), load(run)
     assert loaded.config.policy.precision == "float32"
-    same = make_model(loaded.config, loaded.model.spec)
+    same = make_model(loaded.config.policy, loaded.model.spec, critic=loaded.config.algorithm.needs.critic)
     same.load_state_dict(original.model.state_dict())
     obs, first = torch.randint(0, 256, (2, 1, 20, 21), dtype=torch.uint8), torch.ones(2, dtype=torch.bool)
     assert torch.equal(loaded.model.step(obs, first, ())[0], same.step(obs, first, ())[0])

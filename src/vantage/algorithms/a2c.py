@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vantage.algorithms.interface import Needs, Update
+from vantage.algorithms.interface import Model, Needs, Update
 from vantage.keys import check_fields, key
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vantage.models.actor_critic import ActorCritic
     from vantage.types import Rollout
 
 
@@ -39,12 +38,12 @@ class A2C:
         """One pass over each rollout by the weights that acted, so the activation cache is valid."""
         return Needs(activation_cache=True)
 
-    def loss(self, model: ActorCritic, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss of `vantage.algorithms.losses.a2c_loss` on one rollout."""
         from vantage.algorithms.losses import a2c_loss  # imports torch
 
         params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask,
-                                      rollout.activation_cache)
+                                      rollout.activation_cache or None)
         params = params[:-1]
         distribution = model.distribution
         behaviour = distribution.log_prob(rollout.behaviour, rollout.actions) if self.vtrace else None

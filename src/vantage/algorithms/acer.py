@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from vantage.algorithms.interface import Needs, ReplayNeeds, Update
+from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
 from vantage.keys import check_fields, key
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from vantage.models.actor_critic import ActorCritic
     from vantage.types import Rollout
 
 
@@ -54,7 +53,7 @@ class ACER:
         replay = ReplayNeeds(self.replay_size, self.replay_start, self.replay_ratio, self.replay_save_every)
         return Needs(critic="action", average_decay=self.average_decay, replay=replay)
 
-    def loss(self, model: ActorCritic, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The discrete or the continuous loss of one fresh or replayed rollout.
 
         The first `burn_in` steps of a replayed rollout are excluded: its stored state comes from an older policy.

@@ -14,8 +14,39 @@ from vantage.schedules import Schedule
 if TYPE_CHECKING:
     from torch import Generator, Tensor
 
-    from vantage.models.actor_critic import ActorCritic
-    from vantage.types import Rollout
+    from vantage.algorithms.distributions import Distribution
+    from vantage.types import Obs, Rollout, State
+
+
+class Model(Protocol):
+    """What a loss sees of the policy and its critic; `vantage.models.actor_critic.ActorCritic` is one."""
+
+    distribution: Distribution
+    """Of the actions, as a function of its parameters [..., P]."""
+    has_q: bool
+    """The critic gives Q of every discrete action."""
+    fixed_deviation: bool
+    """The deviation of a Gaussian policy is not learned."""
+
+    def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
+               cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
+        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations."""
+
+    def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
+                        ) -> tuple[Tensor, Tensor]:
+        """Parameters [T+1, B, P] and the critic's features [T+1, B, F]."""
+
+    def unroll_policy(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None) -> Tensor:
+        """Parameters [T+1, B, P] without the critic."""
+
+    def state_values(self, features: Tensor, params: Tensor) -> Tensor:
+        """V of the critic's features."""
+
+    def action_values(self, features: Tensor) -> Tensor:
+        """Q of every discrete action."""
+
+    def action_advantages(self, features: Tensor, actions: Tensor) -> Tensor:
+        """A(x, a) of a dueling critic, before its mean over the policy is subtracted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +83,7 @@ class Update:
     """Agent steps so far."""
     steps: int
     """Agent steps that schedules run over."""
-    average: ActorCritic | None = None
+    average: Model | None = None
     """The average policy's model, if the algorithm needs one."""
     generator: Generator | None = None
     """Source of random draws, restored by an exact resume."""
@@ -75,7 +106,7 @@ class Algorithm(Protocol):
     def needs(self) -> Needs:
         """What the loss needs around it."""
 
-    def loss(self, model: ActorCritic, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """A scalar whose gradient the learner descends, and scalars to log by metric name.
 
         `rollout.rewards` are as learnt from. The loss is a mean over the rollout's valid steps.

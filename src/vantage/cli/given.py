@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from vantage.config import Config
+from vantage.config import FLAT_NAMES, Config
 from vantage.consistency import check_flags
 from vantage.errors import ConfigError
 from vantage.keys import convert, nearest, read_json_object
@@ -74,8 +74,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict) and key in ("env", "policy", "algorithm", "optimizer", "runtime", "run"):
-            names = {"id": "env"} if key == "env" else {"kind": "runtime"}
-            flat |= {names.get(name, name): part for name, part in value.items()}
+            flat |= {FLAT_NAMES.get((key, str(name)), str(name)): part for name, part in value.items()}
         else:
             flat[key] = value
     return flat

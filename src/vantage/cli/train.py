@@ -6,7 +6,7 @@ import argparse
 import logging
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,6 +19,7 @@ from vantage.errors import ConfigError
 from vantage.keys import convert
 
 if TYPE_CHECKING:
+    from vantage.tools.display import Display
     from vantage.types import Report
 
 
@@ -93,7 +94,7 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
         stack.enter_context(closing(updates))
         display = stack.enter_context(make_display(config, expectation(config)))
         stop.display = display
-        stack.enter_context(_messages_to(stop.note))
+        stack.enter_context(_messages_to(display))
         try:
             for note in notes:
                 display.note(note)
@@ -122,21 +123,12 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
     return 0
 
 
-class _Messages(logging.Handler):
-    """Passes the text of log records to a function."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__()
-        self._show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._show(self.format(record))
-
-
 @contextmanager
-def _messages_to(show: Callable[[str], None]) -> Iterator[None]:
-    """Pass Vantage's log messages to `show` meanwhile."""
-    logger, handler = logging.getLogger("vantage"), _Messages(show)
+def _messages_to(display: Display) -> Iterator[None]:
+    """Show Vantage's log messages above the display meanwhile."""
+    from vantage.tools.display import DisplayHandler
+
+    logger, handler = logging.getLogger("vantage"), DisplayHandler(display)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

@@ -129,6 +129,8 @@ class AtariEnvironments:
         if self._protocol.life_signal and not self._evaluation:
             terminated = terminated | life_lost
         rewards = learnt_rewards(raw, self._config, evaluation=self._evaluation)
+        if self._config.env.reward_terminates and not self._evaluation:
+            terminated = terminated | (rewards != 0)
         return Step(obs, rewards, terminated, resetting, ~(resetting | pressed), None, episodes)
 
     def record(self) -> dict[str, Array]:

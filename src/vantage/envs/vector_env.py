@@ -118,6 +118,8 @@ class GymEnvironments:
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._first_env + int(i), float(self._score[i]), int(self._length[i]))
                          for i in np.flatnonzero(self._over))
+        if self._config.env.reward_terminates and not self._evaluation:
+            terminated = terminated | (rewards != 0)
         return Step(obs, rewards, terminated, resetting, ~resetting, self._mask(info), episodes)
 
     def record(self) -> dict[str, Array]:

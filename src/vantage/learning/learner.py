@@ -79,6 +79,8 @@ class Learner:
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr}
         if not (math.isfinite(norm) and math.isfinite(mean_loss)):
             raise NonFiniteError(_non_finite_message(mean_loss, metrics, rollout, step))
+        if rollout.activation_cache is not None:
+            rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
         return metrics
 
     def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:

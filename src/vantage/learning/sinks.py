@@ -56,8 +56,8 @@ class OwnWeights:
               max_grad_norm: float) -> float:
         """One step of the optimiser, then one of the average policy."""
         norm = float(torch.linalg.vector_norm(gradient))
+        shorten(gradient, norm, max_grad_norm)
         if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
-            shorten(gradient, norm, max_grad_norm)
             self._optimizer.step(gradient, lr)
             if self._average is not None:
                 follow(self._average, self._vector, self._average_decay)

@@ -13,7 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import metadata
@@ -27,8 +27,6 @@ from vantage.keys import read_json_object
 _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
                   "ale_py": "ale-py"}
 
-_ALIKE = 0.6
-"""Least likeness of names, 1 that of equal ones, at which one may have been meant for the other."""
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr", "gamma")
 """Keys that the config.json of every version has, and that no default can stand for."""
 _RESTORE = "restore it from a copy, or put {} in it to go on without what it said"
@@ -236,42 +234,17 @@ def _finite(value: Any) -> Any:
 
 
 def _suggest(path: Path) -> str:
-    """'; did you mean ...?' with the run around `path`, the runs below it, or those of the most similar names."""
-    around = _around(path)
-    if around:
+    """'; did you mean ...?' with the run that contains `path`, or the siblings with the most similar names."""
+    if around := _around(path):
         return around
-    runs = sorted(set(_runs_below(path)), key=_natural)
-    if not runs:
-        near: dict[Path, Path] = {}  # by where it really is: in the spelling that is nearest to that of `path`
-        for root in (path.parent, path.parent.parent, Path("runs")):
-            for run in _runs_below(root):
-                near.setdefault(run.resolve(), run)
-        alike = {run: _likeness(path, run) for run in sorted(near.values(), key=_natural)}
-        runs = sorted((run for run in alike if alike[run] >= _ALIKE), key=lambda run: -alike[run])
-    if not runs:
-        return "; no run has a name like it: start one with `vantage train`"
-    return f"; did you mean {' or '.join(str(run) for run in runs[:3])}?"
+    siblings = {config.parent.name: config.parent for config in sorted(path.parent.glob("*/config.json"))}
+    names = difflib.get_close_matches(path.name, siblings)
+    if not names:
+        return "; no run beside it has a similar name: start one with `vantage train`"
+    return f"; did you mean {' or '.join(str(siblings[name]) for name in names)}?"
 
 
 def _around(path: Path) -> str:
-    """'; did you mean ...?' with the run that `path` is in, or nothing."""
-    around = [parent for parent in path.parents if all((parent / f).is_file() for f in ("config.json", "meta.json"))]
-    return f"; did you mean {around[0]}?" if around else ""
-
-
-def _likeness(path: Path, run: Path) -> float:
-    """Of the names in both, from the last one backwards, the likeness of the two that are least alike; 1 if equal."""
-    pairs = zip(reversed(path.parts), reversed(run.parts), strict=False)
-    return min((difflib.SequenceMatcher(None, a.lower(), b.lower()).ratio() for a, b in pairs), default=0.0)
-
-
-def _runs_below(root: Path) -> Iterator[Path]:
-    for pattern in ("*/config.json", "*/*/config.json"):
-        try:
-            yield from (config.parent for config in root.glob(pattern))
-        except OSError:
-            return
-
-
-def _natural(path: Path) -> list[tuple[int, str]]:
-    return [(int(part or 0), text) for text, part in re.findall(r"(\D*)(\d*)", str(path))]
+    """'; did you mean ...?' with the run that contains `path`; empty if there is none."""
+    runs = [parent for parent in path.parents if all((parent / f).is_file() for f in ("config.json", "meta.json"))]
+    return f"; did you mean {runs[0]}?" if runs else ""

@@ -30,7 +30,8 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
             else ""
         raise ConfigError(f"{start}its policy head is for {_action(there.action)} actions, this environment has "
                           f"{_action(here.action)}; give weights from an environment with the same actions{subset}")
-    if policy.known.config.policy.squash_mean and config.policy.squash_mean and _bounds(there.action) != _bounds(here.action):
+    squashed = policy.known.config.policy.squash_mean and config.policy.squash_mean
+    if squashed and _bounds(there.action) != _bounds(here.action):
         raise ConfigError(f"{start}squash_mean scales its means to actions {_bounds(there.action)}, those of this "
                           f"environment are {_bounds(here.action)}; give weights from an environment with the same "
                           "bounds")

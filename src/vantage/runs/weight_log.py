@@ -5,7 +5,6 @@ The gradient is that of the last update, as it was clipped; of asynchronous work
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +36,7 @@ class WeightLog:
     def close(self, scores: dict[str, float]) -> None:
         """The config beside the final scores, for TensorBoard's page of hyperparameters."""
         values = {key: value if isinstance(value, bool | int | float | str) else str(value)
-                  for key, value in json.loads(self._config.to_json()).items()}
+                  for key, value in self._config.flat().items()}
         self._writer.write_hyperparameters(values, scores)
 
 

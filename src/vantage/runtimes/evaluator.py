@@ -163,7 +163,7 @@ class Evaluator:
 def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
     """The evaluator process: sends None when ready, then (step, metrics, solved) for each step that it receives."""
     torch.set_num_threads(config.runtime.threads)
-    model = make_model(config, spec)
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     connection.send(None)
     while True:
         step = connection.recv()
