@@ -218,7 +218,8 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resume_with_the_replay_equals_the_uninterrupted_run(
+        case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {"steps": 1_500, "replay_start": 100, "replay_size": 1_000, "eval_every": 0, "save_every": 10**6}
     config = vantage.configure("acer", **(QUIET | options | CASES[case]))
     list(vantage.train(config, run=tmp_path / "whole"))
@@ -234,7 +235,8 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_pa
     assert (whole["average"]["vector"] != 0).any()
 
 
-def test_a_resume_without_the_replay_says_so_and_fills_it_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resume_without_the_replay_says_so_and_fills_it_again(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=500, eval_every=0, save_every=500)
     stop_after(8, tmp_path / "run", config)
     (tmp_path / "run" / "replay" / "rows_0.safetensors").write_bytes(b"cut")
@@ -257,7 +259,8 @@ def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path, cap
 
 
 @pytest.mark.parametrize("algo", ["a2c", "acer"])
-def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(algo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(
+        algo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = vantage.configure(algo, env="CartPole-v1", steps=1_000, num_envs=4, eval_every=0, **QUIET)
     list(vantage.train(config, run=tmp_path / "run"))
     saved = load_latest(tmp_path / "run")

@@ -163,7 +163,8 @@ def test_a_worker_killed_with_the_lock_in_hand_is_noticed_and_replaced_and_the_r
     assert not children()
 
 
-def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="vantage")
     marker = tmp_path / "killed"
     config = configure(env="tiny:KilledAfterFork", env_kwargs={"marker": str(marker)}, steps=2_000, num_workers=1,
@@ -177,7 +178,8 @@ def test_a_killed_worker_is_noticed_though_what_it_forked_holds_its_pipe(tmp_pat
     assert noticed_kill(caplog) - float(marker.read_text()) < 2
 
 
-def test_a_worker_that_raises_too_often_ends_the_run_with_its_traceback(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_worker_that_raises_too_often_ends_the_run_with_its_traceback(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", logger="vantage")
     config = configure(env="tiny:Misbehaving", steps=10**9, num_envs=2, rollout_length=5, max_restarts=1)
     with pytest.raises(EnvError, match=r"1 were replaced already(.|\n)*the simulator broke"):
@@ -196,7 +198,8 @@ def test_a_worker_that_ends_before_its_time_with_status_0_has_failed(tmp_path: P
     assert not children()
 
 
-def test_an_environment_may_have_processes_of_its_own_and_end_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_environment_may_have_processes_of_its_own_and_end_them(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configure(env="tiny:Served", steps=64, num_envs=1, eval_every=64, eval_episodes=1, env_timeout=60)
     caplog.set_level("INFO", logger="vantage")
     *_, last = vantage.train(config, run=tmp_path / "run")
@@ -237,7 +240,8 @@ def test_a_hanging_worker_is_noticed(tmp_path: Path) -> None:
     assert not children()
 
 
-def test_an_evaluator_by_the_clock_that_dies_between_evaluations_is_replaced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_evaluator_by_the_clock_that_dies_between_evaluations_is_replaced(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configure(steps=10**9, eval_every_seconds=0.2, eval_episodes=1)
     caplog.set_level("INFO", logger="vantage")
     evaluated, killed = 0, 0

@@ -157,7 +157,8 @@ def test_what_an_environment_of_another_process_raises_ends_the_run_with_a_check
     assert not children()
 
 
-def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configure(steps=10**7, save_every=10**7)
     reports = vantage.train(config, run=tmp_path / "run")
     reached = next(reports).step
@@ -244,7 +245,8 @@ def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path, caplog: pyte
     assert "partner_1_acting" not in load_latest(run).tensors and not children()
 
 
-def test_a_resume_on_a_gpu_takes_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resume_on_a_gpu_takes_one_process(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
     monkeypatch.setattr(training, "resolve_device", lambda config: config.runtime.device)
     caplog.set_level("INFO", logger="vantage")

@@ -286,7 +286,8 @@ def test_where_an_evaluation_ends_the_run_twenty_games_tell_whether_the_rest_is_
 
 
 def test_a_worker_that_is_silent_before_it_ever_learned_is_replaced_by_one_of_a_new_index(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None, caplog: pytest.LogCaptureFixture) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None,
+        caplog: pytest.LogCaptureFixture) -> None:
     started: list[tuple[int, int]] = []
 
     def watched(context: Any, name: str, target: Any, config: vantage.Config, worker: int, index: int,
@@ -305,7 +306,8 @@ def test_a_worker_that_is_silent_before_it_ever_learned_is_replaced_by_one_of_a_
 
 
 def test_an_evaluator_that_hangs_is_replaced_as_often_as_workers_may_be(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None, caplog: pytest.LogCaptureFixture) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None,
+        caplog: pytest.LogCaptureFixture) -> None:
     """With a worker that made one update and is never taken for silent."""
     said: list[Connection] = []
 

@@ -83,7 +83,8 @@ def run_resume(arguments: argparse.Namespace) -> int:
     return _follow(shown, updates, stop, report=arguments.report, notes=[])
 
 
-def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
+def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, report: bool,
+            notes: Sequence[str]) -> int:
     """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
     from vantage.presets import expectation
     from vantage.runs.checkpoint import newest_step

@@ -1,4 +1,4 @@
-"""Evaluations: whole games in separate environments, in this process or in an evaluator process beside Hogwild workers."""
+"""Evaluations: whole games in separate environments, in this process or in one beside Hogwild workers."""
 
 from __future__ import annotations
 
