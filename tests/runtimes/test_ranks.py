@@ -164,7 +164,7 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
     reached = next(reports).step
     (rank,) = children()
     os.kill(rank, signal.SIGKILL)
-    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a word, killed by SIGKILL"):
+    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a message, killed by SIGKILL"):
         for _ in range(100):
             next(reports)
     assert not children()

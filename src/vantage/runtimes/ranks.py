@@ -60,11 +60,11 @@ class Mailbox:
     """Shared-memory mailbox: commands to ranks, results back. A pipe would wake a waiting process too late."""
 
     def __init__(self, config: Config, context: multiprocessing.context.SpawnContext) -> None:
-        size = config.runtime.num_workers
-        most = config.env.num_envs // size * config.runtime.rollouts_per_update * config.runtime.rollout_lengths[0]
-        self._memory = SharedMemory({"command": ((2,), torch.int64), "seconds": ((size, 3), torch.float64),
-                                     "counts": ((size, 2), torch.int64),
-                                     "episodes": ((size, most, 3), torch.float64)}, context)
+        num_ranks = config.runtime.num_workers
+        most = config.env.num_envs // num_ranks * config.runtime.rollouts_per_update * config.runtime.rollout_lengths[0]
+        self._memory = SharedMemory({"command": ((2,), torch.int64), "seconds": ((num_ranks, 3), torch.float64),
+                                     "counts": ((num_ranks, 2), torch.int64),
+                                     "episodes": ((num_ranks, most, 3), torch.float64)}, context)
 
     @property
     def command(self) -> tuple[Command, int]:
