@@ -179,8 +179,8 @@ def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
     """`config` without what given weights leave no effect; ConfigError if that was asked for."""
     if config.policy.init_from is None:
         if config.policy.init_checkpoint != "auto":
-            raise ConfigError(f"init_checkpoint={config.policy.init_checkpoint} chooses among a run's checkpoints; name "
-                              "the run with --init-from")
+            raise ConfigError(f"init_checkpoint={config.policy.init_checkpoint} chooses among a run's checkpoints; "
+                              "name the run with --init-from")
         return config
     if not config.policy.init_from:
         raise ConfigError("init_from='' names nothing; give a run or an exported .safetensors file, or leave it out")

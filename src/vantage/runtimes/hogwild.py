@@ -65,8 +65,8 @@ class HogwildRun:
         if checkpoint is None:
             self.save()
         else:
-            log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not exact"
-                     + self._about_replays())
+            log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not "
+                     "exact" + self._about_replays())
         try:
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
