@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
 from vantage.algorithms.distributions import MASKED
+from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.heads import GaussianHead, LogitsHead, make_policy_head, make_value_head
 from vantage.types import ActionSpec
@@ -16,11 +18,9 @@ BOX = ActionSpec("box", (3,), (-2.0, 0.0, -1.0), (2.0, 10.0, 1.0))
 FEATURES = torch.randn(50, 8, generator=torch.Generator().manual_seed(0))
 
 
-def gaussian(*, action: ActionSpec = BOX, std: str = "free", log_std_init: float = 0.0, min_std: float = 1e-3,
-             squash_mean: bool = False, init: str = "orthogonal") -> GaussianHead:
+def gaussian(*, action: ActionSpec = BOX, **options: Any) -> GaussianHead:
     torch.manual_seed(0)
-    head = make_policy_head(8, action, std=std, log_std_init=log_std_init, min_std=min_std, squash_mean=squash_mean,
-                            init=init)
+    head = make_policy_head(8, action, PolicyConfig(**options))
     assert isinstance(head, GaussianHead)
     return head
 
@@ -29,8 +29,7 @@ def gaussian(*, action: ActionSpec = BOX, std: str = "free", log_std_init: float
     ("discrete", (5,), 5), ("multi_discrete", (3, 2), 5), ("multi_binary", (2, 2, 2), 3)])
 def test_logits_come_one_for_each_parameter_and_the_first_policy_is_nearly_uniform(
         kind: str, sizes: tuple[int, ...], num_params: int) -> None:
-    head = make_policy_head(8, ActionSpec(kind, sizes), std="free", log_std_init=0.0, min_std=1e-3, squash_mean=False,
-                            init="orthogonal")
+    head = make_policy_head(8, ActionSpec(kind, sizes), PolicyConfig())
     assert isinstance(head, LogitsHead)
     logits = head(FEATURES, None)
     assert logits.shape == (50, num_params) and logits.abs().max() < 0.1

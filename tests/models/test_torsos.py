@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.torsos import Torso, make_torso, to_floats
 from vantage.types import ArraySpec
@@ -16,11 +18,9 @@ from vantage.types import ArraySpec
 IMAGE = ArraySpec("image", (1, 84, 84))
 
 
-def torso(name: str, spec: ArraySpec = IMAGE, *, frame_stack: int = 4, hidden: tuple[int, ...] = (32, 16),
-          init: str = "orthogonal", norm: str = "none") -> Torso:
+def torso(name: str, spec: ArraySpec = IMAGE, **options: Any) -> Torso:
     torch.manual_seed(0)
-    return make_torso(name, spec, frame_stack=frame_stack, hidden=hidden, activation="tanh", init=init,
-                      norm=norm)
+    return make_torso(name, spec, PolicyConfig(**{"frame_stack": 4, "hidden": "32,16", **options}))
 
 
 def images(*shape: int) -> torch.Tensor:
@@ -136,7 +136,7 @@ def test_a_vector_goes_through_an_mlp_whatever_the_network() -> None:
 
 
 def test_no_hidden_layers_give_the_vector_itself() -> None:
-    network, x = torso("mlp", ArraySpec("vector", (3,)), frame_stack=1, hidden=()), torch.randn(2, 3)
+    network, x = torso("mlp", ArraySpec("vector", (3,)), frame_stack=1, hidden=""), torch.randn(2, 3)
     assert network.out_features == 3 and network(x) is x
 
 
