@@ -1,4 +1,4 @@
-"""Running normalisation of rewards by the deviation of the discounted return. That of observations is in the model."""
+"""Reward scaling by the running deviation of the discounted return. Observations are normalised by the model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
-    R_t = γ R_{t-1} + r_t, cleared where an episode starts; rewards become clip(r / √(Var R + 1e-8), ±10). The
-    statistics move once a rollout, after it was learnt from. They are part of a checkpoint.
+    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). The
+    learner updates the statistics after it learned from a rollout. They are part of a checkpoint.
     """
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
         self.moments = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
-        """Count, mean and variance of the discounted return, as rewards are scaled by."""
+        """Count, mean and variance of the discounted return, which scale the rewards."""
         self.seen = self.moments
-        """The same of what `update` took in: where actor-learners share, `moments` are those of all of them."""
+        """The statistics that `update` changes: of this actor-learner only, if several share `moments`."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
@@ -32,7 +32,7 @@ class RewardNormalizer:
         return (rewards / deviation).clamp(-_CLIP, _CLIP)
 
     def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
-        """Take in the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
+        """Update the statistics from the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
         returns = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
         for t in range(rewards.shape[0]):
             self.returns = torch.where(is_first[t], 0.0, self.returns) * gamma + rewards[t]
@@ -42,11 +42,11 @@ class RewardNormalizer:
         self.seen.copy_(torch.stack(merge_stats(*self.seen, *batch.to(self.seen.device))))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
+        """Tensors for a checkpoint."""
         return {"returns": self.returns, "moments": self.moments}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up what `tensors` gave."""
-        if len(tensors["returns"]) == len(self.returns):  # else of another runtime, whose episodes are over
+        """Restore `tensors` in place."""
+        if len(tensors["returns"]) == len(self.returns):  # otherwise from another runtime, whose episodes have ended
             self.returns.copy_(tensors["returns"])
         self.moments.copy_(tensors["moments"])
