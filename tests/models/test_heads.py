@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from vantage.algorithms.distributions import MASKED
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.heads import GaussianHead, LogitsHead, make_policy_head, make_value_head
@@ -37,14 +36,6 @@ def test_logits_come_one_for_each_parameter_and_the_first_policy_is_nearly_unifo
     torch.testing.assert_close(singular, torch.full_like(singular, 0.01))
 
 
-def test_logits_of_actions_not_allowed_are_masked() -> None:
-    torch.manual_seed(0)
-    head = LogitsHead(8, 4, init="torch")
-    mask = torch.rand(50, 4) < 0.5
-    logits = head(FEATURES, mask)
-    assert (logits[~mask] == MASKED).all() and torch.equal(logits[mask], head(FEATURES, None)[mask])
-
-
 @pytest.mark.parametrize("std", ["free", "state"])
 @pytest.mark.parametrize("init", ["orthogonal", "torch"])
 def test_the_deviation_starts_near_what_the_config_says(std: str, init: str) -> None:
@@ -64,11 +55,8 @@ def test_the_deviation_is_floored_and_below_the_floor_has_no_gradient(std: str) 
     above = gaussian(std=std, log_std_init=-1.0, min_std=0.242)
     above(FEATURES, None)[:, 3:].sum().backward()
     assert any(p.grad is not None and (p.grad != 0).any() for p in above.parameters())
-
-
-def test_no_floor_lets_the_deviation_go_anywhere() -> None:
-    log_std = gaussian(log_std_init=-30.0, min_std=0.0)(FEATURES, None)[:, 3:]
-    torch.testing.assert_close(log_std, torch.full((50, 3), -30.0))
+    without_floor = gaussian(std=std, log_std_init=-30.0, min_std=0.0)(FEATURES, None)[:, 3:]
+    torch.testing.assert_close(without_floor, torch.full((50, 3), -30.0), rtol=0, atol=0.1)
 
 
 def test_a_squashed_variance_has_entropy_above_zero_and_a_gradient_everywhere() -> None:
