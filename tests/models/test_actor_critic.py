@@ -81,6 +81,8 @@ def test_unrolling_is_stepping(obs: str, memory: str, frame_stack: int, stack_pa
         net.observe(data)
         params, values, states = step_all(net, data, MIDDLE, state)
         unrolled = net.unroll(data, MIDDLE, state)
+        without_values = net.step(take(data, 0), MIDDLE[0], state)
+    torch.testing.assert_close(without_values, (params[0], states[1]), rtol=0, atol=0)
     torch.testing.assert_close(unrolled, (params, values), rtol=1e-10, atol=1e-12)
     assert params.dtype == values.dtype == torch.float64
     initial = net.initial_state(B)
