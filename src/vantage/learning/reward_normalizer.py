@@ -16,19 +16,19 @@ class RewardNormalizer:
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
     R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). The
-    learner updates the statistics after it learned from a rollout. They are part of a checkpoint.
+    learner updates the statistics after it has used a rollout. They are part of a checkpoint.
     """
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        self.moments = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
+        self.stats = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
         """Count, mean and variance of the discounted return, which scale the rewards."""
-        self.seen = self.moments
-        """The statistics that `update` changes: of this actor-learner only, if several share `moments`."""
+        self.local_stats = self.stats
+        """The statistics that `update` changes: of this actor-learner only, if several share `stats`."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
-        deviation = (self.moments[2] + 1e-8).sqrt().to(rewards.dtype)
+        deviation = (self.stats[2] + 1e-8).sqrt().to(rewards.dtype)
         return (rewards / deviation).clamp(-_CLIP, _CLIP)
 
     def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
@@ -39,14 +39,14 @@ class RewardNormalizer:
             returns[t] = self.returns
         batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
                              returns.mean(), returns.var(correction=0)])
-        self.seen.copy_(torch.stack(merge_stats(*self.seen, *batch.to(self.seen.device))))
+        self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch.to(self.local_stats.device))))
 
     def tensors(self) -> dict[str, Tensor]:
         """Tensors for a checkpoint."""
-        return {"returns": self.returns, "moments": self.moments}
+        return {"returns": self.returns, "moments": self.stats}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore `tensors` in place."""
         if len(tensors["returns"]) == len(self.returns):  # otherwise from another runtime, whose episodes have ended
             self.returns.copy_(tensors["returns"])
-        self.moments.copy_(tensors["moments"])
+        self.stats.copy_(tensors["moments"])

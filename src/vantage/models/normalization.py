@@ -29,7 +29,7 @@ class ObsNormalizer(RunningStats):
 
     def update(self, x: Tensor) -> None:
         """Merge the observations `x` [..., N] into the statistics, in place."""
-        device = (self.seen or self.stats)[0].device
+        device = (self.local_stats or self.stats)[0].device
         self.merge(*self._batch_stats(x.to(device)))
 
     def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:

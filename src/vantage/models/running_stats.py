@@ -27,7 +27,7 @@ class RunningStats(nn.Module):
         self.register_buffer("mean", torch.full((size,), mean))
         self.register_buffer("var", torch.full((size,), var))
         self.register_buffer("count", torch.tensor(count, dtype=torch.float64))
-        self.seen: Stats | None = None
+        self.local_stats: Stats | None = None
         """The statistics that `merge` updates; None: the buffers. Processes that share weights each update their own,
         and the buffers receive the merged statistics of all."""
 
@@ -39,7 +39,7 @@ class RunningStats(nn.Module):
     @torch.no_grad()
     def merge(self, size: int, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
         """Merge a batch of `size` in place; the samples before it count as at most `most`."""
-        stats = self.seen or self.stats
+        stats = self.local_stats or self.stats
         device = stats[0].device
         count = torch.tensor(size, dtype=torch.float64, device=device)
         merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), count,
