@@ -57,7 +57,8 @@ def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
 def noticed_kill(caplog: pytest.LogCaptureFixture) -> float:
     """When a warning first named a killed worker; 0 before that."""
     since_boot = time.monotonic() - time.time()
-    return next((record.created + since_boot for record in caplog.records if "killed by SIGKILL" in record.getMessage()), 0.0)
+    return next((record.created + since_boot for record in caplog.records
+                 if "killed by SIGKILL" in record.getMessage()), 0.0)
 
 
 def children() -> list[int]:

@@ -233,7 +233,8 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     """
     threads = torch.get_num_threads()
     beside = config.env.vector == "async" and config.env.num_envs >= 4
-    sizes = [config.env.num_envs - config.env.num_envs // 2, config.env.num_envs // 2] if beside else [config.env.num_envs]
+    half = config.env.num_envs // 2
+    sizes = [config.env.num_envs - half, half] if beside else [config.env.num_envs]
     groups: list[Environments] = []
     try:
         for size in sizes:
