@@ -145,7 +145,7 @@ def read_initial(config: Config, notify: Callable[[str], None] = lambda text: No
     envs = make_environments(config.change(vector="sync"), num_envs=1, stream=0, threads=1)
     envs.close()
     with torch.random.fork_rng(devices=[]):
-        check_fits(policy, make_model(config, envs.spec), config)
+        check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
     known = policy.known
     for message in policy.skipped:
         notify(message)
@@ -321,7 +321,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], N
     for message in policy.skipped:
         notify(message)
     known = policy.known
-    model = make_model(known.config, known.spec)
+    model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)
     with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
         model.load_state_dict(policy.tensors)

@@ -40,7 +40,7 @@ class Passed:
 
     def __init__(self, spec: EnvSpec, monkeypatch: pytest.MonkeyPatch, burn_in: int = 0, **options: Any) -> None:
         self.config = vantage.configure("acer", **({"env": "CartPole-v1", "burn_in": burn_in} | SWITCHES | options))
-        self.model, self.average = (make_model(self.config, spec) for _ in range(2))
+        self.model, self.average = (make_model(self.config.policy, spec, critic="action") for _ in range(2))
         discrete = spec.action.kind == "discrete"
         mask = torch.ones(T + 1, B, A, dtype=torch.bool)
         mask[:, :, 0] = False
@@ -86,7 +86,7 @@ def test_a_categorical_loss_has_what_the_rollout_and_both_models_say(monkeypatch
 
 
 def test_v_is_the_expectation_of_q_under_the_policy() -> None:
-    model = make_model(vantage.configure("acer", env="CartPole-v1"), DISCRETE)
+    model = make_model(vantage.configure("acer", env="CartPole-v1").policy, DISCRETE, critic="action")
     features, params = randoms(B, model.value_head.in_features), randoms(B, A)
     expected = [sum(p * q for p, q in zip(torch.softmax(row, -1), model.action_values(x), strict=True))
                 for row, x in zip(params, features, strict=True)]

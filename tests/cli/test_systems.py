@@ -73,7 +73,7 @@ def test_a_network_for_images_is_what_a_vector_is_refused_for(name: str) -> None
     config = vantage.configure(name, env="CartPole-v1").override({"runtime": "sync"}, source="test")
     envs = make_environments(config, num_envs=1, stream=0)
     with pytest.raises(ConfigError, match=r"network=\w+ is for images"):
-        make_model(config, envs.spec)
+        make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic)
     envs.close()
 
 

@@ -268,7 +268,7 @@ def test_pixels_are_brought_to_their_range():
 
     def params(images, **keys):
         torch.manual_seed(0)
-        model = make_model(Config().change(network="a3c", **keys), spec)
+        model = make_model(Config().change(network="a3c", **keys).policy, spec, critic="state")
         return model.step(images, torch.ones(2, dtype=torch.bool), ())[0]
 
     ranged = params(obs, obs_scale="-3:3")
@@ -276,7 +276,8 @@ def test_pixels_are_brought_to_their_range():
     assert not torch.allclose(ranged, params(obs), atol=1e-3)
     assert torch.equal(params(obs, obs_scale="0:1"), params(obs))
     with pytest.raises(ConfigError, match="obs_scale=0:255 is for images"):
-        make_model(Config().change(obs_scale="0:255"), EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))))
+        make_model(Config().change(obs_scale="0:255").policy,
+                   EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,))), critic="state")
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [

@@ -137,7 +137,8 @@ def acer(**options: Any) -> vantage.Config:
 
 def test_the_average_policy_moves_as_alpha_says() -> None:
     """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
-    learner = Learner(make_model(acer(average_decay=0.9), spec("discrete")), acer(average_decay=0.9))
+    model = make_model(acer().policy, spec("discrete"), critic="action")
+    learner = Learner(model, acer(average_decay=0.9))
     assert learner.average is not None
     expected = learner.flat.vector.clone()
     like = rollout_of(learner)
@@ -163,7 +164,7 @@ def rollout_of(learner: Learner) -> Rollout:
 
 
 def test_the_average_policy_normalises_as_the_other_does() -> None:
-    model = make_model(acer(obs_norm=True), spec("discrete"))
+    model = make_model(acer(obs_norm=True).policy, spec("discrete"), critic="action")
     average = AveragePolicy(model, 0.9)
     model.observe(torch.randn(50, 2, 4) * 7 + 3)
     x = torch.randn(3, 2, 4), torch.zeros(3, 2, dtype=torch.bool), ()
@@ -173,7 +174,7 @@ def test_the_average_policy_normalises_as_the_other_does() -> None:
 def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
     """E_{a~π}[Q̃(x, a)] → V(x) as the number of samples grows; few samples leave noise, not bias. Section 5."""
     torch.manual_seed(0)
-    model, generator = make_model(acer(), spec("box")), torch.Generator().manual_seed(0)
+    model, generator = make_model(acer().policy, spec("box"), critic="action"), torch.Generator().manual_seed(0)
     x = (torch.randn(1, 2, 4), torch.zeros(1, 2, dtype=torch.bool), ())
     with torch.no_grad():
         params, features = model.unroll_features(*x)
@@ -187,7 +188,7 @@ def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
 
 def test_continuous_actions_keep_their_fractions() -> None:
     """An ACER that stores actions as whole numbers learns from others than it took."""
-    learner = Learner(make_model(acer(), spec("box")), acer())
+    learner = Learner(make_model(acer().policy, spec("box"), critic="action"), acer())
     like = rollout_of(learner)
     replay = Replay(B, like, PLENTY)
     replay.add(like)
@@ -197,7 +198,7 @@ def test_continuous_actions_keep_their_fractions() -> None:
 
 def test_burn_in_steps_are_not_learnt_from() -> None:
     config = acer(memory="lstm", memory_size=8, burn_in=T - 1)
-    learner = Learner(make_model(config, spec("discrete")), config)
+    learner = Learner(make_model(config.policy, spec("discrete"), critic="action"), config)
     like = rollout_of(learner)
     like = Rollout(**{f.name: getattr(like, f.name) for f in fields(like)} | {"state": learner.model.initial_state(B)})
     fresh, warm = learner.loss(like, 0)[0], learner.loss(like, 0, replayed=True)[0]

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import vantage
 from vantage.learning.collect import collect
-from vantage.models.activation_cache import Kept, conv2d, flattened, images_last, linear
+from vantage.models.activation_cache import ActivationCache, conv2d, flatten_steps, images_last, linear
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.types import Rollout
 
@@ -86,11 +86,6 @@ def test_networks_that_cannot_keep_run_again(options: dict[str, Any]) -> None:
     assert rollout.activation_cache is None
 
 
-def test_acer_has_no_cache_for_its_replay() -> None:
-    config = vantage.configure("acer", env="Pong", num_envs=B, rollout_length=T, threads=1, replay_start=10**4)
-    assert learnt(config)[1].activation_cache is None
-
-
 def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
     """The outputs in the cache are those of the weights that acted: the second pass may not use them."""
     weights = []
@@ -110,6 +105,12 @@ def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
+def test_no_cache_is_used_unless_it_is_asked_for() -> None:
+    config = vantage.configure("acer", env="Pong", num_envs=B, rollout_length=T, threads=1, network="a3c")
+    _, rollout = learnt(config)
+    assert rollout.activation_cache is None
+
+
 @pytest.mark.parametrize(("stride", "padding", "bias"), [((1, 1), (0, 0), True), ((2, 2), (1, 1), False)])
 def test_layers_give_what_torch_gives(stride: tuple[int, int], padding: tuple[int, int], bias: bool) -> None:
     """In float64, output and all gradients; a second pass takes the output and never runs the layer."""
@@ -117,7 +118,7 @@ def test_layers_give_what_torch_gives(stride: tuple[int, int], padding: tuple[in
     options: dict[str, Any] = {"dtype": torch.float64, "requires_grad": True}
     x, weight = torch.randn(3, 2, 7, 7, **options), torch.randn(4, 2, 3, 3, **options)
     flat_weight, b = torch.randn(5, 2 * 49, **options), torch.randn(4, **options) if bias else None
-    kept: Kept = {}
+    kept: ActivationCache = {}
     cases: list[tuple[str, Callable[[], Tensor], Callable[[], Tensor], list[Tensor]]] = [
         ("conv", lambda: conv2d(x, weight, b, stride, padding, kept, "conv"),
          lambda: F.conv2d(x, weight, b, stride, padding), [x, weight, *([b] if b is not None else [])]),
@@ -139,6 +140,6 @@ def test_steps_are_one_pass_over_all_of_them() -> None:
     vectors = torch.randn(T * B, 7)
     kept = {name: part.reshape(T, B, *part.shape[1:])
             for name, part in (("conv", images_last(images)), ("fc", images_last(vectors)))}
-    back = flattened(kept)
+    back = flatten_steps(kept)
     assert torch.equal(back["conv"], images) and torch.equal(back["fc"], vectors)
     assert back["conv"].is_contiguous(memory_format=torch.channels_last)

@@ -26,7 +26,7 @@ T, B = 7, 3
 def model(obs: str = "vector", action: ActionSpec = DISCRETE, *, masked: bool = False, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
     keys = {"hidden": "8", "memory_size": 5, "init": "torch", **keys}
-    return make_model(Config().change(**keys), EnvSpec(OBS[obs], action, masked))
+    return make_model(Config().change(**keys).policy, EnvSpec(OBS[obs], action, masked), critic="state")
 
 
 def random_obs(spec: ArraySpec | Mapping[str, ArraySpec], *, seed: int = 0, length: int = T) -> Obs:
@@ -244,12 +244,12 @@ def test_bfloat16_rounds_and_no_more(network: str, memory: str, obs: str) -> Non
         assert (a - b).norm() < 0.05 * a.norm()
 
 
-def test_weights_kept_in_bfloat16_are_those_of_the_moment() -> None:
+def test_constant_weights_in_bfloat16_are_those_of_the_moment() -> None:
     net = model("image", network="mlp", precision="bfloat16")
     obs, first, state = take(random_obs(IMAGE), 0), torch.ones(B, dtype=torch.bool), net.initial_state(B)
 
     def act() -> Tensor:
-        with torch.no_grad(), net.weights_kept():
+        with torch.no_grad(), net.constant_weights():
             once, again = (net.step(obs, first, state)[0] for _ in range(2))
         assert torch.equal(once, again)
         return once

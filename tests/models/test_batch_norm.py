@@ -18,7 +18,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.learner import AveragePolicy, Learner
 from vantage.models import ActorCritic, make_model
-from vantage.models.batch_norm import EPSILON, RATE, BatchNorm
+from vantage.models.normalization import EPSILON, RATE, BatchNorm
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.tools.export import export
@@ -41,7 +41,8 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config().change(**({"norm": "batch", "hidden": "16,8"} | keys)), EnvSpec(obs, DISCRETE))
+    config = Config().change(**({"norm": "batch", "hidden": "16,8"} | keys))
+    return make_model(config.policy, EnvSpec(obs, DISCRETE), critic=config.algorithm.needs.critic)
 
 
 def norms(net: ActorCritic) -> list[BatchNorm]:
@@ -185,7 +186,7 @@ def test_importance_weights_are_one_where_the_policy_that_acted_learns() -> None
         for t in range(T):
             assert isinstance(rollout.obs, Tensor)
             rollout.behaviour[t] = net.step(rollout.obs[t], rollout.is_first[t], ())[0]
-    losses = [A2C(vtrace=vtrace).loss(net, rollout, Update(0, 100))[0]
+    losses = [A2C(vtrace=vtrace).loss(net, rollout, Update(0, 1))[0]
               for vtrace in (False, True)]
     torch.testing.assert_close(*losses, rtol=1e-5, atol=1e-6)
 
@@ -222,10 +223,10 @@ def test_workers_use_the_statistics_of_all() -> None:
     config = vantage.configure("a3c", env="CartPole-v1", num_workers=2, num_envs=B, hidden="8", norm="batch")
     spec = EnvSpec(VECTOR, DISCRETE)
     torch.manual_seed(0)
-    first = make_model(config, spec)
+    first = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     shared = SharedWeights(first, config, multiprocessing.get_context("spawn"))
     HogwildWeights(shared, Learner(first, config), 0).push()
-    learners = [Learner(make_model(config, spec), config) for _ in range(2)]
+    learners = [Learner(make_model(config.policy, spec, critic="state"), config) for _ in range(2)]
     weights = [HogwildWeights(shared, learner, worker) for worker, learner in enumerate(learners)]
     source = rollouts(VECTOR, first)
     seen = []

@@ -25,7 +25,8 @@ TORSOS: dict[str, tuple[ArraySpec, dict[str, Any]]] = {
 
 def model(spec: ArraySpec, action: ActionSpec = DISCRETE, **keys: Any) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(Config().change(**keys), EnvSpec(spec, action))
+    config = Config().change(**keys)
+    return make_model(config.policy, EnvSpec(spec, action), critic=config.algorithm.needs.critic)
 
 
 def layers(module: nn.Module) -> list[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from vantage.models.normalize import ObsNormalizer, PixelNormalizer
+from vantage.models.normalization import ObsNormalizer, PixelNormalizer
 
 
 def data() -> torch.Tensor:

@@ -49,7 +49,7 @@ def part(rollout: Rollout, columns: slice) -> Rollout:
 
 def learner(config: vantage.Config, like: ActorLearner) -> Learner:
     torch.manual_seed(3)
-    return Learner(make_model(config, like.spec), config)
+    return Learner(make_model(config.policy, like.spec, critic=config.algorithm.needs.critic), config)
 
 
 def together(*tasks: Callable[[], object]) -> list[BaseException]:

@@ -26,7 +26,7 @@ def needs(*, length: int = 4, num_envs: int = 2, spec: EnvSpec = IMAGE, **option
     algo = options.pop("algo", "a3c")
     config = vantage.configure(algo, env="Pong", num_envs=num_envs, **options)
     torch.manual_seed(0)
-    model = make_model(config, spec)
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     obs = torch.zeros(num_envs, *spec.obs.shape, dtype=torch.uint8)  # type: ignore[union-attr]
     position = Position(obs, torch.ones(num_envs, dtype=torch.bool), None, model.initial_state(num_envs))
     return estimate(Learner(model, config), position, length=length, num_envs=num_envs) - CONTEXT_BYTES

@@ -14,8 +14,8 @@ from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.models.normalize import ObsNormalizer
-from vantage.models.running_stats import merge_moments
+from vantage.models.normalization import ObsNormalizer
+from vantage.models.running_stats import merge_stats
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights, _merge
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
@@ -30,7 +30,7 @@ def configure(**options: Any) -> vantage.Config:
 
 def model(config: vantage.Config) -> ActorCritic:
     torch.manual_seed(0)
-    return make_model(config, SPEC)
+    return make_model(config.policy, SPEC, critic=config.algorithm.needs.critic)
 
 
 def share(config: vantage.Config) -> SharedWeights:
@@ -184,7 +184,7 @@ def test_what_workers_have_seen_merges_as_two_by_two(shape: tuple[int, ...]) -> 
     means, variances = (torch.rand(5, *shape, generator=generator, dtype=torch.float64) * 9 for _ in range(2))
     expected = counts[0], means[0], variances[0]
     for row in zip(counts[1:], means[1:], variances[1:], strict=True):
-        expected = merge_moments(*expected, *row)
+        expected = merge_stats(*expected, *row)
     for ours, theirs in zip(_merge(counts, means, variances), expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=0)
 

@@ -39,7 +39,7 @@ DISCRETE, BOX = ActionSpec("discrete", (4,)), ActionSpec("box", (2,), (-1.0, -0.
 def make_run(path: Path, spec: EnvSpec, **keys: Any) -> Path:
     """A run with one checkpoint of random weights; its environment exists nowhere."""
     config = Config().change(env="nowhere:Env", **{"hidden": "8", "memory_size": 5, "init": "torch", **keys})
-    model = make_model(config, spec)
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
     parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
@@ -224,7 +224,7 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
     assert "float32" in said[0]
     loaded, original = load(made.path), load(run)
     assert loaded.config.policy.precision == "float32"
-    same = make_model(loaded.config, loaded.model.spec)
+    same = make_model(loaded.config.policy, loaded.model.spec, critic=loaded.config.algorithm.needs.critic)
     same.load_state_dict(original.model.state_dict())
     obs, first = torch.randint(0, 256, (2, 1, 20, 21), dtype=torch.uint8), torch.ones(2, dtype=torch.bool)
     assert torch.equal(loaded.model.step(obs, first, ())[0], same.step(obs, first, ())[0])

@@ -159,7 +159,7 @@ def _add_search(sub: Parser) -> None:
     sub.add_argument("--reduction", help="asha goes on with one in so many, so many times as long (3)")
     sub.add_argument("--min-steps", help="agent steps before asha first compares; default steps / reduction^2")
     sub.add_argument("--storage", metavar="URL|FILE", help="Optuna storage that several machines share: a URL, or a "
-                     "file ending in .db or .journal; default study.db in the search's directory")
+                     "file ending in .db; default study.db in the search's directory")
     sub.add_argument("--run", metavar="DIR", help="search directory; default runs/search/ENV/ALGO-N, for the same "
                      "command the same")
     _add_config(sub)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vantage.envs import Environments, First, Step
-from vantage.models.activation_cache import Kept, images_last
+from vantage.models.activation_cache import ActivationCache, images_last
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode, Obs, Rollout, State, map_obs
 
@@ -68,7 +68,7 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
         actions, states[g] = act(model, rollout, t, columns[g], states[g], generator)
         groups[g].send(actions.cpu().numpy())
 
-    with model.weights_kept():
+    with model.constant_weights():
         for g in range(len(groups)):
             send(0, g)
         for t in range(length):
@@ -93,7 +93,7 @@ def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: Stat
     What learning takes is written to the rollout: actions, the distribution's parameters, and what the policy keeps.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-    kept: Kept | None = None if rollout.activation_cache is None else {}
+    kept: ActivationCache | None = None if rollout.activation_cache is None else {}
     params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, kept)
     if kept and rollout.activation_cache is not None:
         _keep(rollout.activation_cache, rollout.rewards.shape, t, column, kept)
@@ -102,7 +102,7 @@ def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: Stat
     return actions, state
 
 
-def _keep(outputs: Kept, shape: torch.Size, t: int, column: slice, kept: Kept) -> None:
+def _keep(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, kept: ActivationCache) -> None:
     for name, out in kept.items():
         part = images_last(out)
         if name not in outputs:
@@ -143,7 +143,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
-        state=position.state, activation_cache={} if activation_cache and model.keeps_outputs else None)
+        state=position.state, activation_cache={} if activation_cache and model.can_cache else None)
     _write(rollout.obs, 0, EVERYWHERE, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vantage.models.running_stats import FRESH_MOMENTS, merge_moments
+from vantage.models.running_stats import INITIAL_STATS, merge_stats
 
 _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
 
@@ -21,7 +21,7 @@ class RewardNormalizer:
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        self.moments = torch.tensor(FRESH_MOMENTS, dtype=torch.float64, device=device)
+        self.moments = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
         """Count, mean and variance of the discounted return, as rewards are scaled by."""
         self.seen = self.moments
         """The same of what `update` took in: where actor-learners share, `moments` are those of all of them."""
@@ -39,7 +39,7 @@ class RewardNormalizer:
             returns[t] = self.returns
         batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
                              returns.mean(), returns.var(correction=0)])
-        self.seen.copy_(torch.stack(merge_moments(*self.seen, *batch.to(self.seen.device))))
+        self.seen.copy_(torch.stack(merge_stats(*self.seen, *batch.to(self.seen.device))))
 
     def tensors(self) -> dict[str, Tensor]:
         """What a checkpoint must hold."""

@@ -1,7 +1,7 @@
-"""Layers whose outputs acting keeps, so that learning by the same weights need not run them again.
+"""Layers that store their outputs while acting, so that learning with the same weights need not run them again.
 
-A pass through them is given a dict: an empty one it fills with what each gave, a filled one it takes that from. The
-gradients are those of the pass that filled it.
+A forward pass receives a dict: it fills an empty one, and takes the outputs from a filled one. Gradients are those of
+the pass that filled it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-Kept = dict[str, Tensor]
-"""Outputs [N, ...] by layer. They are not copied: what follows a layer may change them in place if twice is as once."""
+ActivationCache = dict[str, Tensor]
+"""Outputs [N, ...] by layer, not copies: the next operation may change them in place if it is idempotent, as a ReLU."""
 
 Pair = tuple[int, int]
 
@@ -48,24 +48,24 @@ class _Linear(torch.autograd.Function):
         return gradient @ weight, gradient.t() @ x, gradient.sum(0) if ctx.bias else None, None
 
 
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, kept: Kept | None,
+def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, cache: ActivationCache | None,
            name: str) -> Tensor:
-    """`torch.nn.functional.conv2d`, whose output is kept, or was, under `name`."""
-    if kept is not None and name in kept:
-        return _Conv.apply(x, weight, bias, kept[name], stride, padding)  # type: ignore[no-any-return,no-untyped-call]
+    """`torch.nn.functional.conv2d`, whose output is stored in the cache, or taken from it, under `name`."""
+    if cache is not None and name in cache:
+        return _Conv.apply(x, weight, bias, cache[name], stride, padding)  # type: ignore[no-any-return,no-untyped-call]
     out = F.conv2d(x, weight, bias, stride, padding)
-    if kept is not None:
-        kept[name] = out
+    if cache is not None:
+        cache[name] = out
     return out
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, kept: Kept | None, name: str) -> Tensor:
-    """`torch.nn.functional.linear`, whose output is kept, or was, under `name`."""
-    if kept is not None and name in kept:
-        return _Linear.apply(x, weight, bias, kept[name])  # type: ignore[no-any-return,no-untyped-call]
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None, cache: ActivationCache | None, name: str) -> Tensor:
+    """`torch.nn.functional.linear`, whose output is stored in the cache, or taken from it, under `name`."""
+    if cache is not None and name in cache:
+        return _Linear.apply(x, weight, bias, cache[name])  # type: ignore[no-any-return,no-untyped-call]
     out = F.linear(x, weight, bias)
-    if kept is not None:
-        kept[name] = out
+    if cache is not None:
+        cache[name] = out
     return out
 
 
@@ -74,7 +74,7 @@ def images_last(x: Tensor) -> Tensor:
     return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
 
 
-def flattened(kept: Kept) -> Kept:
-    """What several steps kept, [T, B, H, W, C] or [T, B, F] each, as one pass over all of them would have."""
-    rows = {name: part.flatten(0, 1) for name, part in kept.items()}
+def flatten_steps(cache: ActivationCache) -> ActivationCache:
+    """The caches of several steps, [T, B, H, W, C] or [T, B, F] each, as that of one pass over all of them."""
+    rows = {name: part.flatten(0, 1) for name, part in cache.items()}
     return {name: part.permute(0, 3, 1, 2) if part.dim() == 4 else part for name, part in rows.items()}

@@ -19,9 +19,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.errors import ConfigError
-from vantage.models.activation_cache import Kept, conv2d, linear
-from vantage.models.batch_norm import BatchNorm
+from vantage.importing import load_class
+from vantage.models.activation_cache import ActivationCache, conv2d, linear
 from vantage.models.initialization import initialise
+from vantage.models.normalization import BatchNorm
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -154,23 +155,23 @@ class ConvTorso(nn.Module):
         self.out_features = spec.width or flat
         _initialise_hidden(self, init)
 
-        self.keeps = norm != "batch" and self.activation is F.relu
-        """`forward` may be given what it kept: the rectifier changes that in place, and twice is as once."""
+        self.can_cache = norm != "batch" and self.activation is F.relu
+        """`forward` supports a cache: the ReLU changes cached outputs in place, and is idempotent."""
 
-    def forward(self, x: Tensor, kept: Kept | None = None) -> Tensor:
+    def forward(self, x: Tensor, cache: ActivationCache | None = None) -> Tensor:
         # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning time.
         weight = self.first.weight * (1 / 255)
         x = to_floats(x, weight.dtype)
         for i, conv in enumerate((self.first, *self.others)):
-            if i and kept is None:
+            if i and cache is None:
                 x = conv(x)  # as a module, so that graphs show it and hooks hear it
             else:
-                x = conv2d(x, conv.weight if i else weight, conv.bias, conv.stride, conv.padding, kept, f"conv_{i}")
+                x = conv2d(x, conv.weight if i else weight, conv.bias, conv.stride, conv.padding, cache, f"conv_{i}")
             x = self._finish(x, i)
         x = x.flatten(1)
         if self.fc is None:
             return x
-        x = self.fc(x) if kept is None else linear(x, self.fc.weight, self.fc.bias, kept, "fc")
+        x = self.fc(x) if cache is None else linear(x, self.fc.weight, self.fc.bias, cache, "fc")
         return self.activation(self.fc_norm(x), inplace=True)
 
     def _finish(self, x: Tensor, layer: int) -> Tensor:
@@ -238,14 +239,48 @@ class ImpalaTorso(nn.Module):
         return F.relu(self.fc(F.relu(x).flatten(1)), inplace=True)
 
 
-Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso
+class OpenTorso(nn.Module):
+    """A network named by its import path: an nn.Module class built as Class(shape), [N, *shape] to features [N, F].
+
+    Pixels arrive as floats from 0 to 1. `out_features` is the class's attribute, else that of a pass on zeros.
+    """
+
+    def __init__(self, path: str, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.is_image = len(shape) > 1
+        made = load_class(path, what="network")
+        try:
+            self.network = made(shape)
+            if not isinstance(self.network, nn.Module):
+                raise TypeError("it is no torch.nn.Module")
+            with torch.no_grad():
+                features = self.network(torch.zeros(2, *shape))
+            self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
+            if features.shape != (2, self.out_features):
+                raise ValueError(f"its output is {list(features.shape)}")
+        except Exception as error:
+            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {type(error).__name__}:"
+                              f" {error}; it must be an nn.Module class built as Class(shape) that maps [N, *shape] to "
+                              "[N, out_features]") from error
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.is_image:
+            x = (to_floats(x, torch.get_default_dtype()) if x.dtype == torch.uint8 else x) * (1 / 255)
+        features: Tensor = self.network(x)
+        return features
+
+
+Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso | OpenTorso
 
 
 def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
-    """Which torso the config's `network` means for one part of an observation.
+    """The torso of one part of an observation under the config's `network`.
 
-    Vectors go through conv1d if that is named, else through an mlp. "auto" is a3c for images, as is conv1d.
+    An import path stands for itself. Vectors use conv1d if that is named, else an mlp. "auto" is a3c for images, as is
+    conv1d.
     """
+    if ":" in network:
+        return network
     if kind == "vector":
         return "conv1d" if network == "conv1d" else "mlp"
     return "a3c" if network in ("auto", "conv1d") else network
@@ -253,18 +288,18 @@ def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
 
 def make_torso(name: str, spec: ArraySpec, *, frame_stack: int, hidden: tuple[int, ...], activation: str,
                init: str, norm: str = "none") -> Torso:
-    """The torso that the network `name` has for `frame_stack` observations as `spec` has them.
+    """The torso `name` for `frame_stack` observations of `spec`.
 
-    ConfigError if the images are too small for the network, and for normalisation in impala.
+    ConfigError if the images are too small for the network, and for `norm` in networks that do not support it.
     """
     shape = (spec.shape[0] * frame_stack, *spec.shape[1:])
     name = torso_name(name, spec.kind)
-    if name == "conv1d":
-        return Conv1dTorso(frame_stack, spec.shape[0], init=init, norm=norm)
-    if name == "mlp":
-        return Mlp(shape, hidden, activation=activation, init=init, norm=norm)
-    if name == "impala":
-        if norm != "none":
-            raise ConfigError(f"norm={norm} is not for network=impala, whose residual sums need none; leave it out")
-        return ImpalaTorso(shape, init=init)
-    return ConvTorso(name, shape, init=init, norm=norm)
+    if norm != "none" and (name == "impala" or ":" in name):
+        why = "whose residual sums need none" if name == "impala" else "which has layers of its own"
+        raise ConfigError(f"norm={norm} is not for network={name}, {why}; leave it out")
+    factories: dict[str, Callable[[], Torso]] = {
+        "mlp": lambda: Mlp(shape, hidden, activation=activation, init=init, norm=norm),
+        "conv1d": lambda: Conv1dTorso(frame_stack, spec.shape[0], init=init, norm=norm),
+        "impala": lambda: ImpalaTorso(shape, init=init),
+        **{key: partial(ConvTorso, key, shape, init=init, norm=norm) for key in _CONVOLUTIONS}}
+    return factories[name]() if name in factories else OpenTorso(name, shape)

@@ -56,7 +56,7 @@ class ActorLearner:
             self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(derive_seed(config.run.seed, "model"))
-                self.model = make_model(config, self.spec).to(self.device)
+                self.model = make_model(config.policy, self.spec, critic=config.algorithm.needs.critic).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             stream = ("actions",) if index == 0 else ("actions", index)

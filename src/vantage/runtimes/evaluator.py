@@ -123,7 +123,7 @@ class Evaluator:
 def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
     """Evaluate the frozen policy of each step that comes; sends None when ready, then (step, metrics, solved)."""
     torch.set_num_threads(config.runtime.threads)
-    model = make_model(config, spec)
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
 
     def alive() -> bool:
         shared.beat(config.runtime.num_workers, monotonic())

@@ -131,7 +131,7 @@ class HogwildRun:
         """The shared memory, filled with fresh weights, those of another policy or the checkpoint's."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.config.run.seed, "model"))
-            model = make_model(self.config, self.spec)
+            model = make_model(self.config.policy, self.spec, critic=self.config.algorithm.needs.critic)
         self.shared = SharedWeights(model, self.config, self._context)
         self._learner = Learner(model, self.config)
         self._weights = HogwildWeights(self.shared, self._learner, 0)

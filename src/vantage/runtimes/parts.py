@@ -41,13 +41,13 @@ class Parts:
     def act(self) -> None:
         """Run the policy on the rollout's observations and draw actions, written where nobody learns from them."""
         one, state = self._one, self._rollout.state
-        with one.model.weights_kept():
+        with one.model.constant_weights():
             for t in range(len(self._actions)):
                 _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
 
     def learn(self, *, replayed: bool = False) -> None:
         """One update, optimiser included."""
-        cache = self._batch.activation_cache
+        cache = self._batch.activation_cache  # which the update empties
         batch = replace(self._batch, activation_cache=None if cache is None else dict(cache))
         self._one.learner.update(batch, 0, replayed=replayed)
 

@@ -23,7 +23,7 @@ from vantage.learning.optimizers import STATISTICS, make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.sinks import LOSS, follow
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.running_stats import FRESH_MOMENTS, Moments
+from vantage.models.running_stats import INITIAL_STATS, Stats
 
 _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one
@@ -172,7 +172,7 @@ class SharedWeights:
     def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Let the normalisers of this process use what all workers have seen."""
         for name, normalizer in model.running():
-            for own, merged in zip(normalizer.moments, _merge(*self._moments(name)), strict=True):
+            for own, merged in zip(normalizer.stats, _merge(*self._moments(name)), strict=True):
                 own.copy_(merged)
         if rewards is not None:
             rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
@@ -180,14 +180,14 @@ class SharedWeights:
     def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Start from what the normalisers of this process know, as seen by the first worker."""
         for name, normalizer in model.running():
-            for slots, fresh, value in zip(self._moments(name), FRESH_MOMENTS, normalizer.moments, strict=True):
+            for slots, fresh, value in zip(self._moments(name), INITIAL_STATS, normalizer.stats, strict=True):
                 slots.fill_(fresh)
                 slots[0] = value
-        self._memory["rewards"][:] = torch.tensor(FRESH_MOMENTS, dtype=torch.float64)
+        self._memory["rewards"][:] = torch.tensor(INITIAL_STATS, dtype=torch.float64)
         if rewards is not None:
             self._memory["rewards"][0] = rewards.moments
 
-    def _moments(self, name: str) -> Moments:
+    def _moments(self, name: str) -> Stats:
         return self._memory[f"{name}.count"], self._memory[f"{name}.mean"], self._memory[f"{name}.var"]
 
     # Counters: each worker writes its own, anybody sums them.
@@ -241,7 +241,7 @@ class SharedWeights:
         self._memory["stop"][0] = value
 
 
-def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Moments:
+def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
     """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit.
 
     n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n

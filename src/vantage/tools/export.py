@@ -84,7 +84,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     if config.policy.precision == "bfloat16":
         notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
         config = config.change(precision="float32")
-        model = make_model(config, model.spec).eval()
+        model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
         model.load_state_dict(agent.model.state_dict())
     known = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
     policy = PolicyStep(model)

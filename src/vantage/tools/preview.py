@@ -17,7 +17,7 @@ from vantage.envs import Environments, Rendered, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
-from vantage.models.normalize import ObsNormalizer, PixelNormalizer
+from vantage.models.normalization import ObsNormalizer, PixelNormalizer
 from vantage.models.recurrent import push_frame
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
@@ -56,7 +56,7 @@ def preview(config: Config, output: Path) -> Path:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
     envs = make_rendered(config, stream=STREAM, required=False)
     try:
-        check_inputs(config, envs.spec)
+        check_inputs(config.policy, envs.spec)
         with one_thread():
             shown, normalizers = _look(config, envs)
         caption = _caption(config, envs, shown, normalizers)

@@ -1,0 +1,91 @@
+"""Normalisation by running statistics: of vector observations, of images, and of features. Rewards are not here."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from vantage.models.running_stats import RunningStats
+
+CLIP = 10.0
+"""Normalised values are clipped to this many standard deviations."""
+
+
+EPSILON = 1e-5
+
+RATE = 0.01
+"""Smallest weight of a new batch in BatchNorm's statistics; until 1/RATE batches, all have the same weight."""
+
+
+class ObsNormalizer(RunningStats):
+    """Observations minus their running mean, over their running deviation, clipped to [-10, 10].
+
+    y = clip((x - m) / √(s² + 1e-8), ±10)
+
+    The statistics change only in `update`, so acting and learning on a rollout use the same function. They start at
+    mean 0 and variance 1.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [..., N] normalised."""
+        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
+
+    def update(self, x: Tensor) -> None:
+        """Merge the observations `x` [..., N] into the statistics, in place."""
+        where, _, _ = self.seen or self.stats
+        self.merge(*self._batch_stats(x.to(where.device)))
+
+    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+        """Count, mean and variance of `x`."""
+        batch = x.flatten(0, -2).double()
+        return batch.shape[0], batch.mean(0), batch.var(0, correction=0)
+
+
+class PixelNormalizer(ObsNormalizer):
+    """`ObsNormalizer` for images: one mean and one deviation of all pixels, for any shape."""
+
+    def __init__(self) -> None:
+        super().__init__(1)
+
+    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+        variance, mean = torch.var_mean(x.float(), correction=0)
+        return x.numel(), mean.double().view(1), variance.double().view(1)
+
+
+class BatchNorm(RunningStats):
+    """Batch renormalisation without limits on its corrections: Ioffe 2017, arXiv:1702.03275.
+
+    y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
+
+    The output depends on the running statistics alone, when acting and when learning, so both evaluate the same policy.
+    The gradient flows through the mean and deviation of the training batch, as in batch normalisation:
+    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the scale and shift of the weights before would
+    get a gradient and chase statistics that cancel them.
+
+    The statistics change only in `update`. They start at mean 0 and variance 1.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
+        self.batch: tuple[int, Tensor, Tensor] | None = None
+        """Count, mean and variance of the last batch with gradients."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """`x` [N, C, ...] normalised over all but the channels."""
+        shape = (-1, *(1,) * (x.dim() - 2))
+        factor = scale = (self.var + EPSILON).rsqrt()
+        y, shift = x.to(scale.dtype), -self.mean
+        if torch.is_grad_enabled() and self.training:
+            y, mean, inverse = torch.native_batch_norm(y, None, None, None, None, True, 0.0, EPSILON)
+            self.batch = x.numel() // x.shape[1], mean, (inverse.pow(-2) - EPSILON).clamp(min=0)
+            factor, shift = scale / inverse, mean - self.mean
+        y = torch.addcmul((shift * scale).view(shape), y, factor.view(shape)).clamp(-CLIP, CLIP)
+        return torch.addcmul(self.bias.view(shape), y, self.weight.view(shape)).to(x.dtype)
+
+    def update(self) -> None:
+        """Merge the last batch with gradients into the statistics, in place, and drop it."""
+        if self.batch is not None:
+            size, mean, variance = self.batch
+            self.merge(size, mean, variance, most=size * (1 / RATE - 1))
+        self.batch = None
