@@ -78,7 +78,8 @@ def evaluate(run: Path, seed: int, episodes: int) -> list[dict[str, Any]]:
         result = vantage.evaluate(run, episodes=episodes, checkpoint=checkpoint)
         print(f"seed {seed}, {checkpoint}: {result.sentence()}", flush=True)
         rows.append({**{key: result.as_dict().get(key) for key in COLUMNS}, "seed": seed, "checkpoint": checkpoint,
-                     "minutes": round(minutes, 2), "threads": RunDirectory.open(run).config.runtime.threads or os.cpu_count()})
+                     "minutes": round(minutes, 2),
+                     "threads": RunDirectory.open(run).config.runtime.threads or os.cpu_count()})
     return rows
 
 

@@ -25,7 +25,7 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
     "a2c": (A2C, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
 """The hyperparameters and the usual runtime that an algorithm's name stands for. The only place that maps names."""
 
-FLAT_NAMES = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
+FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
 """Flat names of keys, where they differ from those within their group."""
 
 _CORE = ("env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
@@ -114,7 +114,7 @@ class Config:
         for group, keys in values.items():
             if not isinstance(keys, Mapping):
                 raise ConfigError(f"{source}: {group} is {keys!r}, not a JSON object")
-            flat |= {FLAT_NAMES.get((group, name), name): value for name, value in keys.items()}
+            flat |= {FLAT_NAMES.get((group, str(name)), str(name)): value for name, value in keys.items()}
         if "runtime" in flat:
             config = config._under(flat["runtime"], source=source)
         lacks = [name for name in _CORE if name not in flat]

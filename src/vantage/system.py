@@ -1,4 +1,4 @@
-"""How this process uses the machine: its cores, its memory, its end. No torch here."""
+"""Machine facts and process care: cores, memory, signals, and children that end with their parent. No torch here."""
 
 from __future__ import annotations
 
@@ -21,27 +21,28 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+import psutil
+
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
-CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
+_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])}
+CGROUP = Path("/sys/fs/cgroup")
+"""Limits of a container, version 2; psutil does not read them."""
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on."""
+    """Cores that the affinity of this process allows."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def core_limit() -> float | None:
-    """Cores whose time its control group is given, as a container's; None without a limit."""
-    try:
-        quota, period = CPU_LIMIT.read_text().split()
-        return float(quota) / float(period)
-    except (OSError, ValueError):  # no control groups, or "max"
-        return None
+    """Cores that the control group's CPU quota equals, as a container's; None without a limit."""
+    quota, period = _cgroup_number("cpu.max", r"(\d+) "), _cgroup_number("cpu.max", r" (\d+)")
+    return None if quota is None or not period else quota / period
 
 
 def available_cores() -> int:
-    """Cores that this process may use at once: more would wait for each other."""
+    """Cores that this process may use at once; more threads than that would wait for each other."""
     limit = core_limit()
     return usable_cores() if limit is None else max(1, min(usable_cores(), int(limit)))
 
@@ -52,196 +53,167 @@ def cores_for(threads: int) -> int:
 
 
 def free_memory() -> int:
-    """Bytes of memory that are free for this process: the machine's, and within the limit of its control group."""
-    free = _read_number("/proc/meminfo", r"MemAvailable:\s+(\d+) kB")
-    if free is None:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2  # no Linux: half of what is built in
-    free *= 1024
-    limit = _read_number("/sys/fs/cgroup/memory.max", r"(\d+)")
-    used = _read_number("/sys/fs/cgroup/memory.current", r"(\d+)")
-    cached = _read_number("/sys/fs/cgroup/memory.stat", r"inactive_file (\d+)") or 0  # given up when it is wanted
-    return free if limit is None or used is None else max(0, min(free, limit - used + cached))
+    """Bytes of memory available to this process, within the limit of its control group."""
+    free = int(psutil.virtual_memory().available)
+    limit, used = _cgroup_number("memory.max", r"(\d+)"), _cgroup_number("memory.current", r"(\d+)")
+    reclaimable = _cgroup_number("memory.stat", r"inactive_file (\d+)") or 0
+    return free if limit is None or used is None else max(0, min(free, limit - used + reclaimable))
+
+
+def _cgroup_number(name: str, pattern: str) -> int | None:
+    try:
+        match = re.search(pattern, (CGROUP / name).read_text())
+    except OSError:
+        return None
+    return int(match[1]) if match else None
 
 
 def used_memory() -> int | None:
-    """Resident bytes of this process, its children and theirs, with what they share counted once; None but on Linux."""
-    if not Path("/proc/thread-self/children").exists():
+    """Resident bytes of this process and its descendants, with shared pages counted once; None outside Linux."""
+    if not sys.platform.startswith("linux"):
         return None
-    used = _resident_pages("self")[0]
-    for pid in _descendants("self"):
-        with contextlib.suppress(OSError):  # it has just ended
-            resident, shared = _resident_pages(pid)
-            used += resident - shared
-    return used * os.sysconf("SC_PAGE_SIZE")
-
-
-def _descendants(pid: str) -> Iterator[str]:
-    """The children of a process and theirs; those of what ends meanwhile may be missing."""
-    children: list[str] = []
-    with contextlib.suppress(OSError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            with contextlib.suppress(OSError):
-                children += (task / "children").read_text().split()
-    for child in children:
-        yield child
-        yield from _descendants(child)
-
-
-def _resident_pages(pid: str) -> tuple[int, int]:
-    """Pages of a process in memory, and how many of them are files or shared."""
-    _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text().split()
-    return int(resident), int(shared)
+    used = psutil.Process().memory_info().rss
+    for process in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            memory = process.memory_info()
+            used += memory.rss - memory.shared
+    return int(used)
 
 
 def free_gpu_memory() -> dict[str, int]:
-    """Free bytes of each NVIDIA GPU of the machine by its UUID, as nvidia-smi has it; nothing where that is not."""
+    """Free bytes of each NVIDIA GPU by UUID, from nvidia-smi; empty without it."""
     command = ["nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits"]
     try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
+        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return {}
-    return {uuid: int(mib) * 2**20 for uuid, mib in re.findall(r"^(\S+), (\d+)$", told, re.MULTILINE)}
-
-
-def _read_number(path: str, pattern: str) -> int | None:
-    try:
-        found = re.search(pattern, Path(path).read_text())
-    except OSError:
-        return None
-    return int(found[1]) if found else None
+    return {uuid: int(mib) * 2**20 for uuid, mib in re.findall(r"^(\S+), (\d+)$", output, re.MULTILINE)}
 
 
 def keep_freed_memory() -> None:
-    """Let malloc keep what is freed instead of returning it to the system, where it is glibc's malloc.
+    """Make glibc's malloc reuse freed memory instead of returning it to the system.
 
-    Each update allocates and frees tens of megabytes, which glibc maps anew each time; the page faults cost a sixth of
-    the learning time (a3c at 16 x 20 on 2 cores: 8,400 samples/s instead of 6,900).
+    Each update allocates and frees tens of megabytes; mapping them anew costs page faults worth a sixth of the learning
+    time (a3c at 16 x 20 on 2 cores: 8,400 samples/s instead of 6,900).
     """
-    if not sys.platform.startswith("linux"):
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform.startswith("linux") else None
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, 1 << 30)
         mallopt(_M_TRIM_THRESHOLD, (1 << 31) - 1)
 
 
 def compute_for_long() -> None:
-    """Let Linux schedule this thread, and what it starts from now on, as what computes for long (SCHED_BATCH).
+    """Schedule this thread, and those it starts from now on, as batch work (SCHED_BATCH); Linux only.
 
-    Threads that wake then wait for their turn. Else an emulator's thread, woken by the first action of a step, takes
-    the core of the thread that would wake the others with theirs (A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead
-    of 1,455 to 1,488; A3C 2,334 instead of 2,291).
+    A thread that wakes then waits for its turn. Otherwise an emulator's thread, woken by the first action of a step,
+    preempts the thread that would wake the others (A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead of 1,455 to
+    1,488; A3C 2,334 instead of 2,291). A policy that the user has chosen stays.
     """
     if hasattr(os, "SCHED_BATCH"):
-        with contextlib.suppress(OSError):  # not everybody may, as in some containers
+        with contextlib.suppress(OSError):  # some containers forbid it
             if os.sched_getscheduler(0) == os.SCHED_OTHER:
                 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 @contextlib.contextmanager
 def deaf_to_signals() -> Iterator[None]:
-    """Processes started within are deaf to the signals by which a terminal or a scheduler stops a group.
+    """Start processes within that ignore the signals by which a terminal or a scheduler stops a whole group.
 
-    Only this process acts on them, and only afterwards: they are blocked here meanwhile, which its children inherit
-    until `hear_nothing`. What another thread, such as torch's, takes nevertheless is raised again at the end.
+    The signals are blocked meanwhile, which children inherit until they call `hear_nothing`. Signals that arrive are
+    delivered to this process at the end.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # its own start unblocks SIGINT and SIGTERM
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _stop_signals())
-    taken: list[int] = []
-    handlers = {number: handler for number in _stop_signals() if callable(handler := signal.getsignal(number))
-                and threading.current_thread() is threading.main_thread()}  # where Python runs them
+    resource_tracker.ensure_running()  # starting it unblocks SIGINT and SIGTERM
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+    pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
+    handlers = {number: handler for number in _STOP_SIGNALS if callable(handler := signal.getsignal(number))
+                and threading.current_thread() is threading.main_thread()}  # the thread that runs handlers
     for number in handlers:
-        signal.signal(number, lambda number, frame: taken.append(number))
+        signal.signal(number, lambda number, frame: pending.append(number))
     try:
         yield
     finally:
         try:
             for number, handler in handlers.items():
                 signal.signal(number, handler)
-            for number in taken:
-                signal.raise_signal(number)  # waits in this thread, which blocks it
+            for number in pending:
+                signal.raise_signal(number)  # stays pending until the mask is restored
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def hear_nothing() -> None:
-    """This process, started within `deaf_to_signals`, does nothing at the signals that it was deaf to.
+    """Ignore the stop signals in this process, started within `deaf_to_signals`, but not in its own children.
 
-    What it starts itself would inherit a block, and could then not be ended by SIGTERM; a handler it does not.
+    Children would inherit a block or SIG_IGN, and SIGTERM could then not end them; they do not inherit a handler.
     """
     if hasattr(signal, "pthread_sigmask"):
-        for number in _stop_signals():
+        for number in _STOP_SIGNALS:
             signal.signal(number, lambda number, frame: None)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _stop_signals())
-        # A fork does inherit handlers. Signals wait meanwhile: one that came before they are reset would be lost.
-        os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _stop_signals()),
-                            after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _stop_signals()),
-                            after_in_child=_hear_again)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
+        # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
+        os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
+                            after_in_parent=partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS),
+                            after_in_child=_restore_default_signals)
 
 
-def _hear_again() -> None:
-    for number in _stop_signals():
+def _restore_default_signals() -> None:
+    for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _stop_signals())
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
-def _stop_signals() -> set[int]:
-    return {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-
-
-def kill_descendants(pid: str = "self") -> None:
-    """Kill all that a process has started and that still runs; Linux only."""
-    for child in list(_descendants(pid)):
-        with contextlib.suppress(OSError):  # it has just ended
-            os.kill(int(child), signal.SIGKILL)
+def kill_descendants(pid: int | str = "self") -> None:
+    """Kill every running process that `pid` ("self": this one) has started, and their children."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(None if pid == "self" else int(pid)).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_ENDING.clear)
 
 
 def end_with_program(process: BaseProcess) -> None:
-    """Kill `process` when this program ends, whatever then becomes of who started it.
-
-    multiprocessing waits at the end for processes that are not daemons, and has SIGTERM for those that are.
-    """
+    """Kill `process` at interpreter exit, where multiprocessing would wait for it or only send SIGTERM."""
     _ENDING.add(process)
 
 
 @atexit.register
 def _end() -> None:
     for process in list(_ENDING):
-        with contextlib.suppress(ValueError):  # it is closed
+        with contextlib.suppress(ValueError):  # already closed
             process.kill()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ENDING.clear)
-
-
 def die_with(parent: int) -> None:
-    """Let this process end when `parent`, which started it through multiprocessing, ends in any way, kill -9 included.
+    """End this process when `parent`, which started it by multiprocessing, ends in any way, kill -9 included.
 
-    Linux does it. To Linux the parent is the thread that started it: a thread that ends takes its processes along.
-    Elsewhere a thread waits for it. Without either a worker that is busy in its environment would live on until it
-    next looks at its pipe.
+    By prctl on Linux, where the parent is the thread that started it. Elsewhere a thread waits for the parent: a
+    worker busy in its environment would otherwise live on until it next reads its pipe.
     """
     prctl = getattr(ctypes.CDLL(None), "prctl", None) if sys.platform.startswith("linux") else None
     if prctl is None:
         threading.Thread(target=_end_after_parent, daemon=True).start()
         return
     prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:  # it has ended already
+    if os.getppid() != parent:  # it has already ended
+        os._exit(1)
+
+
+def _end_after_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
         os._exit(1)
 
 
 class _Tie:
-    """Calls `die_with` when multiprocessing hands it to the process that it starts. It is never in a file.
-
-    No run depends on it: `_run_tied` calls `die_with` in any case, only later.
-    """
+    """Unpickles to a call of `die_with`, so that it runs before the target is imported, which takes seconds."""
 
     def __init__(self, parent: int) -> None:
         self.parent = parent
@@ -251,24 +223,15 @@ class _Tie:
 
 
 def tied_process(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> SpawnProcess:
-    """A process that runs `target(*args)`, hears nothing, and ends with this one, by `die_with`.
+    """A process that runs `target(*args)`, ignores stop signals and ends with this one. Start it in `deaf_to_signals`.
 
-    Start it within `deaf_to_signals`. On Linux it is tied before it imports what `target` and `args` need, which takes
-    seconds where that is torch, but after the program's main module, which multiprocessing imports first. No daemon in
-    multiprocessing's sense, which might have no processes of its own: an environment may want some.
+    It is no daemon in multiprocessing's sense, because an environment may start processes of its own.
     """
     parent = os.getpid()
     return context.Process(target=_run_tied, args=(_Tie(parent), parent, target, *args), name=name, daemon=False)
 
 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:
-    die_with(parent)  # where there is no prctl, the first time was too early to know the parent
+    die_with(parent)  # without prctl the unpickled call came before the parent was known
     hear_nothing()
     target(*args)
-
-
-def _end_after_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)

@@ -1,14 +1,15 @@
-"""What a person sees: both displays take every report, notes with brackets, and terminals of any width."""
+"""Displays of a training run: reports, notes and log messages, terminals of any width."""
 
 from __future__ import annotations
 
 import io
+import logging
 
 import pytest
 from rich.console import Console
 
 import vantage
-from vantage.tools.display import LineDisplay, LiveDisplay, clock, number, sparkline
+from vantage.tools.display import DisplayHandler, LineDisplay, LiveDisplay, clock, number, sparkline
 
 METRICS = {"rollout/ep_rew_mean": -20.5, "rollout/ep_len_mean": 900.0, "rollout/episodes": 12, "time/fps": 2000.0,
            "time/frames": 40_000, "train/entropy": 1.79, "time/save_age": 61.0, "time/memory_mib": 412.3}
@@ -67,3 +68,18 @@ def test_a_signal_is_answered_in_the_panel_or_at_once_on_stderr(capfd: pytest.Ca
     assert "stopping after this update" in text and "stopping" not in text[text.rindex("2,000 / 10,000"):]
     LineDisplay(config, "").stopping("stopping after this update")
     assert capfd.readouterr().err == "stopping after this update\n"
+
+
+def test_log_messages_appear_above_the_panel() -> None:
+    live = LiveDisplay(vantage.configure("a2c", env="CartPole-v1", steps=10_000), "")
+    live.console = live.live.console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    log, handler = logging.getLogger("vantage.x"), DisplayHandler(live)
+    log.addHandler(handler)
+    try:
+        with live:
+            log.warning("worker %d [failed]", 3)
+            live.show(report(1_000))
+    finally:
+        log.removeHandler(handler)
+    text = live.console.file.getvalue()  # type: ignore[attr-defined]
+    assert "worker 3 [failed]" in text and text.index("worker 3") < text.index("1,000 / 10,000")

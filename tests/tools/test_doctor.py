@@ -112,7 +112,7 @@ def test_a_container_that_is_given_less_time_than_it_sees_cores_is_noted(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system, "usable_cores", lambda: 64)
     monkeypatch.setattr(inspect_machine, "usable_cores", lambda: 64)
-    monkeypatch.setattr(system, "CPU_LIMIT", tmp_path / "cpu.max")
+    monkeypatch.setattr(system, "CGROUP", tmp_path)
     assert inspect_machine.cores().status == "ok"
     (tmp_path / "cpu.max").write_text("max 100000\n")
     assert inspect_machine.cores().status == "ok"

@@ -133,7 +133,7 @@ def assert_described(made: Export, agent: Agent) -> None:
     assert json.loads(said["scores"]) == {"rollout/ep_rew_mean": 2.5}
     assert Config.from_json(said["config"], source="") == agent.config
     if made.inputs[-1].startswith("state."):
-        assert list(json.loads(said["state"]).items())[-1] == (made.inputs[-1], made.activation_cache[-1])
+        assert list(json.loads(said["state"]).items())[-1] == (made.inputs[-1], made.outputs[-1])
     if agent.model.spec.action.kind == "box":
         assert "exp(log_std)" in said["sampling"] and json.loads(said["action_bounds"])["high"] == [0.5, None]
     content = made.path.read_bytes()
@@ -146,7 +146,7 @@ def test_every_input_and_output_has_a_name_that_says_what_it_is(tmp_path: Path) 
     policy = PolicyStep(load(run).model)
     state = ("frames.camera", "frames.pos", "lstm_h", "lstm_c", "critic_lstm_h", "critic_lstm_c")
     assert policy.inputs == ("obs.camera", "obs.pos", "is_first", *(f"state.{name}" for name in state))
-    assert policy.activation_cache == ("mean", "log_std", "value", "action", *(f"next_state.{name}" for name in state))
+    assert policy.outputs == ("mean", "log_std", "value", "action", *(f"next_state.{name}" for name in state))
     assert PolicyStep(load(make_run(tmp_path / "b", EnvSpec(VECTOR, DISCRETE, True))).model).inputs == (
         "obs", "action_mask")
 
@@ -175,7 +175,7 @@ def test_a_wrong_action_and_a_lost_state_are_differences(tmp_path: Path) -> None
     def altered(name: str, change: Any) -> Any:
         def call(inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
             with torch.no_grad():
-                out = dict(zip(policy.activation_cache, policy(*(inputs[key] for key in policy.inputs)), strict=True))
+                out = dict(zip(policy.outputs, policy(*(inputs[key] for key in policy.inputs)), strict=True))
             return {**out, name: change(out[name])}
         return call
 
@@ -198,7 +198,7 @@ def test_what_rounding_explains_is_no_difference(tmp_path: Path) -> None:
 
     def answer(inputs: Mapping[str, torch.Tensor], off: float) -> dict[str, torch.Tensor]:
         with torch.no_grad():
-            ours, theirs = (dict(zip(policy.activation_cache, net(inputs["obs"]), strict=True)) for net in (policy, exact))
+            ours, theirs = (dict(zip(policy.outputs, net(inputs["obs"]), strict=True)) for net in (policy, exact))
         return {**ours, "value": theirs["value"].float() + off}
 
     assert compare(lambda inputs: answer(inputs, 0.0), policy) > 1e-3

@@ -1,4 +1,4 @@
-"""Recorded videos, read back: whole games, their number of frames, size and speed; and no file where one failed."""
+"""Recorded videos, read back: whole games, frames, size and speed; no file after a failure."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from PIL import Image
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.envs import Rendered, make_rendered
+from vantage.envs import Rendered
 from vantage.envs.vector_env import GymEnvironments
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.play import Moment
 from vantage.tools import record as module
-from vantage.tools.evaluate import evaluate, seeded
-from vantage.tools.frames import Canvas
-from vantage.tools.record import Gif, record
+from vantage.tools.evaluate import evaluate, evaluation_seed
+from vantage.tools.frames import Canvas, rendered
+from vantage.tools.record import Video, record
 from vantage.training import load
 
 
@@ -30,10 +30,10 @@ def read_mp4(path: Path) -> tuple[np.ndarray, float]:
     """All frames [N, H, W, 3] and how many a second."""
     command = [imageio_ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
     done = subprocess.run(command, capture_output=True, check=True)
-    said = re.search(rb"h264.*?, (\d+)x(\d+).*?, ([\d.]+) fps", done.stderr)
-    assert said is not None, done.stderr
-    width, height = int(said[1]), int(said[2])
-    return np.frombuffer(done.stdout, np.uint8).reshape(-1, height, width, 3), float(said[3])
+    stream = re.search(rb"h264.*?, (\d+)x(\d+).*?, ([\d.]+) fps", done.stderr)
+    assert stream is not None, done.stderr
+    width, height = int(stream[1]), int(stream[2])
+    return np.frombuffer(done.stdout, np.uint8).reshape(-1, height, width, 3), float(stream[3])
 
 
 def read_gif(path: Path) -> tuple[np.ndarray, list[int]]:
@@ -58,12 +58,12 @@ def test_an_mp4_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Pat
 
 
 def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(GymEnvironments, "longest_game", 6)
-    told: list[str] = []
-    result = record(cartpole_run, tmp_path / "video.gif", episodes=3, notify=told.append)
+    result = record(cartpole_run, tmp_path / "video.gif", episodes=3)
     assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
-    assert result.frames == 7 and "2 were not played" in told[0]
+    assert result.frames == 7 and "2 were not played" in caplog.text
 
 
 def test_a_gif_has_the_same_frames_at_the_same_speed(cartpole_run: Path, tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
-    envs = make_rendered(seeded(load(run).config, 0), stream=2)
+    envs = rendered(load(run).config, seed=evaluation_seed(0), stream=2)
     envs.reset()
     screen = np.repeat(np.repeat(envs.render(), 3, 0), 3, 1)
     assert np.abs(frames[0, :630].astype(int) - screen).mean() < 3
@@ -89,23 +89,24 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fps", [15.0, 60.0, 24.0])
 def test_a_gif_keeps_the_time_where_hundredths_do_not_fit(fps: float, tmp_path: Path) -> None:
-    gif = Gif(tmp_path / "x.gif", fps)
-    sent = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
-    for frame in sent:
-        gif.add(frame)
-    gif.finish()
-    frames, durations = read_gif(tmp_path / "x.gif")
-    assert min(durations) >= 20 and abs(sum(durations) - 1000 * len(sent) / fps) <= 40
-    np.testing.assert_array_equal(frames[[0, -1]], [sent[0], sent[-1]])
+    frames = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
+    shown, durations = write_gif(tmp_path / "x.gif", frames, fps)
+    assert min(durations) >= 20 and abs(sum(durations) - 1000 * len(frames) / fps) <= 40
+    np.testing.assert_array_equal(shown[[0, -1]], [frames[0], frames[-1]])
 
 
 def test_frames_that_do_not_change_are_shown_for_their_time(tmp_path: Path) -> None:
-    gif = Gif(tmp_path / "x.gif", 10)
-    for _ in range(5):
-        gif.add(np.full((4, 4, 3), 7, np.uint8))
-    gif.finish()
-    frames, durations = read_gif(tmp_path / "x.gif")
-    assert durations == [100] * 5 and (frames == 7).all()
+    shown, durations = write_gif(tmp_path / "x.gif", [np.full((4, 4, 3), 7, np.uint8)] * 5, 10)
+    assert durations == [100] * 5 and (shown == 7).all()
+
+
+def write_gif(path: Path, frames: list[np.ndarray], fps: float) -> tuple[np.ndarray, list[int]]:
+    """The frames of the GIF, and the milliseconds that each is shown."""
+    video = Video(path, frames[0].shape, fps)
+    for i, frame in enumerate(frames):
+        video.add(frame, last=i == len(frames) - 1)
+    video.finish()
+    return read_gif(path)
 
 
 def interrupted(*_: object, **__: object) -> Iterator[Moment]:
@@ -113,8 +114,8 @@ def interrupted(*_: object, **__: object) -> Iterator[Moment]:
     raise KeyboardInterrupt
 
 
-def begun(config: Config, *, stream: int) -> Rendered:
-    envs = make_rendered(config, stream=stream)
+def begun(config: Config, *, seed: int, stream: int) -> Rendered:
+    envs = rendered(config, seed=seed, stream=stream)
     envs.reset()
     return envs
 
@@ -124,7 +125,7 @@ def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
         name: str, cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / name).write_text("the former one")
     monkeypatch.setattr(module, "moments", interrupted)
-    monkeypatch.setattr(module, "make_rendered", begun)
+    monkeypatch.setattr(module, "rendered", begun)
     assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 

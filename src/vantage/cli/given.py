@@ -74,7 +74,7 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for key, value in values.items():
         if isinstance(value, dict) and key in ("env", "policy", "algorithm", "optimizer", "runtime", "run"):
-            flat |= {FLAT_NAMES.get((key, name), name): part for name, part in value.items()}
+            flat |= {FLAT_NAMES.get((key, str(name)), str(name)): part for name, part in value.items()}
         else:
             flat[key] = value
     return flat

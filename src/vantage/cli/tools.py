@@ -23,7 +23,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     from vantage.tools.evaluate import evaluate
 
     result = evaluate(arguments.run, episodes=episodes, deterministic=_deterministic(arguments),
-                      checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
+                      checkpoint=arguments.checkpoint, seed=seed)
     print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
     return 0
 
@@ -51,7 +51,7 @@ def run_record(arguments: argparse.Namespace) -> int:
     from vantage.tools.record import record
 
     result = record(arguments.run, Path(arguments.output), episodes=episodes, deterministic=_deterministic(arguments),
-                    checkpoint=arguments.checkpoint, seed=seed, notify=_warn)
+                    checkpoint=arguments.checkpoint, seed=seed)
     print(result.sentence())
     return 0
 
@@ -62,8 +62,7 @@ def run_watch(arguments: argparse.Namespace) -> int:
     _quiet_sdl(screen=True)
     from vantage.tools.watch import watch
 
-    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed,
-          notify=_warn)
+    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed)
     return 0
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from statistics import fmean
+from typing import Any
 
 import torch
 
 from vantage.config import Config
-from vantage.envs import make_environments, resolve_env
-from vantage.learning.play import play
+from vantage.envs import Environments, make_environments, resolve_env
+from vantage.learning.play import play_games
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Episode
@@ -53,3 +54,14 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int,
     mean = fmean(game.score for game in games)
     solved = goal is not None and mean >= goal and len(games) >= config.run.eval_episodes
     return {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}, solved
+
+
+def play(model: ActorCritic, envs: Environments, *, should_stop: Callable[[], bool], **options: Any) -> list[Episode]:
+    """The episodes of `play_games`; none once `should_stop` turns true."""
+    games = play_games(model, envs, **options)
+    while not should_stop():
+        try:
+            next(games)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+    return []

@@ -1,8 +1,9 @@
-"""What a person sees while a run trains: a live panel on a terminal, one line every 10 s elsewhere."""
+"""Progress of a training run: a live panel on a terminal, otherwise a line every 10 s; log messages appear above it."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import sys
 from abc import ABC, abstractmethod
@@ -11,7 +12,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
@@ -29,22 +30,34 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 class Listener(Protocol):
-    """Where a person looks while something goes on: says notes; a context manager."""
+    """Prints messages while something runs; a context manager."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None: ...
     def note(self, text: str) -> None:
-        """Say `text` once."""
+        """Print `text` once."""
     def stopping(self, text: str) -> None:
-        """Say that a signal has been heard. Called by its handler, in the middle of anything."""
+        """Show that a signal has arrived. Called by its handler, at any point of the program."""
 
 
 class Display(Listener, Protocol):
-    """Shows reports too."""
+    """Also shows reports."""
 
     def show(self, report: Report) -> None:
-        """Take in the newest report."""
+        """Show the newest report."""
+
+
+class DisplayHandler(logging.Handler):
+    """Prints log records above a live display, or as lines. The command adds it to the logger `vantage`."""
+
+    def __init__(self, display: Listener) -> None:
+        super().__init__()
+        self._display = display
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message without its logger and level."""
+        self._display.note(self.format(record))
 
 
 def make_display(config: Config, expectation: str) -> Display:
@@ -53,7 +66,7 @@ def make_display(config: Config, expectation: str) -> Display:
 
 
 def say(text: str) -> None:
-    """Print a line. Where standard output fails (a full disk, a terminal that is gone) a run goes on without it."""
+    """Print a line. A run continues without output where it cannot be written (a full disk, a closed terminal)."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -63,12 +76,12 @@ def say(text: str) -> None:
 
 
 def discard_output() -> None:
-    """From now on what is written to standard output, what waits in its buffer included, goes nowhere."""
+    """Send standard output to the null device from now on, including what is still buffered."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 class Lines:
-    """Notes as lines, for logs."""
+    """Notes as lines, for log files."""
 
     def __enter__(self) -> Self:
         return self
@@ -81,13 +94,13 @@ class Lines:
         say(f"- {text}")
 
     def stopping(self, text: str) -> None:
-        """Write it at once, past any buffer that may be in use."""
+        """Write to stderr without its buffer, which the interrupted code may be using."""
         with contextlib.suppress(OSError):
             os.write(2, f"{text}\n".encode())
 
 
 class LineDisplay(Lines):
-    """One line every 10 s."""
+    """A line every 10 s."""
 
     def __init__(self, config: Config, expectation: str) -> None:
         self.config, self.expectation = config, expectation
@@ -99,7 +112,7 @@ class LineDisplay(Lines):
         return self
 
     def show(self, report: Report) -> None:
-        """Print the report if 10 s have passed, or if it is the last."""
+        """Print the report if 10 s have passed or if it is the last."""
         too_early = report.status == "running" and monotonic() - self.shown < LINE_EVERY_SECONDS
         if too_early or report.step == self.shown_step:
             return
@@ -112,7 +125,7 @@ class LineDisplay(Lines):
 
 
 class LivePanel(ABC):
-    """A panel that is redrawn in place; its first drawing is when it is made."""
+    """A panel that is redrawn in place."""
 
     def __init__(self) -> None:
         self.console = Console()
@@ -121,7 +134,7 @@ class LivePanel(ABC):
 
     @abstractmethod
     def _panel(self) -> Panel:
-        """What is drawn now."""
+        """The current content."""
 
     def __enter__(self) -> Self:
         self.live.__enter__()
@@ -143,12 +156,12 @@ class LivePanel(ABC):
             self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
 
     def stopping(self, text: str) -> None:
-        """Have the panel's next redrawing say it."""
+        """Show `text` when the panel is next redrawn."""
         self.last_word = text
 
 
 class LiveDisplay(LivePanel):
-    """The panel of a training."""
+    """The panel of a training run."""
 
     def __init__(self, config: Config, expectation: str) -> None:
         self.config, self.expectation = config, expectation
@@ -181,7 +194,7 @@ class LiveDisplay(LivePanel):
         body = Table.grid(padding=(0, 3))
         for left, right in zip(_score_rows(m), _learning_rows(m), strict=True):
             body.add_row(*left, *right)
-        parts: list[object] = [head, Text(), body]
+        parts: list[RenderableType] = [head, Text(), body]
         if len(self.curve) > 1:
             parts += [Text(), Text(f"{sparkline(self.curve, 64)}  {min(self.curve):.1f} to {max(self.curve):.1f}",
                                    style="green")]
@@ -189,7 +202,7 @@ class LiveDisplay(LivePanel):
             parts.append(Text(self.last_word, style="bold yellow"))
         elif self.expectation:
             parts.append(Text(self.expectation, style="dim"))
-        return Panel(Group(*parts), title=self._title(), subtitle=escape(report.run), border_style="cyan")  # type: ignore[arg-type]
+        return Panel(Group(*parts), title=self._title(), subtitle=escape(report.run), border_style="cyan")
 
 
 def _score_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
@@ -211,13 +224,13 @@ def _learning_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
 
 
 def share_done(config: Config, report: Report) -> float:
-    """How much of the run is done, by steps or by minutes, whichever is further."""
+    """The completed share of the run, by steps or by minutes, whichever is larger."""
     by_minutes = report.metrics.get("time/minutes_share", 0.0)
     return min(1.0, max(report.step / config.run.steps, by_minutes))
 
 
 def seconds_left(config: Config, report: Report) -> float:
-    """Estimate from the speed since the last report, and from the minutes that are left."""
+    """Estimate from the speed since the last report and from the remaining minutes."""
     left_by_steps = (config.run.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
     share = report.metrics.get("time/minutes_share", 0.0)
     left_by_minutes = config.run.max_minutes * 60 * (1 - share) if config.run.max_minutes else float("inf")
@@ -242,7 +255,7 @@ def clock(seconds: float) -> str:
 
 
 def number(value: float | None) -> str:
-    """Four digits, or a dash for what is not known yet."""
+    """Four digits, or a dash without a value."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"

@@ -1,4 +1,4 @@
-"""Pictures and values side by side in one figure. What they are of is the caller's."""
+"""Pictures and values side by side in one figure. `preview` supplies them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 _MOST_COLUMNS = 5
 _WIDTH, _TALLEST, _TITLE = 2.9, 3.8, 0.5
-"""Inches: width and greatest height of a panel, height of its title."""
+"""Inches: width and maximum height of a panel, height of its title."""
 _MOST_BARS, _BAR = 40, 0.14
-"""More values than so many are a line; the height of a bar in inches, whose number has 0.11."""
+"""Above this number of values, draw a line instead of bars. Height of a bar in inches; its number needs 0.11."""
 _CHARACTERS = 13
-"""Of the caption, in an inch."""
+"""Characters of the caption per inch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Panel:
 
 
 def draw_panels(groups: Sequence[Sequence[Panel]], title: str, caption: str) -> Figure:
-    """Each group in a row of its own, or in several of equal length."""
+    """The figure, with each group in a row, or in several rows of equal length if it is long."""
     rows = [row for group in groups for row in _cut(group)]
     columns = max(map(len, rows))
     width = _WIDTH * max(columns, 2)
@@ -59,7 +59,7 @@ def _cut(group: Sequence[Panel]) -> list[Sequence[Panel]]:
 
 
 def _height(panel: Panel) -> float:
-    """Of a panel without its title, in inches."""
+    """The height of a panel without its title, in inches."""
     size = len(panel.picture)
     if panel.picture.ndim > 1:
         return min(_TALLEST, _WIDTH * size / len(panel.picture[0]))
@@ -67,7 +67,7 @@ def _height(panel: Panel) -> float:
 
 
 def _draw_values(axes: Axes, values: NDArray[Any]) -> None:
-    """A bar for each value, and its number where there is room for it."""
+    """A bar and a number for each value, or a line if there are many."""
     index = np.arange(len(values))
     axes.axvline(0, color="0.6", linewidth=0.8)
     if len(values) > _MOST_BARS:

@@ -1,4 +1,4 @@
-"""Playing an environment with the keyboard, as an agent plays it: the same steps, protocol and time limit."""
+"""Playing an environment with the keyboard, with an agent's steps, protocol and time limit."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import numpy as np
 
 from vantage.config import Config
-from vantage.envs import Rendered, make_rendered
+from vantage.envs import Rendered
 from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
-from vantage.tools.frames import Canvas, game_words, number
+from vantage.tools.frames import Canvas, game_words, number, rendered
 from vantage.tools.window import Window, key_code, key_name
 
 STREAM = 3
-"""Streams 0 to 2 are training's and the evaluations'."""
+"""Streams 0 to 2 belong to training and evaluations."""
 
 Chord = frozenset[int]
 
-# What is usual in a gym.Env with so many actions: left before right, and what lies between them is to do nothing.
+# The usual order in a gym.Env with 2 or 3 actions: left before right, and doing nothing between them.
 _BY_NUMBER: dict[int, tuple[tuple[str, int], ...]] = {
     2: (("left", 0), ("right", 1)),
     3: (("left", 0), ("right", 2)),
 }
-# Gymnasium's own whose actions come in another order; https://gymnasium.farama.org/environments (2026-11).
+# Environments of Gymnasium with another order of actions; https://gymnasium.farama.org/environments (2026-11).
 _BY_NAME: dict[str, tuple[tuple[str, int], ...]] = {
     "LunarLander": (("left", 1), ("up", 2), ("right", 3)),
     "CarRacing": (("right", 1), ("left", 2), ("up", 3), ("down", 4)),
@@ -43,15 +43,15 @@ _SDL1_ARROWS = {273: "up", 274: "down", 275: "right", 276: "left"}
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Which keys do what."""
+    """The actions of keys."""
 
     actions: Mapping[Chord, Any]
     idle: Any
-    """Without a key of these; None: the game waits for one (`stepwise`), or goes on with the action before."""
+    """The action without a key. None: the game waits for a key (`stepwise`) or repeats the previous action."""
     stepwise: bool = False
 
     def action(self, pressed: Set[int], before: Any) -> Any:
-        """That of the most keys that are all pressed; None: wait."""
+        """The action of the largest chord that is pressed; None: wait."""
         held = [chord for chord in self.actions if chord and chord <= pressed]
         if held:
             return self.actions[max(held, key=len)]
@@ -65,18 +65,17 @@ class Keys:
 
 
 def play(config: Config, *, say: Callable[[str], None]) -> None:
-    """Show the environment and let the person act in it, game after game, until Esc or the window's end.
+    """Show the environment and let the person act in it, game after game, until Esc or the window is closed.
 
-    `say` gets the keys at the beginning and each game's score. ConfigError without a display, and where keys cannot
-    stand for the actions.
+    `say` prints the keys at the start and each game's score. ConfigError without a display, or for actions that keys
+    cannot express.
     """
-    envs = make_rendered(config, stream=STREAM)
+    envs = rendered(config, seed=config.run.seed, stream=STREAM)
     try:
-        mask = envs.reset().action_mask  # before it an environment is not built, and has no keys
+        mask = envs.reset().action_mask  # the environment is built by its first reset and has no keys before
         keys = choose_keys(envs, config)
-        q = key_code("q")
-        window = Window(f"vantage play {config.env.id}", instead="vantage play needs one", q_closes=all(
-            q not in chord for chord in keys.actions))
+        q_is_free = all(key_code("q") not in chord for chord in keys.actions)
+        window = Window(f"vantage play {config.env.id}", remedy="vantage play needs one", q_closes=q_is_free)
         say(f"{keys.describe()}; Esc ends")
         try:
             _games(envs, keys, mask, window, say)
@@ -87,7 +86,7 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
 
 
 def choose_keys(envs: Rendered, config: Config) -> Keys:
-    """The environment's own keys, else arrows and space by what the actions are; ConfigError where neither is."""
+    """The environment's own keys, else arrows and space by the kind of action; ConfigError if neither applies."""
     subset = EnvOptions.of(config).action_subset
     if not subset or envs.action_names:  # Atari's names are those of the subset already
         return _all_keys(envs, config.env.id, envs.spec.action.sizes[0])
@@ -98,7 +97,7 @@ def choose_keys(envs: Rendered, config: Config) -> Keys:
 
 
 def _all_keys(envs: Rendered, name: str, number_of_actions: int) -> Keys:
-    """Keys for the environment's own actions, of which there are `number_of_actions` if they are Discrete."""
+    """Keys for all actions of the environment: `number_of_actions` if they are Discrete."""
     spec = envs.spec.action
     own = envs.keys_to_action()
     if own is not None:
@@ -111,17 +110,18 @@ def _all_keys(envs: Rendered, name: str, number_of_actions: int) -> Keys:
         middle = (spec.low[0] + spec.high[0]) / 2
         return Keys({_arrow("left"): [spec.low[0]], _arrow("right"): [spec.high[0]]}, [middle])
     if spec.kind != "discrete":
+        kind = f"{spec.sizes[0]} numbers" if spec.kind == "box" else f"{len(spec.sizes)} choices"
         remedy = "; with --env-kwargs '{\"continuous\": false}' it is one of five" if "CarRacing" in name else ""
-        raise ConfigError(f"{name} takes {_describe_action(spec.kind, spec.sizes)} at each step, which keys cannot "
-                          f"give: play is for Discrete actions and for one bounded number{remedy}")
+        raise ConfigError(f"{name} takes {kind} at each step, which keys cannot "
+                          f"express: play is for Discrete actions and for one bounded number{remedy}")
     return _discrete_keys(name, number_of_actions)
 
 
 def _discrete_keys(name: str, number_of_actions: int) -> Keys:
-    known = next((part for part in _BY_NAME if part in name), None)
-    if known is not None:
-        return Keys({_arrow(key): action for key, action in _BY_NAME[known]}, _IDLE_BY_NAME.get(known),
-                    known in _STEPWISE)
+    family = next((part for part in _BY_NAME if part in name), None)
+    if family is not None:
+        return Keys({_arrow(key): action for key, action in _BY_NAME[family]}, _IDLE_BY_NAME.get(family),
+                    family in _STEPWISE)
     if number_of_actions in _BY_NUMBER:
         return Keys({_arrow(key): action for key, action in _BY_NUMBER[number_of_actions]},
                     1 if number_of_actions == 3 else None)
@@ -132,7 +132,7 @@ def _discrete_keys(name: str, number_of_actions: int) -> Keys:
 
 
 def _games(envs: Rendered, keys: Keys, mask: Array | None, window: Window, say: Callable[[str], None]) -> None:
-    """Steps at the environment's speed, until the person is done."""
+    """Step at the environment's speed until the person closes the window."""
     canvas = Canvas(envs.render())
     score, length, action = 0.0, 0, None
     while True:
@@ -164,7 +164,7 @@ def _arrow(key: str) -> Chord:
 
 
 def _chord(keys: Any) -> tuple[Any, ...]:
-    """A tuple of keys, or text of one letter each, as gymnasium.utils.play takes them."""
+    """The keys of a chord: a tuple, or text with a letter for each, as in gymnasium.utils.play."""
     return tuple(keys) if isinstance(keys, tuple | str) else (keys,)
 
 
@@ -178,7 +178,3 @@ def _atari_keys(meaning: str) -> list[int]:
     """Keys of an ALE action such as NOOP, FIRE or UPLEFTFIRE."""
     parts = (("UP", "up"), ("DOWN", "down"), ("LEFT", "left"), ("RIGHT", "right"), ("FIRE", "space"))
     return [key_code(key) for part, key in parts if part in meaning]
-
-
-def _describe_action(kind: str, sizes: tuple[int, ...]) -> str:
-    return f"{sizes[0]} numbers" if kind == "box" else f"{len(sizes)} choices"

@@ -1,4 +1,4 @@
-"""A picture of what the network sees: each stage from the environment's screen to the network's input, side by side."""
+"""A picture of the stages from the environment's screen to the network's input. `panels` lays them out."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, Rendered, make_rendered, resolve_env
+from vantage.envs import Environments, Rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
@@ -21,23 +21,24 @@ from vantage.models.normalization import ObsNormalizer, PixelNormalizer
 from vantage.models.recurrent import push_frame
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
+from vantage.tools.frames import rendered
 from vantage.tools.output import whole_file
 from vantage.tools.panels import Panel, draw_panels
 from vantage.types import Obs
 
 STREAM = 4
-"""Streams 0 to 3 are training's, the evaluations' and the person's."""
+"""Streams 0 to 3 belong to training, evaluations and `play`."""
 
 _STEPS = 200
-"""Random steps that a normaliser learns from."""
+"""Random steps for the statistics of normalisers."""
 _ATARI_FRAME, _STEP = 240, 10
-"""The moment of the game that is drawn, on Atari and elsewhere, or the last before the game ends."""
+"""When to draw the game, on Atari and elsewhere; earlier if the game ends before."""
 _FORMATS = (".png", ".svg", ".pdf")
 
 
 @dataclass(slots=True)
 class _Shown:
-    """The moment that is drawn."""
+    """The step that is drawn."""
 
     step: int
     pictures: list[tuple[str, NDArray[Any]]]
@@ -46,15 +47,14 @@ class _Shown:
 
 
 def preview(config: Config, output: Path) -> Path:
-    """Draw into `output` (png, svg or pdf) what a policy under `config` sees, some random actions into a game.
+    """Draw into `output` (png, svg or pdf) what a policy under `config` sees after some random actions.
 
-    The observation and its stack are those that training would give the network; a normaliser has seen 200 random
-    steps or more. Of an environment that draws no pictures for people the observation is shown, and what the options
-    make of an image on the way to it.
+    The observation and its stack equal the network's input in training; normalisers use the statistics of at least 200
+    random steps. An environment without pictures for people shows its observation and the preprocessing of its images.
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
-    envs = make_rendered(config, stream=STREAM, required=False)
+    envs = rendered(config, seed=config.run.seed, stream=STREAM, required=False)
     try:
         check_inputs(config.policy, envs.spec)
         with one_thread():
@@ -77,7 +77,7 @@ def preview(config: Config, output: Path) -> Path:
 
 
 def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping[str, ObsNormalizer]) -> str:
-    """What the pictures do not say."""
+    """Facts that the pictures do not show."""
     skip = f"{envs.frames_per_step:g}" if config.env.frame_skip == "auto" else config.env.frame_skip
     facts = [f"an action lasts {skip} frames"] if skip != "1" else []
     if envs.action_names:
@@ -97,18 +97,18 @@ def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping
 
 
 def _moment(config: Config, envs: Environments) -> int:
-    """The step that is drawn."""
+    """The number of the step that is drawn."""
     is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
     return max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
 
 
 def _steps(config: Config, envs: Environments) -> int:
-    """Random steps that a normaliser learns from."""
+    """Random steps for the statistics of normalisers."""
     return max(_STEPS, _moment(config, envs))
 
 
 def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
-    """The moment to draw, and the normalisers after random steps."""
+    """The step to draw, and the normalisers after random steps."""
     rng = np.random.default_rng(config.run.seed)
     normalizers = {name: ObsNormalizer(spec.shape[0]) if spec.kind == "vector" else PixelNormalizer()
                    for name, spec in _parts(envs).items()
@@ -140,7 +140,7 @@ def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNorma
 
 def _panels(config: Config, name: str, spec: ArraySpec, shown: _Shown,
             normalizer: ObsNormalizer | None) -> list[list[Panel]]:
-    """The stages of one part of the observation, those of a stack of images in rows of their own."""
+    """The stages of one part of the observation; each stack of images is a group of its own."""
     prefix, k = f"{name}: " if name else "", config.policy.frame_stack
     obs, stack = shown.obs[name][0], torch.unflatten(shown.stacks[name][0], 0, (k, -1))
     if spec.kind == "image":
@@ -163,7 +163,7 @@ def _panels(config: Config, name: str, spec: ArraySpec, shown: _Shown,
 
 
 def _normalised_images(prefix: str, stack: Tensor, normalizer: ObsNormalizer) -> list[Panel]:
-    """Each image of a stack [k, C, H, W] normalised, from the stack's least value in black to its greatest in white."""
+    """The images of a stack [k, C, H, W], normalised: the stack's lowest value is black, its highest white."""
     values = normalizer(stack.float())
     low, high = float(values.min()), float(values.max())
     drawn = ((values - low) * (255 / max(high - low, 1e-6))).to(torch.uint8)
@@ -176,13 +176,13 @@ def _place(j: int, k: int) -> str:
 
 
 def _picture(frame: Tensor) -> NDArray[Any]:
-    """[C, H, W] as matplotlib shows it: gray, or three colours."""
+    """[C, H, W] as matplotlib takes it: gray [H, W] or RGB [H, W, 3]."""
     image = frame.numpy()
     return image[0] if len(image) == 1 else image[:3].transpose(1, 2, 0)
 
 
 def _parts(envs: Environments) -> Mapping[str, ArraySpec]:
-    """The parts of an observation by name; '' for one that is alone."""
+    """The parts of an observation by name; '' is the name of a single part."""
     return {"": envs.spec.obs} if isinstance(envs.spec.obs, ArraySpec) else envs.spec.obs
 
 
@@ -191,7 +191,7 @@ def _split(obs: Obs) -> dict[str, Tensor]:
 
 
 def _random_actions(rng: np.random.Generator, spec: ActionSpec, mask: NDArray[Any] | None) -> NDArray[Any]:
-    """One action [1, ...] of those that the mask allows."""
+    """One random action [1, ...] that the mask allows."""
     if spec.kind == "box":
         low, high = (np.nan_to_num(bound, posinf=1.0, neginf=-1.0) for bound in (spec.low, spec.high))
         return rng.uniform(low, high).astype(np.float32)[None]

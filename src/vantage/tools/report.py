@@ -62,7 +62,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
         raise ConfigError(f"{output}: the name must end in .html")
     # Before the games: a damaged file shows at once.
     origin, lead, recorded = _origin(directory), _lead(directory), _recorded(directory.path)
-    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, notify=notify)
+    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
         if video:
@@ -106,7 +106,7 @@ def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], Non
     try:
         path = _newest_video(run / "videos", notify)
         if path is None:
-            path = record(run, folder / "game.mp4", checkpoint=checkpoint, notify=notify).path
+            path = record(run, folder / "game.mp4", checkpoint=checkpoint).path
     except VantageError as error:
         notify(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"

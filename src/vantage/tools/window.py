@@ -1,4 +1,4 @@
-"""A window in real time, and the keys pressed in it. What is shown is the caller's."""
+"""A window that shows frames in real time, and the keys pressed in it. The frames are drawn elsewhere."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ _INVISIBLE = ("dummy", "offscreen")
 class Window:
     """Shows frames until the person closes it, or presses Esc or q."""
 
-    def __init__(self, title: str, *, instead: str, q_closes: bool = True) -> None:
-        """ConfigError where there is no display; `instead` says what can be done without one."""
-        self._title, self._instead = title, instead
+    def __init__(self, title: str, *, remedy: str, q_closes: bool = True) -> None:
+        """ConfigError without a display; its message ends with `remedy`."""
+        self._title, self._remedy = title, remedy
         self._closing = {pygame.K_ESCAPE, *([pygame.K_q] if q_closes else [])}
         self._clock = pygame.time.Clock()
         self._open()
         self._held: set[int] = set()
         self.keys: set[int] = set()
-        """Held down at the end of the last `wait`, or pressed during it, however shortly."""
+        """Keys held down at the end of the last `wait`, or pressed during it."""
 
     def show(self, frame: Picture) -> None:
-        """Put `frame`, RGB [H, W, 3], into the window; its size is the window's."""
+        """Show `frame`, RGB [H, W, 3], in a window of its size."""
         size = (frame.shape[1], frame.shape[0])
-        if not pygame.display.get_init():  # an environment that is closed may take all of pygame with it
+        if not pygame.display.get_init():  # closing an environment may quit pygame as a whole
             self._open()
         surface = pygame.display.get_surface()
         if surface is None or surface.get_size() != size:
@@ -46,7 +46,7 @@ class Window:
         pygame.display.flip()
 
     def wait(self, fps: float) -> bool:
-        """Wait until the frame has been shown for its time; False once the person is done."""
+        """Wait until the frame has been shown for 1/fps seconds; False once the person closes the window."""
         self._clock.tick(fps)
         pressed, done = set(), False
         for event in pygame.event.get():
@@ -60,12 +60,12 @@ class Window:
         return not done and not self._closing & pressed
 
     def close(self) -> None:
-        """Take the window away."""
+        """Close the window."""
         pygame.quit()
 
     def _open(self) -> None:
-        refusal = f"there is no display for a window; {self._instead}"
-        # SDL would try one driver after the other, with a line of complaint from each.
+        refusal = f"there is no display for a window; {self._remedy}"
+        # SDL would try one driver after another and print an error for each.
         if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
             raise ConfigError(refusal)
         try:
@@ -78,11 +78,11 @@ class Window:
 
 
 def key_code(name: str) -> int:
-    """The code of a key by its name: left, space, q."""
+    """The code of a key, by a name such as left, space or q."""
     return getattr(pygame, f"K_{name.upper() if len(name) > 1 else name}")  # type: ignore[no-any-return]
 
 
 def key_name(code: int) -> str:
-    """What a person calls the key."""
+    """The name of a key."""
     return next((name for name in ("left", "right", "up", "down", "space") if key_code(name) == code),
                 chr(code) if code < 128 else f"key {code}")

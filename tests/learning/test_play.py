@@ -1,0 +1,49 @@
+"""Whole games with a frozen policy: fixed shares, cut games, and interruptions between steps."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from vantage.config import Config
+from vantage.envs import make_environments
+from vantage.envs.vector_env import GymEnvironments
+from vantage.learning.play import play, play_games
+from vantage.models.actor_critic import make_model
+
+
+@pytest.fixture
+def table():
+    """A policy of CartPole and three environments."""
+    config = Config().change(env="CartPole-v1", max_episode_steps=30)
+    envs = make_environments(config, num_envs=3, stream=1, evaluation=True)
+    yield make_model(config, envs.spec).eval(), envs
+    envs.close()
+
+
+def options(episodes: int) -> dict[str, object]:
+    return {"episodes": episodes, "deterministic": False, "generator": torch.Generator().manual_seed(0)}
+
+
+def test_each_environment_plays_its_share_of_the_games(table) -> None:
+    games = play(*table, **options(7))
+    assert sorted(game.env for game in games) == [0, 0, 0, 1, 1, 2, 2]
+    assert all(game.score == game.length <= 30 for game in games)
+
+
+def test_a_game_without_an_end_counts_once_and_is_the_last_of_its_environment(
+        table, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(GymEnvironments, "longest_game", 5)
+    games = play(*table, **options(9))
+    assert [(game.env, game.score, game.length) for game in games] == [(i, 5, 5) for i in range(3)]
+
+
+def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = []
+    step = GymEnvironments.step
+    monkeypatch.setattr(GymEnvironments, "step", lambda self, actions: steps.append(1) or step(self, actions))
+    games = play_games(*table, **options(7))
+    for taken in range(4):
+        assert next(games) is None and len(steps) == taken
+    games.close()
+    assert len(steps) == 3 and torch.is_grad_enabled()
