@@ -97,14 +97,15 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
 
 @_closed_at_exit
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-           max_minutes: float | None = None, device: str | None = None, should_stop: Callable[[], bool] = lambda: False,
+           max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+           should_stop: Callable[[], bool] = lambda: False,
            notify: Callable[[str], None] = lambda text: None) -> Generator[Report]:
     """Go on with the run in directory `run` from its newest good checkpoint, as if it had never stopped.
 
     `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes` is
-    for this time alone.
+    for this time alone. `trust` allows code from outside Vantage that the config of someone else's run names.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     kept = directory.config
     if extend_schedule or steps not in (None, kept.run.steps):
         span = 0 if extend_schedule else kept.run.schedule_steps or kept.run.steps
@@ -311,13 +312,15 @@ def _check_obs(obs: Obs, spec: EnvSpec) -> None:
                          f"{expected}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
 
 
-def load(run: str | Path, *, checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Agent:
+def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False,
+         notify: Callable[[str], None] = warnings.warn) -> Agent:
     """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
 
     `run` may also be a file that `vantage export --format safetensors` wrote. The environment is not built, nor need
-    it be installed. `notify` gets what is wrong with a checkpoint that had to be passed over.
+    it be installed. `notify` gets what is wrong with a checkpoint that had to be passed over. `trust`
+    allows code from outside Vantage that the file or the config of someone else's run names.
     """
-    policy = read_policy(Path(run), checkpoint)
+    policy = read_policy(Path(run), checkpoint, trust=trust)
     for message in policy.skipped:
         notify(message)
     known = policy.known

@@ -23,6 +23,10 @@ from typing import Any
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
+from vantage.runs.trust import check_code, foreign_code, is_own, signature
+
+SIGNATURE = "config_hmac"
+"""Key of meta.json: the HMAC of config.json, see `trust`."""
 
 _DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
                   "ale_py": "ale-py"}
@@ -54,10 +58,11 @@ class RunDirectory:
             raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; "
                               "choose another place with --run") from None
         try:
-            meta = _describe(config, sys.argv if argv is None else argv)
+            text = config.to_json()
+            meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
             write_atomically(taken / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
-            write_atomically(taken / "config.json", config.to_json())
+            write_atomically(taken / "config.json", text)
         except BaseException as error:
             shutil.rmtree(taken, ignore_errors=True)
             if isinstance(error, OSError):
@@ -67,8 +72,13 @@ class RunDirectory:
         return cls(taken, config)
 
     @classmethod
-    def open(cls, path: Path) -> RunDirectory:
-        """The run that was created at `path`; ConfigError names the nearest runs if there is none."""
+    def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False) -> RunDirectory:
+        """The run that was created at `path`; ConfigError names the nearest runs if there is none.
+
+        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller goes on
+        to build the network or the environment. ConfigError if that needs code from outside Vantage, unless `trust` or
+        this user made the run.
+        """
         source = path / "config.json"
         if path.is_file():
             remedy = _around(path) or "; name the directory of a run"
@@ -87,10 +97,14 @@ class RunDirectory:
             lacks = [key for key in _CORE if key not in values]
             if lacks and not isinstance(values.get("env"), Mapping):
                 raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
+            modules = foreign_code(values) if runs_code else foreign_code(values, ["algo"])
+        except ConfigError as error:
+            raise _with_remedy(error, source) from None
+        check_code(modules, source=str(source), trusted=trust or not modules or is_own(text, _saved_signature(path)))
+        try:
             return cls(path, Config.from_json(text, source=str(source)))
         except ConfigError as error:
-            raise ConfigError(f"{error}; {source} must be as `vantage train` wrote it: restore it or correct "
-                              "it") from None
+            raise _with_remedy(error, source) from None
 
     def remove(self) -> None:
         """Take a run away that never began, and the folder of its environment where no other run is in it."""
@@ -102,8 +116,12 @@ class RunDirectory:
 
     def change_config(self, config: Config) -> RunDirectory:
         """The same run with another config, in config.json too; for what a resume may change."""
+        text = config.to_json()
         try:
-            write_atomically(self.path / "config.json", config.to_json())
+            write_atomically(self.path / "config.json", text)
+            with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
+                meta = self.read_meta() | {SIGNATURE: signature(text)}
+                write_atomically(self.path / "meta.json", json.dumps(meta, indent=2))
         except OSError as error:
             raise VantageError(f"cannot write {self.path / 'config.json'}: {error.strerror}; free space or make the "
                                "directory writable") from None
@@ -131,6 +149,17 @@ class RunDirectory:
     def read_meta(self) -> dict[str, Any]:
         """What `create` wrote of the command and the machine."""
         return _read_object(self.path / "meta.json")
+
+
+def _with_remedy(error: ConfigError, source: Path) -> ConfigError:
+    return ConfigError(f"{error}; {source} must be as `vantage train` wrote it: restore it or correct it")
+
+
+def _saved_signature(run: Path) -> object:
+    try:
+        return _read_object(run / "meta.json").get(SIGNATURE)
+    except ConfigError:
+        return None
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -29,16 +29,17 @@ class SavedPolicy:
     """What was wrong with each checkpoint that had to be passed over."""
 
 
-def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint") -> SavedPolicy:
+def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False) -> SavedPolicy:
     """The policy in `path`: a run, of which `checkpoint` chooses, or what `vantage export --format safetensors` wrote.
 
     ConfigError if there is none, CheckpointError if it is damaged; they call `checkpoint` by the name `key`.
+    ConfigError too if using it would run code from outside Vantage, unless `trust` or this user made the run.
     """
     if path.suffix == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
             raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
-        return SavedPolicy(*read_weights(path))
-    directory = RunDirectory.open(path)
+        return SavedPolicy(*read_weights(path, trust=trust))
+    directory = RunDirectory.open(path, trust=trust, runs_code=True)
     found = load_named(directory.path, checkpoint, key=key)
     known = Description(directory.config, EnvSpec.from_json(found.state["spec"]), found.step,
                         str(found.path.relative_to(directory.path)), _scores(directory.config, found))

@@ -17,6 +17,8 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError
+from vantage.keys import read_json_object
+from vantage.runs.trust import check_code, foreign_code
 from vantage.types import EnvSpec
 
 SUFFIX = ".safetensors"
@@ -43,12 +45,16 @@ class Description:
                 "config": self.config.to_json()}
 
     @classmethod
-    def from_header(cls, header: Mapping[str, str], *, source: str) -> Description:
-        """What `to_header` gave; `source` names the file in the message of an error."""
+    def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool) -> Description:
+        """What `to_header` gave; `source` names the file in the message of an error.
+
+        A file carries no signature, so that code from outside Vantage always needs `trust`.
+        """
         if header.get("vantage") != _KIND:
             raise ConfigError(f"{source} is not a policy that `vantage export --format safetensors` wrote; give such a "
                               "file or a run directory")
         try:
+            check_code(foreign_code(read_json_object(header["config"], source=source)), source=source, trusted=trust)
             return cls(Config.from_json(header["config"], source=source), EnvSpec.from_json(json.loads(header["spec"])),
                        int(header["step"]), header["checkpoint"], json.loads(header["scores"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -63,11 +69,11 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
                           metadata={"format": "pt", **description.to_header()}))
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], Description]:
+def read_weights(path: Path, *, trust: bool = False) -> tuple[dict[str, Tensor], Description]:
     """What `write_weights` wrote. ConfigError if there is no such file, CheckpointError if it is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            description = Description.from_header(file.metadata() or {}, source=str(path))
+            description = Description.from_header(file.metadata() or {}, source=str(path), trust=trust)
             return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  no mapping
     except SafetensorError as error:
         raise CheckpointError(f"{path}: no whole safetensors file: {error}; export the policy again") from None
