@@ -33,7 +33,8 @@ class Net(torch.nn.Linear):
         super().__init__(shape[0], 5)
 """
 SPEC = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
-STATE = {"spec": SPEC.to_json(), "progress": {"step": 1, "recent": [], "best_return": 0.0}}
+STATE = {"spec": SPEC.to_json(),
+         "progress": {"step": 1, "episodes": 0, "seconds": 0.0, "recent": [], "best_return": 0.0}}
 
 
 def make_run(network: str = "stranger:Net") -> RunDirectory:

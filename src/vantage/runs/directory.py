@@ -53,7 +53,10 @@ class RunDirectory:
         """
         check_utf8(path or root, "choose another place with --run")
         try:
-            taken = _take_next_number(root / directory_name(env_name), config.algo) if path is None else _take(path)
+            if path is None:
+                taken = _take_next_number(root / directory_name(env_name), config.algo.rpartition(":")[2])
+            else:
+                taken = _take(path)
         except OSError as error:
             raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; "
                               "choose another place with --run") from None

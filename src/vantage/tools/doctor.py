@@ -110,7 +110,7 @@ def step_environment(env: str) -> None:
     from vantage.envs import make_environments
     from vantage.presets import configure
 
-    environments = make_environments(configure("a2c", env=env), num_envs=1, stream=0, threads=1)
+    environments = make_environments(configure("a2c", env=env).env, seed=0, num_envs=1, stream=0, threads=1)
     try:
         environments.reset()
         action = environments.spec.action

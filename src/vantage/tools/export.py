@@ -69,7 +69,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
     A file that is there is replaced once the new one has been read back and computes the same; VantageError if it does
-    not, and then nothing has changed. `checkpoint`, `trust` and `notify` are as for `vantage.load`.
+    not, and then nothing has changed. `checkpoint` and `trust` are as for `vantage.load`.
     """
     if format not in FORMATS:
         raise ConfigError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -79,7 +79,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         _check_free(path)
     if format == "onnx":
         check_libraries()
-    agent = load(run, checkpoint=checkpoint, trust=trust, notify=notify)
+    agent = load(run, checkpoint=checkpoint, trust=trust)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":
         notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")

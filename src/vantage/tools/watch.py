@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from vantage.agent import Agent
 from vantage.errors import VantageError
 from vantage.learning.play import moments
 from vantage.runs.checkpoint import fitting, load_latest, newest_step
@@ -15,7 +16,6 @@ from vantage.seeding import derive_seed
 from vantage.tools.evaluate import STREAM, evaluation_seed, load_player, one_thread
 from vantage.tools.frames import Canvas, game_words, rendered
 from vantage.tools.window import Window
-from vantage.training import Agent
 
 log = logging.getLogger(__name__)
 
