@@ -15,7 +15,7 @@ from vantage.config import Config
 from vantage.learning.collect import Array, tensor_obs
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import fitting
-from vantage.runs.policy import read_policy
+from vantage.runs.policy_file import read_policy
 from vantage.types import EnvSpec, Obs, State
 
 log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     policy = read_policy(Path(run), checkpoint, trust=trust)
     for message in policy.skipped:
         log.warning(message)
-    known = policy.known
+    known = policy.description
     model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)
     with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):

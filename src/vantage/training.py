@@ -28,7 +28,7 @@ from vantage.runs.checkpoint import Checkpoint, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
-from vantage.runs.policy import SavedPolicy, read_policy
+from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.sync import SyncRun
@@ -161,7 +161,7 @@ def read_initial(config: Config) -> SavedPolicy | None:
     envs.close()
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
-    known = policy.known
+    known = policy.description
     for message in policy.skipped:
         log.warning(message)
     log.info(f"weights and normalisers of {known.config.algo} on {known.config.env.id}, step {known.step:,}, from "

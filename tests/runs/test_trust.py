@@ -20,9 +20,8 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs import checkpoint, trust
 from vantage.runs.directory import RunDirectory
-from vantage.runs.policy import read_policy
+from vantage.runs.policy_file import Description, read_policy, read_weights, write_weights
 from vantage.runs.trust import foreign_code
-from vantage.runs.weights import Description, read_weights, write_weights
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 NETWORK = """
@@ -103,7 +102,7 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
         with pytest.raises(ConfigError, match=message):
             use()
     assert not Path("imported").exists()
-    assert read_policy(Path("run"), trust=True).known.step == 1
+    assert read_policy(Path("run"), trust=True).description.step == 1
     assert RunDirectory.open(Path("run")).config.policy.network.startswith("stranger")  # nothing is imported for it
 
 
@@ -122,13 +121,13 @@ def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
 def test_runs_without_foreign_code_need_no_signature() -> None:
     make_run("auto")
     forget_key()
-    assert read_policy(Path("run")).known.step == 1
+    assert read_policy(Path("run")).description.step == 1
 
 
 def test_a_run_stays_ones_own_when_its_config_changes() -> None:
     run = make_run()
     assert run.change_config(run.config.change(steps=7)).config.run.steps == 7
-    assert read_policy(Path("run")).known.config.run.steps == 7
+    assert read_policy(Path("run")).description.config.run.steps == 7
     assert {"versions", "argv"} < run.read_meta().keys()
 
 
@@ -158,7 +157,7 @@ def test_a_policy_file_with_foreign_code_always_needs_trust() -> None:
     with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
         read_policy(path)
     assert read_weights(path, trust=True)[1] == description
-    assert read_policy(path, trust=True).known == description
+    assert read_policy(path, trust=True).description == description
 
 
 @pytest.mark.parametrize("command", [

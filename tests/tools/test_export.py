@@ -25,7 +25,7 @@ from vantage.models import make_model
 from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
-from vantage.runs.weights import read_weights, write_weights
+from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools import onnx_policy
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, make_onnx
@@ -280,7 +280,7 @@ def test_an_agent_needs_no_environment_and_takes_arrays(tmp_path: Path) -> None:
     (["run", "--format", "safetensors", "-o", "/proc/x.safetensors"], "cannot write /proc/x.safetensors"),
     (["none.safetensors", "--format", "onnx"], "cannot read none.safetensors"),
     (["other.safetensors", "--format", "onnx"], "is not a policy"),
-    (["run", "--format", "safetensors", "-o", "\udcff.safetensors"], "no name in UTF-8; choose another place with -o"),
+    (["run", "--format", "safetensors", "-o", "\udcff.safetensors"], "not valid UTF-8; choose another place with -o"),
 ])
 def test_bad_input_is_one_line_with_the_remedy_and_status_2(
         arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,

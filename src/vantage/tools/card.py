@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from vantage.runs.weights import Description
+from vantage.runs.policy_file import Description
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 _MEANING = {"eval/mean_reward": "mean return of the evaluation beside training that chose it",

@@ -16,7 +16,7 @@ from torch import Tensor
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
 from vantage.runs.directory import check_utf8, write_atomically
-from vantage.runs.weights import Description, write_weights
+from vantage.runs.policy_file import Description, write_weights
 from vantage.tools.card import card
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, check_libraries, make_onnx
 from vantage.training import load

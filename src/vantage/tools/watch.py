@@ -11,7 +11,7 @@ from vantage.agent import Agent
 from vantage.errors import VantageError
 from vantage.learning.play import moments
 from vantage.runs.checkpoint import fitting, load_latest, newest_step
-from vantage.runs.weights import SUFFIX
+from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
 from vantage.tools.evaluate import STREAM, evaluation_seed, load_player, one_thread
 from vantage.tools.frames import Canvas, game_words, rendered
