@@ -82,8 +82,6 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     outside Vantage that the file, or the config of someone else's run, names.
     """
     policy = read_policy(Path(run), checkpoint, trust=trust)
-    for message in policy.skipped:
-        log.warning(message)
     known = policy.description
     model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)

@@ -120,8 +120,6 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_latest(directory.path)
-        for message in checkpoint.skipped:
-            log.warning(message)
         if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
@@ -162,8 +160,6 @@ def read_initial(config: Config) -> SavedPolicy | None:
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
     known = policy.description
-    for message in policy.skipped:
-        log.warning(message)
     log.info(f"weights and normalisers of {known.config.algo} on {known.config.env.id}, step {known.step:,}, from "
            f"{config.policy.init_from}")
     if config.env.reward_norm and policy.rewards is None:

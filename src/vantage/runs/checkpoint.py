@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch import Tensor
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs import bundle
 from vantage.schedules import parse_number
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,6 @@ class Checkpoint:
     tensors: Mapping[str, Mapping[str, Tensor]]
     state: Mapping[str, Any]
     path: Path
-    skipped: tuple[str, ...] = ()
-    """What is wrong with each newer checkpoint."""
 
 
 def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any],
@@ -92,13 +93,17 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_latest(run: Path) -> Checkpoint:
-    """The newest valid checkpoint; `skipped` says what is wrong with newer ones. CheckpointError if there is none."""
+    """The newest valid checkpoint; logs what is wrong with newer ones. CheckpointError if there is none."""
     skipped: list[str] = []
     for path in _newest_first(run / "checkpoints"):
         try:
-            return replace(load(path), skipped=tuple(skipped))
+            checkpoint = load(path)
         except CheckpointError as error:
             skipped.append(str(error))
+            continue
+        for message in skipped:
+            log.warning(message)
+        return checkpoint
     if not skipped:
         raise CheckpointError(f"{run} has no checkpoint yet: nothing was saved; where it still trains, wait for its "
                               "first save, else start it again with `vantage train`")
@@ -114,7 +119,7 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
     """The checkpoint called `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
 
     ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged. If the best one is
-    damaged, auto falls back to the latest and lists the best one in `skipped`.
+    damaged, auto logs that and falls back to the latest.
     """
     if name == "latest":
         return load_latest(run)
@@ -126,8 +131,7 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
         except CheckpointError as error:
             if name == "best":
                 raise
-            latest = load_latest(run)
-            return replace(latest, skipped=(str(error), *latest.skipped))
+            log.warning(str(error))
         if name == "auto":
             return load_latest(run)
         raise ConfigError(f"{run} has no best checkpoint{_available(run)}")

@@ -48,6 +48,11 @@ class Description:
                 "scores": json.dumps(dict(self.scores)), "spec": json.dumps(self.spec.to_json()),
                 "config": self.config.to_json()}
 
+    @property
+    def trust_argument(self) -> str:
+        """What `vantage.load` of the exported file takes beside its path: `, trust=True` or nothing."""
+        return ", trust=True" if foreign_code(json.loads(self.config.to_json())) else ""
+
     @classmethod
     def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool) -> Description:
         """Inverse of `to_header`; error messages name the file `source`.
@@ -74,8 +79,6 @@ class SavedPolicy:
     description: Description
     rewards: Tensor | None = None
     """Count, mean and variance of the reward normaliser; None without one, and for exported files."""
-    skipped: tuple[str, ...] = ()
-    """What is wrong with each checkpoint that had to be skipped."""
 
 
 def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False) -> SavedPolicy:
@@ -92,8 +95,7 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     saved = load_named(run.path, checkpoint, key=key)
     description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), _scores(run.config, saved))
-    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"),
-                       saved.skipped)
+    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
 
 
 def _scores(config: Config, checkpoint: Checkpoint) -> dict[str, float]:

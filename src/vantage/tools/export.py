@@ -60,7 +60,8 @@ class Export:
                  f"  in         {', '.join(self.inputs)}",
                  f"  out        {', '.join(self.outputs)}"]
         if self.card is not None:
-            lines[2:] = [f"  card       {self.card}", f"  load       vantage.load({str(self.path)!r})"]
+            lines[2:] = [f"  card       {self.card}",
+                         f"  load       vantage.load({str(self.path)!r}{known.trust_argument})"]
         return "\n".join(lines)
 
 

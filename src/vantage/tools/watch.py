@@ -76,6 +76,4 @@ def _reload(agent: Agent, run: Path, step: int) -> int:
     except VantageError as error:  # removed while it was read, or damaged: the next game tries again
         log.warning("still at step %s: %s", f"{step:,}", error)
         return step
-    for message in newer.skipped:
-        log.warning(message)
     return newer.step
