@@ -187,7 +187,7 @@ def check(config: Config) -> None:
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
     """The policy in `path`, whose errors are those of a key that a person gave."""
     try:
-        return read_policy(Path(path), checkpoint, key="init_checkpoint")
+        return read_policy(Path(path), checkpoint, key="init_checkpoint", runs_code=False)
     except ConfigError as error:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:

@@ -93,7 +93,7 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
     elif change == "config":
         config.write_text(config.read_text().replace("stranger:Net", "stranger:Other"))
     elif change == "signature":
-        meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_hmac": "é"}))
+        meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_hmac": "\ud800"}))
     else:
         meta.unlink()
     message = r"run/config\.json was not written by you .* imports stranger; .*--trust \(in Python trust=True\)"
@@ -104,6 +104,15 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
     assert not Path("imported").exists()
     assert read_policy(Path("run"), trust=True).description.step == 1
     assert RunDirectory.open(Path("run")).config.policy.network.startswith("stranger")  # nothing is imported for it
+
+
+def test_tensors_alone_need_no_trust() -> None:
+    run = make_run()
+    forget_key()
+    policy = read_policy(Path("run"), runs_code=False)
+    write_weights(Path("p.safetensors"), policy.tensors, policy.description)
+    assert read_policy(Path("p.safetensors"), runs_code=False).description.config == run.config
+    assert not Path("imported").exists()
 
 
 def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:

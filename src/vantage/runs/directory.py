@@ -100,7 +100,7 @@ class RunDirectory:
             lacks = [key for key in _CORE if key not in values]
             if lacks and not isinstance(values.get("env"), Mapping):
                 raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
-            modules = foreign_code(values) if runs_code else foreign_code(values, ["algo"])
+            modules = foreign_code(values, runs_code=runs_code)
         except ConfigError as error:
             raise _with_remedy(error, source) from None
         check_code(modules, source=str(source), trusted=trust or not modules or is_own(text, _saved_signature(path)))

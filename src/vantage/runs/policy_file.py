@@ -54,16 +54,17 @@ class Description:
         return ", trust=True" if foreign_code(json.loads(self.config.to_json())) else ""
 
     @classmethod
-    def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool) -> Description:
+    def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool, runs_code: bool) -> Description:
         """Inverse of `to_header`; error messages name the file `source`.
 
-        A file has no signature, so code from outside Vantage always needs `trust`.
+        `runs_code` is that of `read_policy`. A file has no signature: code from outside Vantage always needs `trust`.
         """
         if header.get("vantage") != _KIND:
             raise ConfigError(f"{source} is not a policy written by `vantage export --format safetensors`; give such a "
                               "file or a run directory")
         try:
-            check_code(foreign_code(read_json_object(header["config"], source=source)), source=source, trusted=trust)
+            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            check_code(modules, source=source, trusted=trust)
             return cls(Config.from_json(header["config"], source=source), EnvSpec.from_json(json.loads(header["spec"])),
                        int(header["step"]), header["checkpoint"], json.loads(header["scores"]))
         except (KeyError, TypeError, ValueError) as error:
@@ -81,17 +82,19 @@ class SavedPolicy:
     """Count, mean and variance of the reward normaliser; None without one, and for exported files."""
 
 
-def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False) -> SavedPolicy:
+def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False,
+                runs_code: bool = True) -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
 
-    Error messages call that option `key`. ConfigError if there is no such policy, or if using it would run code from
-    outside Vantage, unless `trust` or this user made the run. CheckpointError if the policy is damaged.
+    Error messages call that option `key`. ConfigError if there is no such policy, or if it needs code from outside
+    Vantage, unless `trust` or this user made the run. Without `runs_code`, the caller only takes the tensors and builds
+    neither network nor environment, whose modules then do not count. CheckpointError if the policy is damaged.
     """
     if path.suffix == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
             raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
-        return SavedPolicy(*read_weights(path, trust=trust))
-    run = RunDirectory.open(path, trust=trust, runs_code=True)
+        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
+    run = RunDirectory.open(path, trust=trust, runs_code=runs_code)
     saved = load_named(run.path, checkpoint, key=key)
     description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), _scores(run.config, saved))
@@ -115,11 +118,13 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
                           metadata={"format": "pt", **description.to_header()}))
 
 
-def read_weights(path: Path, *, trust: bool = False) -> tuple[dict[str, Tensor], Description]:
+def read_weights(path: Path, *, trust: bool = False,
+                 runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
     """Read a policy file. ConfigError if there is none, CheckpointError if it is damaged."""
     try:
         with safe_open(path, framework="pt") as file:
-            description = Description.from_header(file.metadata() or {}, source=str(path), trust=trust)
+            description = Description.from_header(file.metadata() or {}, source=str(path), trust=trust,
+                                                  runs_code=runs_code)
             return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  not a mapping
     except SafetensorError as error:
         raise CheckpointError(f"{path}: not a complete safetensors file: {error}; export the policy again") from None

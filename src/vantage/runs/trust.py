@@ -30,13 +30,14 @@ _KEY_BYTES = 32
 _CLASS = re.compile(r"([\w-]+/)?[A-Z][\w-]*")  # also an env id such as ALE/Pong-v5
 
 
-def foreign_code(values: Mapping[str, Any], keys: Sequence[str] = ("algo", "env", "id", "network")) -> list[str]:
-    """Modules outside Vantage and its environments that the config with the raw JSON `values` would import.
+def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[str]:
+    """Modules outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would import.
 
-    Where the import path leads through a module of Vantage to something that is no class of it, the whole path. Each
-    key counts at the top level and in every group, because `Config.from_json` takes a key from any of them. Env ids may
-    also name gymnasium and ale_py, which are imported before the current folder is on sys.path.
+    Reading the config imports the module of `algo`; with `runs_code`, those of the environment and the network count
+    too. An import path that leads through a module of Vantage to something else than its classes is listed as a whole.
+    Each key counts at the top level and in every group, because `Config.from_json` takes a key from any of them.
     """
+    keys = ("algo", "env", "id", "network") if runs_code else ("algo",)
     groups = [values, *(group for group in values.values() if isinstance(group, Mapping))]
     names: dict[str, None] = {}
     for group in groups:
@@ -46,6 +47,7 @@ def foreign_code(values: Mapping[str, Any], keys: Sequence[str] = ("algo", "env"
                 continue
             path = value if isinstance(value, str) else json.dumps(value)
             module, colon, attribute = path.partition(":")
+            # The environments' modules are imported before the current folder is on sys.path, other code after that.
             own = ("vantage", "gymnasium", "ale_py") if key in ("env", "id") else ("vantage",)
             if not colon:
                 continue
@@ -74,10 +76,11 @@ def signature(text: str) -> str | None:
 
 
 def is_own(text: str, signed: object) -> bool:
-    """`signed` is what `signature` gave for `text`."""
+    """Whether `signed` is the `signature` of `text`."""
     key = _read_key()
-    return key is not None and isinstance(signed, str) and hmac.compare_digest(_hmac(key, text).encode(),
-                                                                               signed.encode())
+    if key is None or not isinstance(signed, str) or not signed.isascii():  # compare_digest takes ASCII only
+        return False
+    return hmac.compare_digest(_hmac(key, text), signed)
 
 
 def _hmac(key: bytes, text: str) -> str:
