@@ -25,7 +25,7 @@ from vantage.models import make_model
 from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
-from vantage.runs.weights import read_weights, write_weights
+from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools import onnx_policy
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, make_onnx
@@ -222,7 +222,7 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
     said: list[str] = []
     made = export(run, format="safetensors", notify=said.append)
     assert "float32" in said[0]
-    loaded, original = load(made.path), load(run)
+    loaded, original = load(made.path, trust=True), load(run)
     assert loaded.config.policy.precision == "float32"
     same = make_model(loaded.config.policy, loaded.model.spec, critic=loaded.config.algorithm.needs.critic)
     same.load_state_dict(original.model.state_dict())
@@ -235,7 +235,7 @@ def test_safetensors_hold_the_whole_agent(tmp_path: Path) -> None:
                    network="mlp")
     made = export(run, format="safetensors", output=tmp_path / "p.safetensors")
     assert made.card == tmp_path / "p.card.md"
-    ours, theirs = load(tmp_path / "p.safetensors"), load(run)
+    ours, theirs = load(tmp_path / "p.safetensors", trust=True), load(run)
     assert (ours.config, ours.step, ours.checkpoint, ours.scores, ours.model.spec) == (
         theirs.config, 1000, "checkpoints/step-000000001000", {"rollout/ep_rew_mean": 2.5}, theirs.model.spec)
     obs = {"pos": np.ones((2, 3), np.float32), "camera": np.ones((2, 1, 20, 21), np.uint8)}
@@ -280,7 +280,7 @@ def test_an_agent_needs_no_environment_and_takes_arrays(tmp_path: Path) -> None:
     (["run", "--format", "safetensors", "-o", "/proc/x.safetensors"], "cannot write /proc/x.safetensors"),
     (["none.safetensors", "--format", "onnx"], "cannot read none.safetensors"),
     (["other.safetensors", "--format", "onnx"], "is not a policy"),
-    (["run", "--format", "safetensors", "-o", "\udcff.safetensors"], "no name in UTF-8; choose another place with -o"),
+    (["run", "--format", "safetensors", "-o", "\udcff.safetensors"], "not valid UTF-8; choose another place with -o"),
 ])
 def test_bad_input_is_one_line_with_the_remedy_and_status_2(
         arguments: list[str], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -330,9 +330,9 @@ def test_nothing_is_written_where_the_card_has_no_place(tmp_path: Path) -> None:
 def test_a_policy_file_that_is_not_as_its_header_says_is_status_2(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = export(make_run(tmp_path / "run", EnvSpec(VECTOR, DISCRETE)), format="safetensors").path
-    tensors, known = read_weights(path)
-    write_weights(path, tensors, replace(known, config=replace(known.config, hidden="9")))
-    assert main(["evaluate", str(path)]) == 2
+    tensors, known = read_weights(path, trust=True)
+    write_weights(path, tensors, replace(known, config=known.config.change(hidden="9")))
+    assert main(["evaluate", str(path), "--trust"]) == 2
     error = capsys.readouterr().err
     assert f"{path} does not fit its header" in error and error.count("\n") == 1
 

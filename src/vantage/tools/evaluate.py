@@ -56,13 +56,13 @@ class Evaluation:
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int = 16) -> Evaluation:
+             seed: int = 0, num_envs: int = 16, trust: bool = False) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
     `deterministic` None: sampled actions on Atari, the most probable action elsewhere. `checkpoint`: auto (best if
-    there is one, else latest), latest, best, or a step.
+    there is one, else latest), latest, best, or a step. `trust` is that of `vantage.load`.
     """
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
     envs = make_environments(config.env, seed=evaluation_seed(seed), num_envs=min(num_envs, episodes),
@@ -78,7 +78,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
 
 
 def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
-                seed: int) -> tuple[Agent, bool]:
+                seed: int, trust: bool) -> tuple[Agent, bool]:
     """The agent of `run`, and whether it takes the most probable action; ConfigError for impossible numbers.
 
     `deterministic` None is the convention of the field: sampled actions on Atari, the most probable action elsewhere.
@@ -87,7 +87,7 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else f"above {_MAX_EPISODES:,}"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
-    agent = load(run, checkpoint=checkpoint)
+    agent = load(run, checkpoint=checkpoint, trust=trust)
     if deterministic is None:
         env = agent.config.env
         deterministic = resolve_env(env.id, env.atari_protocol).family != "atari"

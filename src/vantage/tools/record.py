@@ -51,14 +51,14 @@ class Recording:
 
 
 def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: bool | None = None,
-           checkpoint: str = "auto", seed: int = 0) -> Recording:
+           checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
     """Record `episodes` whole games at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
     The games are those that `evaluate` would play in one environment; the options are the same.
     """
     if output.suffix.lower() not in (".mp4", ".gif"):
         raise ConfigError(f"{output}: the name must end in .mp4 or .gif")
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     envs = rendered(agent.config, seed=evaluation_seed(seed), stream=STREAM)
     try:
         with (one_thread(), whole_file(output) as path,

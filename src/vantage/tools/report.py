@@ -25,7 +25,7 @@ _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "tr
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
 _MOST_VIDEO = 2_500_000
 """Bytes of a video that still goes into the page, a third more in text, so that it stays below 5 MB."""
-_PRIVATE = ("host",)
+_PRIVATE = ("host", "config_hmac")
 """What meta.json has and a page that is passed on should not."""
 
 _PAGE = Template("""<!DOCTYPE html>
@@ -50,24 +50,25 @@ $body
 
 
 def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Path:
+           checkpoint: str = "auto", trust: bool = False,
+           notify: Callable[[str], None] = warnings.warn) -> Path:
     """Write the page of `run`: curves, an evaluation over `episodes` games, one recorded game, the config.
 
     `output` is by default report.html in the run. `checkpoint` is as `evaluate` has it; `notify` hears why a game
     could not be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust=trust)
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
     # Before the games: a damaged file shows at once.
     origin, lead, recorded = _origin(directory), _lead(directory), _recorded(directory.path)
-    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint)
+    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
     with tempfile.TemporaryDirectory() as folder:
         parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
         if video:
-            parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, notify)))
-        parts.append(_section("Curves", _curves(directory.path, recorded, Path(folder))))
+            parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, trust, notify)))
+        parts.append(_section("Curves", _curves(directory.path, recorded, Path(folder), trust)))
     parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
     title = escape(f"{directory.config.algo} on {directory.config.env.id}")
     page = _PAGE.substitute(title=title, lead=lead, body="\n".join(parts))
@@ -101,12 +102,12 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
     return f"<p>{escape(result.sentence())}</p>\n{_image(folder / 'scores.png', 'scores of the games')}"
 
 
-def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], None]) -> str:
+def _video(run: Path, folder: Path, checkpoint: str, trust: bool, notify: Callable[[str], None]) -> str:
     """The newest whole video in the run's videos/, else one recorded now; words where there can be none."""
     try:
         path = _newest_video(run / "videos", notify)
         if path is None:
-            path = record(run, folder / "game.mp4", checkpoint=checkpoint).path
+            path = record(run, folder / "game.mp4", checkpoint=checkpoint, trust=trust).path
     except VantageError as error:
         notify(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"
@@ -134,12 +135,12 @@ def _recorded(run: Path) -> set[str]:
     return {name for line in read_metrics(run) for name, value in line.items() if value is not None}
 
 
-def _curves(run: Path, names: Set[str], folder: Path) -> str:
+def _curves(run: Path, names: Set[str], folder: Path, trust: bool) -> str:
     images = []
     for metric in _CURVES:
         if metric in names:
             path = folder / f"{metric.replace('/', '-')}.png"
-            plot([run], path, metric=metric)
+            plot([run], path, metric=metric, trust=trust)
             images.append(_image(path, metric))
     return f'<div class="grid">{"".join(images)}</div>' if images else "<p>Nothing has been recorded yet.</p>"
 
