@@ -58,10 +58,9 @@ def test_an_environment_belongs_to_a_family(name, family):
     ("pongg", "did you mean Pong"), ("ALE/Breakot-v5", "did you mean ALE/Breakout-v5"),
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
     ("Pong-v0", "ALE/Pong-v5"), ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
-    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "cannot be imported"),
-    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*is it installed, or in the current directory"),
-    ("faulty_envs:Countr", "did you mean Counter"),
-    ("faulty_envs:OldEnv", "old gym library")])
+    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
+    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
+    ("faulty_envs:Countr", "it has .*Counter")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
         resolve_env(name)
@@ -125,7 +124,7 @@ def test_an_environment_that_imports_in_vain_when_built_is_refused_in_words(monk
 def test_a_module_that_fails_is_not_called_missing(tmp_path, monkeypatch):
     (tmp_path / "broken_of_tmp.py").write_text("import no_such_library\n")
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'; put that right in the module$"):
+    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'; correct the module$"):
         resolve_env("broken_of_tmp:Env")
 
 
@@ -192,7 +191,7 @@ def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, kind, target):
     (spaces.Discrete(3), 3, "outside its space"), (spaces.Discrete(3), 1.0, "integers"),
     (spaces.MultiDiscrete([2, 2]), np.array([0, 2]), "outside its space"),
     (spaces.MultiDiscrete([2, 2]), np.array([0]), "has shape"), (spaces.Box(0, 1, (2,)), [1, 2, 3], "has shape"),
-    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64, its space says uint8"),
+    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64, its space is uint8"),
     (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 5), np.uint8), "has shape"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {}, "lacks 'a'"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {"a": np.zeros(3)}, "in 'a': .* has shape")])
@@ -281,7 +280,7 @@ def test_a_mask_of_several_choices_allows_one_of_each():
 # Faults
 
 FAULTS = [("raise", "KeyError: '100% of %s'"), ("nan obs", "nan.* is not finite after action 1"),
-          ("inf reward", "reward inf is not finite"), ("shape", r"shape \(4,\), its space says \(3,\)"),
+          ("inf reward", "reward inf is not finite"), ("shape", r"shape \(4,\), its space has \(3,\)"),
           ("text", "not numbers"), ("reward", "a ndarray, not a number"),
           ("flag", "terminated is 1, a int, not a bool"), ("old step", "old gym interface")]
 

@@ -13,11 +13,12 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.building import create
-from vantage.envs.ids import EnvId, load_entry
+from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Traits, same_obs
 from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import make_actor, make_observer
 from vantage.errors import ConfigError, EnvError
+from vantage.importing import load_class
 from vantage.specs import ActionSpec, EnvSpec
 
 # As for Atari: resets are seeded again so rarely that they cost nothing, and a replay stays short.
@@ -27,7 +28,7 @@ PROBE_STEPS = 10
 
 def is_vector(env: EnvId) -> bool:
     """`env` names a class of vector environments, or a function that takes `num_envs`."""
-    target = load_entry(env.entry) if env.entry else None
+    target = load_class(env.entry, what="env") if env.entry else None
     if target is None or isinstance(target, type):
         return target is not None and issubclass(target, VectorEnv)
     try:

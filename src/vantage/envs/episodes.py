@@ -91,19 +91,19 @@ class Episodes(gym.Env[Any, Any]):
         episode = self._episode + 1 if options is None else int(options[EPISODES][self._factory.place])
         self._idle = episode == IDLE
         if self._idle:
-            return blank_obs(self._spec), {}
+            return blank_obs(self._spec.obs), {}
         try:
             return self._begin(episode)
         except (Exception, SystemExit) as error:
-            return blank_obs(self._spec), self._failure(error)
+            return blank_obs(self._spec.obs), self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._idle:
-            return blank_obs(self._spec), 0.0, False, False, {}
+            return blank_obs(self._spec.obs), 0.0, False, False, {}
         try:
             return self._step(action)
         except (Exception, SystemExit) as error:
-            return blank_obs(self._spec), 0.0, False, False, self._failure(error)
+            return blank_obs(self._spec.obs), 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
         if self.env is not None:

@@ -12,6 +12,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs import pictures
 from vantage.envs.history import MAX_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
+from vantage.envs.spaces import blank_obs
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import Episode
 
@@ -41,7 +42,7 @@ class Environments:
         self._lives = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, bool)
         self._press = np.zeros(num_envs, bool)
-        self._obs = _blank(self.spec.obs, num_envs)
+        self._obs = blank_obs(self.spec.obs, (num_envs,))
         self._sent: Array = np.zeros(num_envs, np.int64)
 
     def reset(self, snapshot: Snapshot | None = None) -> First:
@@ -235,12 +236,6 @@ class Environments:
                 place = self._seeds.place(self._first_env + i, int(self._episode[i]), int(self._length[i]))
                 after = f"action {self._sent[i]}" if self._length[i] else "reset"
                 raise EnvError(f"{place}: {bad[0]} is not finite after {after}")
-
-
-def _blank(spec: Any, num_envs: int) -> Obs:
-    if isinstance(spec, Mapping):
-        return {key: np.asarray(_blank(part, num_envs)) for key, part in spec.items()}
-    return np.zeros((num_envs, *spec.shape), np.uint8 if spec.kind == "image" else np.float32)
 
 
 def _merge(mask: Array | None, other: Array | None, which: Array) -> Array | None:
