@@ -185,7 +185,7 @@ def _wrapped(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]:
 
 
 def _reshape(play: Play) -> Callable[[Array], Array] | None:
-    """From ale_py's [B, 1, H, W] or [B, 1, H, W, 3], whole screens where they are cropped, to [B, C, H, W]."""
+    """From ale_py's [B, 1, H, W] or [B, 1, H, W, 3], whole screens if they are cropped, to [B, C, H, W]."""
     if play.margins is None:
         return None if play.gray else lambda obs: np.ascontiguousarray(obs[:, 0].transpose(0, 3, 1, 2))
     show = shrink(play.margins, play.size)

@@ -127,7 +127,7 @@ class Simulators(Protocol):
 
     @property
     def single(self) -> gym.Env[Any, Any]:
-        """The first simulator, where it runs in this process."""
+        """The first simulator, if it runs in this process."""
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:

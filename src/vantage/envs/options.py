@@ -118,7 +118,7 @@ def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> i
 
 
 def mean_of(skip: tuple[int, int]) -> float | int:
-    """Mean number of frames of a step; a whole number where it is fixed."""
+    """Mean number of frames of a step; an int if it is fixed."""
     return skip[0] if skip[0] == skip[1] else sum(skip) / 2
 
 
