@@ -58,7 +58,8 @@ class Walk(VectorEnv):
 
     def answer(self):
         at = np.stack([self.seed, self.place / 10], axis=1)[:, None].astype(np.float32)
-        info = {"action_mask": np.stack([self.place % 2 == 0, self.place % 2 == 1], 1)} if self.masked else {}
+        mask = np.stack([self.place % 2 == 0, self.place % 2 == 1], 1) & ~self.over[:, None]
+        info = {"action_mask": mask} if self.masked else {}
         return {"place": self.place, "at": at}, info
 
 
@@ -86,9 +87,10 @@ def test_its_observations_rewards_and_ends_arrive_as_those_of_single_environment
 
 
 def test_its_masks_arrive():
-    envs = make("test_batched:Walk", 2, options={"masked": True})
+    envs = make("test_batched:Walk", 2, options={"masked": True, "length": 2})
     assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
+    assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
 
 
 def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly():
