@@ -19,8 +19,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.presets import configure
 from vantage.tools import preview as module
-from vantage.tools.panels import Panel, draw_panels
-from vantage.tools.preview import preview
+from vantage.tools.preview import Panel, draw_panels, preview
 
 
 def drawn_by(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[Panel]], str]:

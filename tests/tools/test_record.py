@@ -19,8 +19,8 @@ from vantage.envs import Environments
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.play import Moment
 from vantage.tools import record as module
-from vantage.tools.evaluate import evaluate, evaluation_seed
-from vantage.tools.frames import Canvas, rendered
+from vantage.tools.evaluate import evaluate, shown_game
+from vantage.tools.frames import Canvas
 from vantage.tools.record import Video, record
 from vantage.training import load
 
@@ -79,7 +79,7 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
-    envs = rendered(load(run).config, seed=evaluation_seed(0), stream=2)
+    envs = shown_game(load(run).config, 0)
     envs.reset()
     screen = np.repeat(np.repeat(envs.render(), 3, 0), 3, 1)
     assert np.abs(frames[0, :630].astype(int) - screen).mean() < 3
@@ -113,8 +113,8 @@ def interrupted(*_: object, **__: object) -> Iterator[Moment]:
     raise KeyboardInterrupt
 
 
-def begun(config: Config, *, seed: int, stream: int) -> Environments:
-    envs = rendered(config, seed=seed, stream=stream)
+def begun(config: Config, seed: int) -> Environments:
+    envs = shown_game(config, seed)
     envs.reset()
     return envs
 
@@ -124,7 +124,7 @@ def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
         name: str, cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / name).write_text("the former one")
     monkeypatch.setattr(module, "moments", interrupted)
-    monkeypatch.setattr(module, "rendered", begun)
+    monkeypatch.setattr(module, "shown_game", begun)
     assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 

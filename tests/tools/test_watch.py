@@ -24,9 +24,9 @@ from PIL import Image, ImageGrab
 import vantage
 from vantage.cli import main
 from vantage.config import Config
+from vantage.envs import make_rendered
 from vantage.errors import ConfigError
 from vantage.tools import frames
-from vantage.tools.frames import rendered
 from vantage.tools.play import Keys, choose_keys
 from vantage.tools.play import play as play_by_hand
 from vantage.tools.watch import watch
@@ -246,7 +246,7 @@ def test_a_key_pressed_and_let_go_within_a_frame_counts_for_it() -> None:
 
 def keys_of(env: str, **values: Any) -> Keys:
     config = Config().change(env=env, **values)
-    envs = rendered(config, seed=0, stream=3)
+    envs = make_rendered(config.env, seed=0, stream=3)
     envs.reset()
     try:
         return choose_keys(envs, config)

@@ -18,8 +18,8 @@ import numpy as np
 from vantage.envs import Environments
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
-from vantage.tools.evaluate import STREAM, action_generator, evaluation_seed, load_player, one_thread
-from vantage.tools.frames import Canvas, Picture, game_words, number, rendered
+from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
+from vantage.tools.frames import Canvas, Picture, game_words, number
 from vantage.tools.output import whole_file
 from vantage.training import Agent
 
@@ -59,7 +59,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     if output.suffix.lower() not in (".mp4", ".gif"):
         raise ConfigError(f"{output}: the name must end in .mp4 or .gif")
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
-    envs = rendered(agent.config, seed=evaluation_seed(seed), stream=STREAM)
+    envs = shown_game(agent.config, seed)
     try:
         with (one_thread(), whole_file(output) as path,
               closing(_frames(agent, envs, episodes, deterministic, seed)) as frames):
