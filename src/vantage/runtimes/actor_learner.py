@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
@@ -24,8 +25,10 @@ from vantage.seeding import derive_seed
 from vantage.system import free_memory
 from vantage.types import Rollout
 
+log = logging.getLogger(__name__)
+
 LONG_REPLAY = 20_000
-"""Actions of all environments together whose replay takes seconds, so that a person is told."""
+"""Actions of all environments whose replay at a resume takes seconds, which is then logged."""
 
 
 def replay_share(workers: int = 1) -> int:
@@ -145,15 +148,15 @@ class ActorLearner:
                                         for name, array in group.snapshot().items()}
         return tensors
 
-    def restore(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> None:
-        """Go on from where `tensors` was taken; `notify` hears what could not be brought back."""
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from where `tensors` was taken; logs what could not be restored."""
         load_learner(self.learner, checkpoint)
-        self.restore_acting(checkpoint.tensors, notify)
+        self.restore_acting(checkpoint.tensors)
 
-    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]], notify: Callable[[str], None]) -> None:
+    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Act on from where `acting_tensors` was taken."""
         if not restore_generator(self.generator, tensors["acting"]["generator"]):
-            notify(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
+            log.warning(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
                    "not exact")
         if "replay_generator" in tensors["acting"]:
             self.replay_generator.set_state(tensors["acting"]["replay_generator"])
@@ -162,12 +165,12 @@ class ActorLearner:
         records = self._records(tensors)
         longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
         if longest * self.config.env.num_envs > LONG_REPLAY:
-            notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
+            log.info(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
         first = join_firsts([group.reset(part) for group, part in zip(self.groups, records, strict=True)])
         if records[0] is None:
-            notify("the checkpoint follows an error, so every environment begins a new episode")
+            log.warning("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
-            notify(_lost_note(first))
+            log.warning(_lost_note(first))
         self._stand(Position.after(first, carried, self.device))
 
     def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
@@ -181,7 +184,7 @@ class ActorLearner:
         return [*saved]
 
     def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
-                       step: int, notify: Callable[[str], None]) -> None:
+                       step: int) -> None:
         """Take up what `saved` gives for the checkpoint of `step`; where that is not its replay, say so."""
         if self.replay is None:
             return
@@ -191,12 +194,12 @@ class ActorLearner:
             if found is not None:
                 self.replay.load(found[1])
                 if found[0] != step:
-                    notify(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
+                    log.warning(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
                            "learn from, but this resume is not exact")
                 return
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
             why = f"the saved replay cannot be used: {error}"
-        notify(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
+        log.warning(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""

@@ -88,7 +88,7 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else f"above {_MAX_EPISODES:,}"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
-    agent = load(run, checkpoint=checkpoint, notify=log.warning)
+    agent = load(run, checkpoint=checkpoint)
     if deterministic is None:
         env = agent.config.env
         deterministic = resolve_env(env.id, env.atari_protocol).family != "atari"
