@@ -3,7 +3,6 @@ runtimes/evaluation.py."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,15 +11,13 @@ from statistics import fmean, pstdev
 
 import torch
 
+from vantage.agent import Agent, load
 from vantage.config import Config
 from vantage.envs import Environments, make_environments, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
 from vantage.seeding import derive_seed
 from vantage.system import cores_for
-from vantage.training import Agent, load
-
-log = logging.getLogger(__name__)
 
 STREAM = 2
 """Streams 0 and 1 belong to training and to evaluations during training."""

@@ -15,13 +15,13 @@ from tempfile import TemporaryDirectory
 import imageio_ffmpeg
 import numpy as np
 
+from vantage.agent import Agent
 from vantage.envs import Environments
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
 from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
 from vantage.tools.frames import Canvas, Picture, game_words, number
 from vantage.tools.output import whole_file
-from vantage.training import Agent
 
 log = logging.getLogger(__name__)
 

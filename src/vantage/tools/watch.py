@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from vantage.agent import Agent, load
 from vantage.errors import VantageError
 from vantage.learning.play import moments
 from vantage.runs.checkpoint import newest_step
@@ -15,7 +16,6 @@ from vantage.seeding import derive_seed
 from vantage.tools.evaluate import load_player, one_thread, shown_game
 from vantage.tools.frames import Canvas, game_words
 from vantage.tools.window import Window
-from vantage.training import Agent, load
 
 log = logging.getLogger(__name__)
 
