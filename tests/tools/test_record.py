@@ -97,10 +97,11 @@ def test_a_gif_has_the_right_duration_where_hundredths_do_not_fit(fps: float, ch
 
 def write_gif(path: Path, frames: list[np.ndarray], fps: float) -> tuple[np.ndarray, list[int]]:
     """The frames of the GIF, and the milliseconds that each is shown."""
-    video = Video(path, frames[0].shape, fps)
+    video = Video(path, (frames[0].shape[1], frames[0].shape[0]), fps)
     for i, frame in enumerate(frames):
         video.add(frame, last=i == len(frames) - 1)
     video.finish()
+    video.close()
     return read_gif(path)
 
 

@@ -175,18 +175,17 @@ class LiveDisplay:
 def _score_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
     return [("return, last 100 games", number(m.get("rollout/ep_rew_mean"))),
             ("game length", number(m.get("rollout/ep_len_mean"))),
-            ("games", f"{m.get('rollout/episodes', 0):,.0f}"),
-            ("steps/s", f"{m.get('time/fps', 0):,.0f}"),
-            ("frames", f"{m.get('time/frames', 0):,.0f}"),
+            *((name, f"{m.get(key, 0):,.0f}") for name, key in (
+                ("games", "rollout/episodes"), ("steps/s", "time/fps"), ("frames", "time/frames"))),
             ("env / act / learn", " / ".join(f"{m.get(f'time/{p}_share', 0):.0%}" for p in ("env", "act", "learn"))),
             ("memory", f"{m['time/memory_mib']:,.0f} MiB" if "time/memory_mib" in m else "–")]
 
 
 def _learning_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
-    return [("entropy", number(m.get("train/entropy"))), ("value loss", number(m.get("train/value_loss"))),
-            ("policy loss", number(m.get("train/policy_loss"))), ("gradient norm", number(m.get("train/grad_norm"))),
-            ("explained variance", number(m.get("train/explained_variance"))),
-            ("learning rate", number(m.get("train/learning_rate"))),
+    metrics = {"entropy": "entropy", "value loss": "value_loss", "policy loss": "policy_loss",
+               "gradient norm": "grad_norm", "explained variance": "explained_variance",
+               "learning rate": "learning_rate"}
+    return [*((name, number(m.get(f"train/{key}"))) for name, key in metrics.items()),
             ("last save", f"{clock(m['time/save_age'])} ago" if "time/save_age" in m else "none yet")]
 
 

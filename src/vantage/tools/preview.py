@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, make_rendered, resolve_env
+from vantage.envs import Environments, First, Step, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
@@ -25,7 +25,6 @@ from vantage.models.recurrent import push_frame
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
 from vantage.tools.output import whole_file
-from vantage.types import Obs
 
 STREAM = 4
 """Streams 0 to 3 belong to training, evaluations and `play`."""
@@ -108,50 +107,46 @@ def _caption(config: Config, envs: Environments, shown: _Shown, normalizers: Map
     if not config.policy.image_norm and any(spec.kind == "image" for spec in _parts(envs).values()):
         facts.append("pixels 0 to 255 become {:g} to {:g}".format(*config.policy.pixel_range))
     if normalizers:
-        facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)} random steps")
+        facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)[1]} random steps")
     if not envs.drawn:
         facts.append("this environment draws no pictures for people")
     return "; ".join(facts)
 
 
-def _moment(config: Config, envs: Environments) -> int:
-    """The number of the step that is drawn."""
+def _steps(config: Config, envs: Environments) -> tuple[int, int]:
+    """The number of the step that is drawn, and how many random steps normalisers see."""
     is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
-    return max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
-
-
-def _steps(config: Config, envs: Environments) -> int:
-    """Random steps for the statistics of normalisers."""
-    return max(_STEPS, _moment(config, envs))
+    drawn = max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
+    return drawn, max(_STEPS, drawn)
 
 
 def _look(config: Config, envs: Environments) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
     """The step to draw, and the normalisers after random steps."""
-    rng = np.random.default_rng(config.run.seed)
+    rng, policy = np.random.default_rng(config.run.seed), config.policy
     normalizers = {name: ObsNormalizer(spec.shape[0]) if spec.kind == "vector" else PixelNormalizer()
                    for name, spec in _parts(envs).items()
-                   if (config.policy.obs_norm if spec.kind == "vector" else config.policy.image_norm)}
-    first = envs.reset()
-    obs, is_first, mask = _split(tensor_obs(first.obs, torch.device("cpu"))), first.is_first, first.action_mask
-    frames = {name: part.new_zeros(1, config.policy.frame_stack - 1, *part.shape[1:]) for name, part in obs.items()}
+                   if (policy.obs_norm if spec.kind == "vector" else policy.image_norm)}
+    step: First | Step = envs.reset()
+    drawn, steps = _steps(config, envs)
+    frames: dict[str, Tensor] = {}
     shown: _Shown | None = None
-    moment = _moment(config, envs)
     over = False
-    for t in range(_steps(config, envs) + 1):
+    for t in range(steps + 1):
+        whole = tensor_obs(step.obs, torch.device("cpu"))
+        obs = {name: part.clone() for name, part in ({"": whole} if isinstance(whole, Tensor) else whole).items()}
         stacks = {}
         for name, part in obs.items():
-            stacks[name], frames[name] = push_frame(part, torch.from_numpy(is_first), frames[name],
-                                                    pad=config.policy.stack_pad)
+            before = frames.get(name, part.new_zeros(1, policy.frame_stack - 1, *part.shape[1:]))
+            stacks[name], frames[name] = push_frame(part, torch.from_numpy(step.is_first), before,
+                                                    pad=policy.stack_pad)
             if name in normalizers:
                 normalizers[name].update(part[None])
-        over = over or (t > 0 and bool(is_first[0]))
-        if t <= moment and not over:
+        over = over or (t > 0 and bool(step.is_first[0]))
+        if t <= drawn and not over:
             shown = _Shown(t, [(title, picture.copy()) for title, picture in envs.stages()], obs, stacks)
         elif not normalizers:
             break
-        step = envs.step(_random_actions(rng, envs.spec.action, mask))
-        obs, is_first, mask = _split(tensor_obs(step.obs, torch.device("cpu"))), step.is_first, step.action_mask
-        obs = {name: part.clone() for name, part in obs.items()}
+        step = envs.step(_random_actions(rng, envs.spec.action, step.action_mask))
     assert shown is not None
     return shown, normalizers
 
@@ -202,10 +197,6 @@ def _picture(frame: Tensor) -> NDArray[Any]:
 def _parts(envs: Environments) -> Mapping[str, ArraySpec]:
     """The parts of an observation by name; '' is the name of a single part."""
     return {"": envs.spec.obs} if isinstance(envs.spec.obs, ArraySpec) else envs.spec.obs
-
-
-def _split(obs: Obs) -> dict[str, Tensor]:
-    return {"": obs} if isinstance(obs, Tensor) else dict(obs)
 
 
 def _random_actions(rng: np.random.Generator, spec: ActionSpec, mask: NDArray[Any] | None) -> NDArray[Any]:
