@@ -365,15 +365,6 @@ def test_what_cannot_be_is_refused_before_any_process_starts(
     assert not (tmp_path / "run").exists() and not children()
 
 
-def test_workers_that_a_gpu_has_no_room_for_are_refused_before_they_start(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    monkeypatch.setattr("vantage.runtimes.hogwild.free_on", lambda devices: {"cuda:0": 2**31})
-    with pytest.raises(ConfigError, match=r"cuda:0: 9 workers, 5\.4 GiB of 2\.0 GiB free\); give --num-workers 3"):
-        list(vantage.train(configure("a3g", device="cuda", num_workers=9, memory="lstm"), run=tmp_path / "run"))
-    assert not (tmp_path / "run").exists() and not children()
-
-
 def test_a3g_without_a_gpu_says_what_to_use(tmp_path: Path) -> None:
     if torch.cuda.is_available():
         pytest.skip("there is a GPU")

@@ -249,10 +249,10 @@ def test_a_resume_on_a_gpu_takes_one_process(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
     monkeypatch.setattr(training, "resolve_device", lambda config: config.runtime.device)
-    caplog.set_level("INFO", logger="vantage")
+    caplog.clear()
     config = resumed_config(tmp_path / "run", monkeypatch, device="cuda")
     assert (config.runtime.num_workers, config.runtime.threads, config.runtime.device) == (1, 2, "cuda")
-    assert caplog.messages == ["one process instead of 2: this resume is not exact"]
+    assert "one process instead of 2: this resume is not exact" in caplog.messages
 
 
 def test_an_environment_of_another_process_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
