@@ -35,26 +35,28 @@ def open_storage(url: str | None, directory: Path) -> RDBStorage:
         raise ConfigError(f"--storage {name} is in memory and lost with the command; give a file: sqlite:///FILE.db")
     address = name if "://" in name else f"sqlite:///{Path(name).resolve()}"
     # Seconds that SQLite waits for another writer; a server may have closed the connection since the last trial.
-    options: dict[str, Any] = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else \
+    engine: dict[str, Any] = {"connect_args": {"timeout": 60}} if address.startswith("sqlite") else \
         {"pool_pre_ping": True}
+    heartbeats: dict[str, Any] = {} if url is None else {"heartbeat_interval": 15, "grace_period": GRACE_SECONDS}
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)  # heartbeats
-            if url is None:
-                return RDBStorage(address, engine_kwargs=options)
-            return RDBStorage(address, engine_kwargs=options, heartbeat_interval=15, grace_period=GRACE_SECONDS,
-                              heartbeat_stale_trial_callback=RetryHeartbeatStaleTrialCallback(
-                                  max_retry=MAX_KILLS, inherit_intermediate_values=True))
+            if heartbeats:
+                heartbeats["heartbeat_stale_trial_callback"] = RetryHeartbeatStaleTrialCallback(
+                    max_retry=MAX_KILLS, inherit_intermediate_values=True)
+            return RDBStorage(address, engine_kwargs=engine, **heartbeats)
     except Exception as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        remedy = "give another --storage, or another --run if it is the search's own"
-        if isinstance(cause, ModuleNotFoundError) and cause.name is not None:
-            remedy = f"its driver is missing: pip install {_DRIVERS.get(cause.name, cause.name)}"
-        why = str(getattr(cause, "orig", None) or cause).strip().splitlines()  # SQLAlchemy's text may hold the URL
-        raise ConfigError(f"cannot use the storage {without_password(name)}: {why[0] if why else cause!r}; {remedy}"
-                          ) from None
+        raise _storage_error(name, error) from None
+
+
+def _storage_error(name: str, error: BaseException) -> ConfigError:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    remedy = "give another --storage, or another --run if it is the search's own"
+    if isinstance(error, ModuleNotFoundError) and error.name is not None:
+        remedy = f"its driver is missing: pip install {_DRIVERS.get(error.name, error.name)}"
+    why = str(getattr(error, "orig", None) or error).strip().splitlines()  # SQLAlchemy's text may contain the URL
+    return ConfigError(f"cannot use the storage {without_password(name)}: {why[0] if why else repr(error)}; {remedy}")
 
 
 def without_password(storage: str) -> str:
