@@ -14,7 +14,7 @@ from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.parts import Parts, rate
-from vantage.runtimes.ranks import Order
+from vantage.runtimes.ranks import Command
 from vantage.runtimes.sync import SyncRun
 from vantage.training import prepare
 
@@ -87,7 +87,7 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
 
 
 def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
-    one, partners = run.actor_learner, run.partners
+    one, ranks = run.actor_learner, run.ranks
     def advance() -> None:
         for _ in run.advance():
             pass
@@ -101,17 +101,17 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     needs = run.config.algorithm.needs.replay
     ratio = 0.0 if needs is None else needs.ratio
 
-    def by_all(order: Order, part: Callable[[], None], seconds: float = seconds) -> float:
-        return rate(part if partners is None else partial(partners.part, order, part), seconds)
+    def by_all(order: Command, part: Callable[[], None], seconds: float = seconds) -> float:
+        return rate(part if ranks is None else partial(ranks.time_part, order, part), seconds)
 
     def learn() -> float:
-        fresh = by_all(Order.LEARN, parts.learn, seconds / 2 if ratio else seconds)
+        fresh = by_all(Command.LEARN, parts.learn, seconds / 2 if ratio else seconds)
         again = rate(lambda: parts.learn(replayed=True), seconds / 2) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
-    by_all(Order.ENV, parts.env, 0.0)  # for which partners collect their rollout
+    by_all(Command.ENV, parts.env, 0.0)  # for which ranks collect their rollout
     for _ in range(rounds):
-        yield {"env": steps * by_all(Order.ENV, parts.env), "act": steps * by_all(Order.ACT, parts.act),
+        yield {"env": steps * by_all(Command.ENV, parts.env), "act": steps * by_all(Command.ACT, parts.act),
                "learn": learnt * learn(),
                "sample": learnt * rate(parts.sample, seconds / 4) / ratio if ratio else float("inf"),
                "whole": learnt * rate(advance, seconds)} | {
