@@ -1,4 +1,4 @@
-"""Laws of `vantage search`: trials are neither lost nor done twice, whatever is killed; poor ones are pruned."""
+"""`vantage search`: after kills and stops no trial is lost or trained twice; poor trials are pruned."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs"
 GRID = {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]}
 SEARCH = ["search", "a2c", "--env", "tiny:DelayedReward", "--grid", "grid.json", "--steps", "2000", "--save-every",
           "500", *SHORT]
+
 
 def write(name: str, value: Any) -> Path:
     Path(name).write_text(json.dumps(value))
@@ -89,14 +90,14 @@ def test_a_trial_returned_to_the_queue_keeps_its_number_and_values() -> None:
     assert [row.user_attrs["index"] for row in study.trials] == [0, 1]
 
 
-def test_of_trials_enqueued_twice_one_counts() -> None:
+def test_a_trial_enqueued_twice_counts_once() -> None:
     study = load_study(plan(), open_storage(None, Path()))
     for _ in range(2):
         study.enqueue_trial({}, user_attrs={"index": 0})
     assert [trial.number for trial in distinct(study.trials)] == [0]
 
 
-def test_a_kill_before_the_record_of_the_last_step_trains_only_the_last_part_again() -> None:
+def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
     config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, rollout_length=5, hidden="8", threads=1,
                        tensorboard=False, save_every=200, eval_every=0)
     *_, _ = train(config, run="run")
@@ -109,7 +110,7 @@ def test_a_kill_before_the_record_of_the_last_step_trains_only_the_last_part_aga
         run_state(Path("run"), config.change(lr="1e-2"), 600)
 
 
-def test_a_full_disk_is_told_from_an_error_of_the_trial() -> None:
+def test_a_full_disk_differs_from_an_error_of_the_trial() -> None:
     try:
         raise VantageError("cannot save") from OSError(28, "No space left on device")
     except VantageError as error:
@@ -117,7 +118,7 @@ def test_a_full_disk_is_told_from_an_error_of_the_trial() -> None:
     assert not is_disk_error(FileNotFoundError(2, "no file"))
 
 
-def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)  # another test looks at them
     write("grid.json", GRID)
     process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *SEARCH, "--jobs", "2"], start_new_session=True,
@@ -133,17 +134,17 @@ def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: 
     assert begun and not (search / "results.csv").exists()
 
     assert main(SEARCH) == 0
-    found = results()
-    assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in found] == [
+    rows = results()
+    assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in rows] == [
         ("0", "complete", "0.001", "0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0"),
         ("3", "complete", "0.01", "0.05")]
     assert len(list(search.glob("trial-*"))) == 4
-    for row in found:
+    for row in rows:
         config = RunDirectory.open(Path(row["runs"]) / "seed-0").config
         *_, last = train(config, run=f"whole-{row['trial']}")
         assert last.step == int(row["steps"])
         assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
-    assert len({row["value"] for row in found}) > 1
+    assert len({row["value"] for row in rows}) > 1
 
 
 def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(

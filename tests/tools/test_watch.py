@@ -275,18 +275,18 @@ def test_what_keys_cannot_play_is_an_error() -> None:
 
 
 def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     def react(count: int, words: Sequence[str]) -> None:
         if count == 1:
             press(RIGHT)
-        if len(said) == 2:
+        if len(lines) == 2:
             close()
 
     on_frame(react)
-    play_by_hand(Config().change(env="CartPole-v1"), say=said.append)
-    score, steps = said[1].split()[1], said[1].split()[3]
-    assert said[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
+    play_by_hand(Config().change(env="CartPole-v1"), say=lines.append)
+    score, steps = lines[1].split()[1], lines[1].split()[3]
+    assert lines[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
 
 
 def test_a_stepwise_game_moves_at_a_key_alone(on_frame: Any) -> None:

@@ -129,7 +129,7 @@ class Scheduler:
         kills = trial.user_attrs.get("kills", 0) + 1
         self.storage.set_trial_user_attr(trial_id, "kills", kills)
         if kills < MAX_KILLS:
-            say(f"- trial {trial.number}: its process ended (exit status {process.exitcode}); it goes on from its "
+            say(f"- trial {trial.number}: its process ended (exit status {process.exitcode}); it resumes from its "
                 "checkpoint")
             requeue(self.storage, trial)
             return
