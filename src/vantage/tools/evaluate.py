@@ -3,7 +3,6 @@ runtimes/evaluation.py."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,14 +11,13 @@ from statistics import fmean, pstdev
 
 import torch
 
-from vantage.envs import make_environments, resolve_env
+from vantage.agent import Agent, load
+from vantage.config import Config
+from vantage.envs import Environments, make_environments, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
 from vantage.seeding import derive_seed
 from vantage.system import cores_for
-from vantage.training import Agent, load
-
-log = logging.getLogger(__name__)
 
 STREAM = 2
 """Streams 0 and 1 belong to training and to evaluations during training."""
@@ -65,8 +63,8 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
-    envs = make_environments(config.env, seed=evaluation_seed(seed), num_envs=min(num_envs, episodes),
-                             stream=STREAM, evaluation=True, threads=config.all_threads)
+    envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+                             num_envs=min(num_envs, episodes), evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
@@ -94,9 +92,9 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
     return agent, deterministic
 
 
-def evaluation_seed(seed: int) -> int:
-    """The seed of the environments of an evaluation."""
-    return derive_seed(seed, "evaluate")
+def shown_game(config: Config, seed: int) -> Environments:
+    """One environment of an evaluation that renders its screen."""
+    return make_rendered(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM)
 
 
 def action_generator(seed: int) -> torch.Generator:

@@ -13,8 +13,8 @@ from vantage.learning.play import moments
 from vantage.runs.checkpoint import fitting, load_latest, newest_step
 from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
-from vantage.tools.evaluate import STREAM, evaluation_seed, load_player, one_thread
-from vantage.tools.frames import Canvas, game_words, rendered
+from vantage.tools.evaluate import load_player, one_thread, shown_game
+from vantage.tools.frames import Canvas, game_words
 from vantage.tools.window import Window
 
 log = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
 
 def _play(window: Window, agent: Agent, step: int, seed: int, deterministic: bool, follow: Path | None) -> int | None:
     """Play games in one environment; returns the training step of the agent's weights, None once the person is done."""
-    envs = rendered(agent.config, seed=evaluation_seed(seed), stream=STREAM)
+    envs = shown_game(agent.config, seed)
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     canvas = None
     try:
