@@ -142,7 +142,7 @@ def run_doctor(arguments: argparse.Namespace) -> int:
     """`vantage doctor`; status 1 where training does not work."""
     from vantage.tools.doctor import examine
 
-    print("vantage: trying environments and a training, about ten seconds ...", file=sys.stderr)
+    print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)
     result = examine()
     print(json.dumps(result.as_dict()) if arguments.json else result.table())
     return 0 if result.works else 1
