@@ -164,10 +164,6 @@ class Resetting(Counter):
     metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012
 
 
-class Vector(gym.vector.VectorEnv):
-    pass
-
-
 class NotAnEnv:
     pass
 

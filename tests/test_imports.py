@@ -29,6 +29,7 @@ LAYERS = (
     ("runtimes",),
     ("systems", "consistency"),
     ("presets",),
+    ("agent", "machine"),
     ("training",),
     ("tools",),
     ("cli",),

@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, VantageError
 
 if TYPE_CHECKING:
+    from vantage.agent import Agent, load
     from vantage.config import Config
     from vantage.presets import configure
     from vantage.tools.evaluate import Evaluation, evaluate
-    from vantage.training import Agent, load, resume, train
+    from vantage.training import resume, train
     from vantage.types import Report
 
     __version__: str
@@ -53,13 +54,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Agent": "vantage.training",
+    "Agent": "vantage.agent",
     "Config": "vantage.config",
     "Evaluation": "vantage.tools.evaluate",
     "Report": "vantage.types",
     "configure": "vantage.presets",
     "evaluate": "vantage.tools.evaluate",
-    "load": "vantage.training",
+    "load": "vantage.agent",
     "resume": "vantage.training",
     "train": "vantage.training",
 }

@@ -170,10 +170,10 @@ class Config:
                                              if f.name in shared}))
 
     @staticmethod
-    def every_key() -> dict[str, tuple[Any, Mapping[str, Any]]]:
-        """The type and the metadata of each key that any built-in algorithm or runtime has, by its flat name."""
+    def every_key(algo: str = "a2c") -> dict[str, tuple[Any, Mapping[str, Any]]]:
+        """The type and the metadata of each key that `algo`, a built-in algorithm or a runtime has, by flat name."""
         keys: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        for algo in ALGORITHMS:
+        for algo in dict.fromkeys([*ALGORITHMS, algo]):
             config = Config.of(algo)
             for name, (group, attribute, hint) in config._keys():
                 metadata = next(f.metadata for f in fields(getattr(config, group)) if f.name == attribute)

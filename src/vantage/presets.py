@@ -153,7 +153,7 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     if algo in ("a2c", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[algo][1]:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {algo}; leave it out")
     config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
-    check_options(config, found)
+    check_options(config.env, found)
     check_together(config)
     return _with_weights(config, overrides)
 

@@ -71,7 +71,7 @@ def test_images_and_stacks_are_the_systems() -> None:
 def test_a_network_for_images_is_what_a_vector_is_refused_for(name: str) -> None:
     """Not an option that nobody gave."""
     config = vantage.configure(name, env="CartPole-v1").override({"runtime": "sync"}, source="test")
-    envs = make_environments(config, num_envs=1, stream=0)
+    envs = make_environments(config.env, seed=0, num_envs=1, stream=0)
     with pytest.raises(ConfigError, match=r"network=\w+ is for images"):
         make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic)
     envs.close()
@@ -111,7 +111,7 @@ def commands() -> list[str]:
 @pytest.mark.parametrize("command", commands())
 def test_a_command_of_the_page_on_systems_builds_its_environment(command: str) -> None:
     config, _ = resolve(parse(shlex.split(command)))
-    make_environments(config, num_envs=1, stream=0).close()
+    make_environments(config.env, seed=0, num_envs=1, stream=0).close()
 
 
 def test_presets_save_as_often_as_the_family_of_the_environment() -> None:

@@ -7,24 +7,15 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from environments import make
 from gymnasium.wrappers import AtariPreprocessing
 
-from vantage.config import Config
-from vantage.envs.atari import AtariEnvironments
-from vantage.envs.emulators import Play, make_emulators
-from vantage.envs.ids import PROTOCOLS, AtariId, resolve_env
+from vantage.envs.atari import NativeEmulators, Play
+from vantage.envs.ids import PROTOCOLS, resolve_env
 from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
 
 PLAIN = dataclasses.replace(PROTOCOLS["classic"], noop_max=0, fire=False, life_signal=False)
-
-
-def make(name: str, num_envs: int = 1, *, protocol=None, stream: int = 0, evaluation: bool = False, **keys):
-    atari = resolve_env(name).atari
-    atari = atari if protocol is None else AtariId(atari.game, protocol)
-    reseed_steps = keys.pop("reseed_steps", 20_000)
-    return AtariEnvironments(Config().change(env=name, **keys), atari, num_envs=num_envs, stream=stream, evaluation=evaluation,
-                             reseed_steps=reseed_steps)
 
 
 def play(envs, steps: int, *, seed: int = 0):
@@ -49,7 +40,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
             obs, reward, terminated, truncated, info = slow.step(action)
         assert (step.obs[0, 0] == obs).all()
         assert step.rewards[0] == reward
-        assert envs.record()["lives"][0] == info["lives"]
+        assert envs.snapshot()["lives"][0] == info["lives"]
         assert step.terminated[0] == terminated
         assert step.is_first[0] == resetting
         assert bool(step.episodes) == (terminated or truncated)
@@ -60,7 +51,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     many = np.ones(12, bool)
-    emulators, *_ = make_emulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2)
+    emulators = NativeEmulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2).vector
     frames = []
     for attempt in range(12):
         seeds = np.arange(12) if attempt == 0 else None
@@ -68,7 +59,7 @@ def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     assert set(frames) <= set(range(30))
     assert min(frames) <= 1
     assert max(frames) >= 28
-    emulators, *_ = make_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2)
+    emulators = NativeEmulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2).vector
     assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
 
 
@@ -163,7 +154,7 @@ def test_games_after_a_seeded_reset_are_seeded_by_their_number():
     envs = make("Pong", 1, max_episode_steps=20, reseed_steps=30)
     envs.reset()
     play(envs, 42)
-    record = envs.record()
+    record = envs.snapshot()
     assert record["episode"][0] == 2
     assert record["seeded_episode"][0] == 2  # after 21 steps it is too early, after 42 it is time
     assert record["action_counts"].tolist() == [0]

@@ -1,4 +1,4 @@
-"""Environments that go on from a record do exactly what they would have done without the stop."""
+"""Environments that go on from a snapshot do exactly what they would have done without the stop."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import dataclasses
 import warnings
 from collections.abc import Mapping
 
+import environments
 import numpy as np
 import pytest
 
-from vantage.config import Config
-from vantage.envs import make_environments
-from vantage.envs.atari import AtariEnvironments
-from vantage.envs.ids import resolve_env
 from vantage.errors import ConfigError
 
 with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); as an error that kills the interpreter
@@ -20,11 +17,8 @@ with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); a
     import Box2D  # noqa: F401
 
 
-def make(name: str, *, num_envs: int = 2, reseed_steps: int = 0, **keys):
-    config = Config().change(env=name, **keys)
-    if not reseed_steps:
-        return make_environments(config, num_envs=num_envs, stream=0)
-    return AtariEnvironments(config, resolve_env(name).atari, num_envs=num_envs, stream=0, reseed_steps=reseed_steps)
+def make(name: str, num_envs: int = 2, **keys):
+    return environments.make(name, num_envs, **keys)
 
 
 def random_actions(envs, steps: int):
@@ -46,23 +40,23 @@ def bits(value):
 
 
 def uninterrupted(name: str, steps: int, **keys):
-    """Actions, what each step gave, and the record at each point: records[t] is before step t."""
+    """Actions, what each step gave, and the snapshot at each point: snapshots[t] is before step t."""
     envs = make(name, **keys)
     first = envs.reset()
     actions = random_actions(envs, steps)
-    outcomes, records = [], [envs.record()]
+    outcomes, snapshots = [], [envs.snapshot()]
     for action in actions:
         outcomes.append(envs.step(action))
-        records.append(envs.record())
+        snapshots.append(envs.snapshot())
     envs.close()
-    return actions, first, outcomes, records
+    return actions, first, outcomes, snapshots
 
 
 def check(name: str, run, stop: int, after: int, **keys):
-    """Going on at `stop` gives the same `after` steps as never having stopped, and the same record then."""
-    actions, first, outcomes, records = run
+    """Going on at `stop` gives the same `after` steps as never having stopped, and the same snapshot then."""
+    actions, first, outcomes, snapshots = run
     envs = make(name, **keys)
-    restored = envs.reset(records[stop])
+    restored = envs.reset(snapshots[stop])
     before = outcomes[stop - 1] if stop else first
     assert restored.lost == ()
     assert bits(restored.obs) == bits(before.obs)
@@ -71,7 +65,7 @@ def check(name: str, run, stop: int, after: int, **keys):
     end = min(stop + after, len(actions))
     for t in range(stop, end):
         assert bits(envs.step(actions[t])) == bits(outcomes[t]), f"step {t} after a stop at {stop}"
-    assert bits(envs.record()) == bits(records[end])
+    assert bits(envs.snapshot()) == bits(snapshots[end])
     envs.close()
 
 
@@ -102,8 +96,8 @@ def test_simulators_go_on(name, steps, keys):
 def test_emulators_go_on(name, steps):
     keys = {"reseed_steps": 250}
     run = uninterrupted(name, steps, **keys)
-    records = run[3]
-    assert records[-1]["seeded_episode"].max() > 0
+    snapshots = run[3]
+    assert snapshots[-1]["seeded_episode"].max() > 0
     for stop in moments(run[2]):
         check(name, run, stop, 60, **keys)
 
@@ -125,16 +119,16 @@ def test_processes_go_on():
 
 
 def test_masks_go_on():
-    def run(record=None):
+    def run(snapshot=None):
         envs = make("faulty_envs:Masked")
-        first = envs.reset(record)
+        first = envs.reset(snapshot)
         masks = [first.action_mask]
         for _ in range(12):
             masks.append(envs.step(masks[-1].argmax(axis=1)).action_mask)
         return envs, masks
 
     envs, masks = run()
-    _, again = run(envs.record())
+    _, again = run(envs.snapshot())
     assert (again[0] == masks[-1]).all()
     assert again[0].sum() == 2
 
@@ -144,12 +138,12 @@ def test_a_game_that_cannot_be_reproduced_begins_anew_and_says_so():
     envs.reset()
     for _ in range(2):
         envs.step(np.zeros(2, int))
-    record = envs.record()
+    snapshot = envs.snapshot()
     envs = make("faulty_envs:Drifting")
-    restored = envs.reset(record)
+    restored = envs.reset(snapshot)
     assert restored.lost == (0, 1)
     assert restored.is_first.all()
-    assert envs.record()["episode"].tolist() == [1, 1]
+    assert envs.snapshot()["episode"].tolist() == [1, 1]
     assert restored.obs[:, 0].tolist() == [0, 0]
     step = envs.step(np.zeros(2, int))
     assert not step.is_first.any()
@@ -158,38 +152,38 @@ def test_a_game_that_cannot_be_reproduced_begins_anew_and_says_so():
 
 def test_one_lost_environment_does_not_disturb_the_others():
     for name, keys in (("CartPole-v1", {}), ("Breakout", {"reseed_steps": 500})):
-        actions, _, outcomes, records = uninterrupted(name, 40, **keys)
-        record = {key: array.copy() for key, array in records[30].items()}
-        record["obs"][1] = 1
+        actions, _, outcomes, snapshots = uninterrupted(name, 40, **keys)
+        snapshot = {key: array.copy() for key, array in snapshots[30].items()}
+        snapshot["obs"][1] = 1
         envs = make(name, **keys)
-        restored = envs.reset(record)
+        restored = envs.reset(snapshot)
         assert restored.lost == (1,)
         assert restored.is_first.tolist() == [bool(outcomes[29].is_first[0]), True]
-        assert envs.record()["episode"][1] == records[30]["episode"][1] + 1
+        assert envs.snapshot()["episode"][1] == snapshots[30]["episode"][1] + 1
         for t in range(30, 40):
             step = envs.step(actions[t])
             assert step.obs[0].tobytes() == outcomes[t].obs[0].tobytes()
-        assert envs.record()["length"][1] == 10
+        assert envs.snapshot()["length"][1] == 10
 
 
-def test_a_record_holds_arrays_alone():
+def test_a_snapshot_holds_arrays_alone():
     for name in ("CartPole-v1", "Pendulum-v1", "Pong", "faulty_envs:Odd"):
         envs = make(name)
         envs.reset()
-        record = envs.record()
-        assert all(type(array) is np.ndarray and array.dtype.kind in "bfiu" for array in record.values())
-        before = bits(record)
+        snapshot = envs.snapshot()
+        assert all(type(array) is np.ndarray and array.dtype.kind in "bfiu" for array in snapshot.values())
+        before = bits(snapshot)
         envs.step(random_actions(envs, 1)[0])
-        assert bits(record) == before, "a record does not change afterwards"
+        assert bits(snapshot) == before, "a snapshot does not change afterwards"
 
 
-def test_a_record_of_other_environments_is_refused():
+def test_a_snapshot_of_other_environments_is_refused():
     envs = make("CartPole-v1")
     envs.reset()
     with pytest.raises(ConfigError, match="of 2 environments, num_envs=3"):
-        make("CartPole-v1", num_envs=3).reset(envs.record())
+        make("CartPole-v1", num_envs=3).reset(envs.snapshot())
     with pytest.raises(ConfigError, match="another kind of environment"):
-        make("Pong").reset(envs.record())
+        make("Pong").reset(envs.snapshot())
 
 
 @pytest.mark.parametrize(("name", "steps"), [("Pendulum-v1", 7), ("Pong", 7), ("Pendulum-v1", 10), ("Pong", 10)])
@@ -202,3 +196,11 @@ def test_a_reset_at_any_moment_begins_the_next_episode_by_its_number(name, steps
     assert bits(played.reset()) == bits(idle.reset())
     for action in actions[:5]:
         assert bits(played.step(action)) == bits(idle.step(action))
+
+
+def test_a_snapshot_of_the_first_edition_goes_on():
+    actions, _, outcomes, snapshots = uninterrupted("CartPole-v1", 40)
+    old = {key: array for key, array in snapshots[30].items() if key not in ("seeded_episode", "lives", "press")}
+    envs = make("CartPole-v1")
+    assert envs.reset(old).lost == ()
+    assert bits(envs.step(actions[30])) == bits(outcomes[30])

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from typing import Any
 
+import environments
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vantage.config import Config
+from vantage.config_groups import EnvConfig
 from vantage.envs import make_environments, make_rendered, resolve_env
-from vantage.envs.interface import History
+from vantage.envs.history import History
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, ArraySpec
 
 
-def make(env: str, num_envs: int = 2, *, stream: int = 0, evaluation: bool = False, options: Any = None, **keys: Any):
-    config = Config().change(env=env, env_kwargs=json.dumps(options or {}), **keys)
-    return make_environments(config, num_envs=num_envs, stream=stream, evaluation=evaluation)
+def make(env: str, num_envs: int = 2, **keys: Any):
+    return environments.make(env, num_envs, **keys)
 
 
 def rewards_of(envs, actions):
@@ -61,7 +60,7 @@ def test_an_environment_belongs_to_a_family(name, family):
     ("Pong-v0", "ALE/Pong-v5"), ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
     ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "cannot be imported"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*is it installed, or in the current directory"),
-    ("faulty_envs:Countr", "did you mean Counter"), ("faulty_envs:Vector", "vector environment"),
+    ("faulty_envs:Countr", "did you mean Counter"),
     ("faulty_envs:OldEnv", "old gym library")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
@@ -69,7 +68,7 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
 
 
 def test_names_and_environments_need_no_torch():
-    code = ("import sys, vantage.envs.atari, vantage.envs.vector_env\n"
+    code = ("import sys, vantage.envs.atari, vantage.envs.single, vantage.envs.batched\n"
             "vantage.envs.resolve_env('Pong')\nsys.exit('torch' in sys.modules)")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
@@ -107,9 +106,9 @@ def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
     monkeypatch.setitem(sys.modules, library, None)
     for module in [name for name in sys.modules if name.startswith(f"gymnasium.envs.{package}")]:
         monkeypatch.delitem(sys.modules, module)
-    config = Config().change(env=env)
+    config = EnvConfig(id=env)
     with pytest.raises(ConfigError, match=f"^env='{env}': {says}$"):
-        make_rendered(config, stream=0) if rendered else make_environments(config, num_envs=1, stream=0)
+        make_rendered(config, seed=0, stream=0) if rendered else make_environments(config, seed=0, num_envs=1, stream=0)
     with pytest.raises(ConfigError, match=f"{says}$"):
         resolve_env(f"gymnasium.envs.{package}.{'half_cheetah_v5' if library == 'mujoco' else 'lunar_lander'}:Env")
 
@@ -241,6 +240,14 @@ def test_rewards_are_learnt_by_sign_and_scale_but_scored_raw():
     assert steps[2].episodes[0].score == 6.0
 
 
+def test_with_reward_terminates_a_reward_ends_the_return_but_not_the_episode_in_training_alone():
+    keys = {"reward": "sign", "reward_terminates": True}
+    envs, raw = make("faulty_envs:Counter", **keys), make("faulty_envs:Counter", evaluation=True, **keys)
+    envs.reset(), raw.reset()
+    assert envs.step(np.zeros(2, int)).terminated.all() and not raw.step(np.zeros(2, int)).terminated.any()
+    assert not envs.step(np.zeros(2, int)).is_first.any()
+
+
 # Masks
 
 def test_masks_come_with_every_observation():
@@ -355,11 +362,10 @@ def test_a_history_grows_and_drops_what_passes_its_limit():
         history.append(np.array([t % 200, 150]))
         if t == 999:
             history.restart(np.array([False, True]))
-    assert history.of(0).tolist() == [t % 200 for t in range(1500)]
-    assert len(history.of(1)) == 500
+    assert history.lengths.tolist() == [1500, 500] and history.before_end(1499).tolist() == [1, 0]
     history.append(np.array([7, 7]))
-    assert history.of(0) is None
+    assert history.dropped.tolist() == [True, False]
     restored = History(2, ActionSpec("discrete", (200,)), limit=1500)
-    restored.restore(history.record())
-    assert restored.of(0) is None
-    assert restored.of(1).tolist() == [150] * 500 + [7]
+    restored.restore(history.snapshot())
+    assert restored.dropped.tolist() == [True, False]
+    assert [restored.before_end(t)[1] for t in (501, 2, 1)] == [150, 150, 7]

@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from vantage.config import Config
-from vantage.envs import make_environments
-from vantage.envs.vector_env import GymEnvironments
+from vantage.envs import Environments, make_environments
 from vantage.learning.play import play, play_games
 from vantage.models.actor_critic import make_model
 
@@ -16,8 +15,8 @@ from vantage.models.actor_critic import make_model
 def table():
     """A policy of CartPole and three environments."""
     config = Config().change(env="CartPole-v1", max_episode_steps=30)
-    envs = make_environments(config, num_envs=3, stream=1, evaluation=True)
-    yield make_model(config, envs.spec).eval(), envs
+    envs = make_environments(config.env, seed=0, num_envs=3, stream=1, evaluation=True)
+    yield make_model(config.policy, envs.spec, critic="state").eval(), envs
     envs.close()
 
 
@@ -31,17 +30,16 @@ def test_each_environment_plays_its_share_of_the_games(table) -> None:
     assert all(game.score == game.length <= 30 for game in games)
 
 
-def test_a_game_without_an_end_counts_once_and_is_the_last_of_its_environment(
-        table, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GymEnvironments, "longest_game", 5)
+def test_a_game_without_an_end_counts_once_and_is_the_last_of_its_environment(table) -> None:
+    table[1].longest_game = 5
     games = play(*table, **options(9))
     assert [(game.env, game.score, game.length) for game in games] == [(i, 5, 5) for i in range(3)]
 
 
 def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
-    step = GymEnvironments.step
-    monkeypatch.setattr(GymEnvironments, "step", lambda self, actions: steps.append(1) or step(self, actions))
+    step = Environments.step
+    monkeypatch.setattr(Environments, "step", lambda self, actions: steps.append(1) or step(self, actions))
     games = play_games(*table, **options(7))
     for taken in range(4):
         assert next(games) is None and len(steps) == taken

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
 
 import vantage
@@ -217,17 +218,16 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_path: Path) -> None:
+def test_a_resume_with_the_replay_equals_the_uninterrupted_run(
+        case: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     options = {"steps": 1_500, "replay_start": 100, "replay_size": 1_000, "eval_every": 0, "save_every": 10**6}
     config = vantage.configure("acer", **(QUIET | options | CASES[case]))
     list(vantage.train(config, run=tmp_path / "whole"))
-    asked = iter(range(1, 10**6))
     half = 5 if case == "pong" else 6
-    *_, first = vantage.train(config, run=tmp_path / "parts", should_stop=lambda: next(asked) > half)
-    assert first.status == "interrupted" and 0 < first.step < config.run.steps
-    notes: list[str] = []
-    list(vantage.resume(tmp_path / "parts", notify=notes.append))
-    assert not any("replay" in note and "filled" in note for note in notes)
+    assert 0 < stop_after(half, tmp_path / "parts", config) < config.run.steps
+    caplog.set_level("INFO", logger="vantage")
+    list(vantage.resume(tmp_path / "parts"))
+    assert not any("replay" in note and "filled" in note for note in caplog.messages)
     whole, parts = (load_latest(tmp_path / name).tensors for name in ("whole", "parts"))
     different = [f"{group}/{name}" for group, part in whole.items() for name, tensor in part.items()
                  if not torch.equal(tensor, parts[group][name])]
@@ -235,32 +235,32 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(case: str, tmp_pa
     assert (whole["average"]["vector"] != 0).any()
 
 
-def test_a_resume_without_the_replay_says_so_and_fills_it_again(tmp_path: Path) -> None:
+def test_a_resume_without_the_replay_says_so_and_fills_it_again(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=500, eval_every=0, save_every=500)
-    asked = iter(range(1, 10**6))
-    list(vantage.train(config, run=tmp_path / "run", should_stop=lambda: next(asked) > 8))
+    stop_after(8, tmp_path / "run", config)
     (tmp_path / "run" / "replay" / "rows_0.safetensors").write_bytes(b"cut")
-    notes: list[str] = []
-    list(vantage.resume(tmp_path / "run", notify=notes.append))
-    assert any("rows_0.safetensors" in note and "filled again" in note for note in notes)
+    caplog.set_level("INFO", logger="vantage")
+    list(vantage.resume(tmp_path / "run"))
+    assert any("rows_0.safetensors" in note and "filled again" in note for note in caplog.messages)
 
 
-def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path) -> None:
+def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=100, eval_every=0, save_every=100, replay_save_every=480)
-    asked = iter(range(1, 10**6))
-    list(vantage.train(config, run=tmp_path / "other", should_stop=lambda: next(asked) > 14))
+    stop_after(14, tmp_path / "other", config)
     replay = tmp_path / "other" / "replay" / "manifest.json"
     assert "rows_0" in replay.read_text()
     for kept in (tmp_path / "other" / "checkpoints").glob("step-*"):
         if kept.name == f"step-{load_latest(tmp_path / 'other').step:012d}":
             shutil.rmtree(kept)  # as if the newest had been lost: the replay is now of another step
-    notes: list[str] = []
-    list(vantage.resume(tmp_path / "other", notify=notes.append))
-    assert any("good to learn from, but this resume is not exact" in note for note in notes)
+    caplog.set_level("INFO", logger="vantage")
+    list(vantage.resume(tmp_path / "other"))
+    assert any("good to learn from, but this resume is not exact" in note for note in caplog.messages)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "acer"])
-def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(algo: str, tmp_path: Path) -> None:
+def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(
+        algo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = vantage.configure(algo, env="CartPole-v1", steps=1_000, num_envs=4, eval_every=0, **QUIET)
     list(vantage.train(config, run=tmp_path / "run"))
     saved = load_latest(tmp_path / "run")
@@ -268,9 +268,9 @@ def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(algo: str, tmp_path: P
     for group in tensors.keys() & {"acting", "draws"}:
         tensors[group]["generator"] = torch.zeros(16, dtype=torch.uint8)  # a CUDA generator's state is seed and offset
     bundle.put(saved.path, saved.step, tensors, saved.state)
-    notes: list[str] = []
-    list(vantage.resume(tmp_path / "run", steps=1_500, notify=notes.append))
-    assert any("not of a run on cpu: random draws begin anew" in note for note in notes)
+    caplog.set_level("INFO", logger="vantage")
+    list(vantage.resume(tmp_path / "run", steps=1_500))
+    assert any("not of a run on cpu: random draws begin anew" in note for note in caplog.messages)
     assert load_latest(tmp_path / "run").step >= 1_500
 
 

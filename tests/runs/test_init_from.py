@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
 
 import vantage
@@ -25,7 +27,13 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_ev
 def train(algo: str, run: str, **options: Any) -> list[str]:
     """Train a new run to its end; what it had to say."""
     said: list[str] = []
-    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run, notify=said.append)
+    handler = logging.Handler(logging.INFO)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("vantage")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run)
+    logger.removeHandler(handler)
     assert last.status == "done"
     return said
 
@@ -114,9 +122,7 @@ def test_an_exported_file_does_as_well_but_for_the_normaliser_of_rewards() -> No
 def test_a_resume_needs_the_weights_no_more() -> None:
     train("a2c", "source", env="CartPole-v1")
     train("a2c", "whole", env="CartPole-v1", init_from="source")
-    reports = vantage.train(vantage.configure("a2c", **QUIET, env="CartPole-v1", init_from="source"), run="parts",
-                            should_stop=iter([False, True]).__next__)
-    assert [report.status for report in reports][-1] == "interrupted"
+    stop_after(1, Path("parts"), vantage.configure("a2c", **QUIET, env="CartPole-v1", init_from="source"))
     shutil.rmtree("source")
     *_, last = vantage.resume("parts")
     assert last.status == "done"

@@ -17,7 +17,7 @@ import torch
 from processes import assert_ends, assert_group_ends
 
 import vantage
-from vantage import training
+from vantage import machine, training
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.actor_learner import ActorLearner
@@ -91,7 +91,7 @@ def test_processes_under_sync_are_for_a2c() -> None:
 ])
 def test_atari_has_a_process_a_core_as_far_as_its_environments_go(
         cores: int, options: dict[str, Any], workers: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "cores_for", lambda asked: asked or cores)
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or cores)
     prepared = prepare(configure(**({"num_workers": 0, "threads": 0} | options)))
     assert (prepared.runtime.num_workers, prepared.runtime.threads) == (workers, threads)
 
@@ -121,12 +121,12 @@ def resumed_config(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -
     return seen[0]
 
 
-def test_it_learns_and_tells_of_all_its_games(tmp_path: Path) -> None:
+def test_it_learns_and_tells_of_all_its_games(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configure(env="tiny:DelayedReward", num_envs=8, steps=8_000, rollout_length=5, gamma=0.95, lr="1e-2",
                        hidden="32", eval_every=8_000, eval_episodes=20)
-    notes: list[str] = []
-    *_, last = vantage.train(config, run=tmp_path / "run", notify=notes.append)
-    assert last.step == 8_000 and "2 processes, 4 environments in each; one update by all" in notes
+    caplog.set_level("INFO", logger="vantage")
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    assert last.step == 8_000 and "2 processes, 4 environments in each; one update by all" in caplog.messages
     assert last.metrics["eval/mean_reward"] == 1.0
     alone = tmp_path / "alone"
     *_, other = vantage.train(config.change(num_workers=1), run=alone)
@@ -157,7 +157,8 @@ def test_what_an_environment_of_another_process_raises_ends_the_run_with_a_check
     assert not children()
 
 
-def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(tmp_path: Path) -> None:
+def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = configure(steps=10**7, save_every=10**7)
     reports = vantage.train(config, run=tmp_path / "run")
     reached = next(reports).step
@@ -169,10 +170,10 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(tmp_path: 
     assert not children()
     stopped = load_latest(tmp_path / "run").step
     assert stopped >= reached > 0
-    notes: list[str] = []
-    *_, last = vantage.resume(tmp_path / "run", steps=stopped + 40, notify=notes.append)
+    caplog.set_level("INFO", logger="vantage")
+    *_, last = vantage.resume(tmp_path / "run", steps=stopped + 40)
     assert last.step >= stopped + 40
-    assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in notes
+    assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in caplog.messages
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -225,32 +226,33 @@ def test_bench_measures_all_processes() -> None:
 
 def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is daemonic, and so may have no children."""
-    monkeypatch.setattr(training, "cores_for", lambda asked: asked or 2)
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
     monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
     assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
     with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
         prepare(configure())
 
 
-def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path) -> None:
+def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """As on a GPU, which no test has: config.json then has one process, and the checkpoint is still of two."""
     run = tmp_path / "run"
     list(vantage.train(configure(rollout_length=5, memory="lstm", memory_size=8, frame_stack=2, steps=200), run=run))
     edit(run, num_workers=1)
-    notes: list[str] = []
-    *_, last = vantage.resume(run, steps=400, notify=notes.append)
+    caplog.set_level("INFO", logger="vantage")
+    *_, last = vantage.resume(run, steps=400)
     assert last.step == 400
-    assert not any("did not replay" in note or "follows an error" in note for note in notes), notes
+    assert not any("did not replay" in note or "follows an error" in note for note in caplog.messages), caplog.messages
     assert "partner_1_acting" not in load_latest(run).tensors and not children()
 
 
-def test_a_resume_on_a_gpu_takes_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_resume_on_a_gpu_takes_one_process(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
-    monkeypatch.setattr(training, "_devices", lambda config: config.runtime.device)
-    notes: list[str] = []
-    config = resumed_config(tmp_path / "run", monkeypatch, device="cuda", notify=notes.append)
+    monkeypatch.setattr(training, "resolve_device", lambda config: config.runtime.device)
+    caplog.clear()
+    config = resumed_config(tmp_path / "run", monkeypatch, device="cuda")
     assert (config.runtime.num_workers, config.runtime.threads, config.runtime.device) == (1, 2, "cuda")
-    assert notes == ["one process instead of 2: this resume is not exact"]
+    assert "one process instead of 2: this resume is not exact" in caplog.messages
 
 
 def test_an_environment_of_another_process_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
@@ -268,7 +270,7 @@ def test_saved_configs_are_accepted_again() -> None:
 
 
 def test_evaluations_have_the_cores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "cores_for", lambda asked: asked or 4)
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 4)
     assert prepare(configure(env="Pong", num_envs=16, threads=0, num_workers=2)).all_threads == 4
     assert prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=3)).all_threads == 1
 

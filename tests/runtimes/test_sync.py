@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 from torch import Tensor
 
 import vantage
@@ -18,7 +19,7 @@ from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance, Progress
-from vantage.training import prepare
+from vantage.training import prepare, resume_updates
 from vantage.types import Episode, Rollout
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
@@ -68,19 +69,10 @@ def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: st
     config = configure(**CASES[case])
     finish(config, tmp_path / "whole")
     updates = config.run.steps // (config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update)
-    for stop_after in (1, updates // 3, updates // 3):
-        asked = 0
-
-        def should_stop() -> bool:
-            nonlocal asked
-            asked += 1
-            return asked > stop_after  # noqa: B023  consumed within the iteration
-
-        run = tmp_path / "parts"
-        reports = (vantage.resume(run, should_stop=should_stop) if run.exists()
-                   else vantage.train(config, run=run, should_stop=should_stop))
-        *_, last = reports
-        assert last.status == "interrupted"
+    run = tmp_path / "parts"
+    for part, count in enumerate((1, updates // 3, updates // 3)):
+        stop_after(count, run, None if part else config)
+        assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
     *_, last = vantage.resume(run)
     assert last.status == "done"
     assert_same(tensors(tmp_path / "whole"), tensors(run))
@@ -176,38 +168,41 @@ def test_an_environments_fault_is_named_and_the_run_is_kept(how: str, says: str,
 
 
 def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     def full(*arguments: Any, **options: Any) -> None:
         raise CheckpointError("no space left on the device.")
 
     config = configure(env="CartPole-v1", steps=2_048, save_every=512, eval_every=0)
-    notes: list[str] = []
+    caplog.set_level("INFO", logger="vantage")
     monkeypatch.setattr("vantage.runtimes.recorder.save", full)
-    reports = vantage.train(config, run=tmp_path / "run", notify=notes.append)
+    reports = vantage.train(config, run=tmp_path / "run")
     with pytest.raises(CheckpointError, match="no space"):
         list(reports)
-    assert sum("Training goes on" in note for note in notes) == 5  # the one of step 0 too
+    assert sum("Training goes on" in note for note in caplog.messages) == 5  # the one of step 0 too
 
 
-def test_an_interrupted_notebook_has_saved(tmp_path: Path) -> None:
-    asked = 0
+def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    advance, left = ActorLearner.advance, 5
 
-    def should_stop() -> bool:
-        nonlocal asked
-        asked += 1
-        if asked > 5:
+    def interrupted(one: ActorLearner, step: Any) -> Advance:
+        nonlocal left
+        left -= 1
+        if left < 0:
             raise KeyboardInterrupt
-        return False
+        return advance(one, step)
 
+    monkeypatch.setattr(ActorLearner, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(vantage.train(configure(env="CartPole-v1", steps=10**6), run=tmp_path / "run", should_stop=should_stop))
+        list(vantage.train(configure(env="CartPole-v1", steps=10**6), run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 5 * 8 * 16
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_a_resume_that_does_nothing_writes_no_step_twice(tmp_path: Path) -> None:
     finish(configure(env="CartPole-v1", steps=512, eval_every=0), tmp_path / "run")
-    list(vantage.resume(tmp_path / "run", steps=1_024, should_stop=lambda: True))
+    reports = resume_updates(tmp_path / "run", steps=1_024)
+    next(reports)
+    reports.close()
     assert [line["step"] for line in read_metrics(tmp_path / "run")] == [512]
 
 
@@ -231,16 +226,9 @@ def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeyp
 def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path: Path) -> None:
     config = configure(env="CartPole-v1", steps=2_048, eval_every=1_024, eval_episodes=20)
     finish(config, tmp_path / "whole")
-    asked = 0
-
-    def should_stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 1_024 // 128 + 3  # in the third step of the first evaluation
-
     run = tmp_path / "parts"
-    *_, last = vantage.train(config, run=run, should_stop=should_stop)
-    assert last.step == 1_024 and "eval/mean_reward" not in last.metrics
+    assert stop_after(1_024 // 128 + 2, run, config) == 1_024, "in the third step of the first evaluation"
+    assert not any("eval/mean_reward" in line for line in read_metrics(run))
     *_, last = vantage.resume(run)
     assert last.status == "done"
     scores = [[line["eval/mean_reward"] for line in read_metrics(path) if "eval/mean_reward" in line]
@@ -253,23 +241,19 @@ def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path:
 def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a clock of which an update takes one second, and so does a step of an evaluation."""
-    now, left = 0.0, 10**6
+    now = 0.0
     monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
 
-    def should_stop() -> bool:
-        nonlocal now, left
-        left -= 1
-        now += left != 0
-        return left == 0
+    def tick() -> None:
+        nonlocal now
+        now += 1
 
     config = configure(env="tiny:Bandit", steps=22 * 32, rollout_length=4, eval_every_seconds=5, eval_episodes=2,
                        stop_at_eval=2.0, log_every_seconds=0)
     assert config.run.eval_every == 0, "the clock is enough"
-    list(vantage.train(config, run=tmp_path / "whole", should_stop=should_stop))
-    left = 9
-    list(vantage.train(config, run=tmp_path / "parts", should_stop=should_stop))
-    assert load_latest(tmp_path / "parts").step == 6 * 32
-    list(vantage.resume(tmp_path / "parts", should_stop=should_stop))
+    stop_after(10**6, tmp_path / "whole", config, meanwhile=tick)
+    assert stop_after(7, tmp_path / "parts", config, meanwhile=tick) == 6 * 32
+    stop_after(10**6, tmp_path / "parts", meanwhile=tick)
     for name in ("whole", "parts"):
         lines = read_metrics(tmp_path / name)
         assert [line["step"] for line in lines if "eval/mean_reward" in line] == [5 * 32, 10 * 32, 15 * 32, 20 * 32]
@@ -296,8 +280,7 @@ def test_scores_are_logged_by_their_mean_worst_and_best_of_the_last_hundred() ->
 def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:
     config = configure(env="CartPole-v1", steps=1_024, eval_every=0, save_every=10**6)
     finish(config, tmp_path / "whole")
-    *_, last = vantage.train(config, run=tmp_path / "run", should_stop=lambda: True)
-    assert last.step == 0 and load_latest(tmp_path / "run").step == 0
+    assert stop_after(0, tmp_path / "run", config) == 0
     list(vantage.resume(tmp_path / "run"))
     assert_same(tensors(tmp_path / "run"), tensors(tmp_path / "whole"))
 

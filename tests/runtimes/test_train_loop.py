@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from stopping import stop_after
 
 import vantage
 from vantage.errors import ConfigError
@@ -20,7 +21,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
-from vantage.runtimes.train_loop import follow
+from vantage.runtimes.train_loop import updates
 from vantage.tools.curves import read_curve
 
 
@@ -33,26 +34,29 @@ class Reached:
 
     def __init__(self) -> None:
         self.finished, self.status = True, "running"
-        self.told: list[str] = []
-        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", notify=self.told.append)
+        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games",
+                                        first_report=lambda: None)
 
-    def finish(self, should_stop: Callable[[], bool]) -> None:
+    def finish(self, *, evaluate: bool) -> Generator[None]:
         self.finished, self.recorder.goal = False, None
+        yield
 
     def close(self, status: str) -> None:
         self.status = status
 
 
-def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops() -> None:
+def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
+        caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     run = Reached()
-    assert list(follow(run, lambda: False)) == []  # type: ignore[arg-type]
-    assert run.status == "done" and run.told == ["ended: the mean of the last games"]
+    assert list(updates(run)) == [None, None]  # type: ignore[arg-type]
+    assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
 def record(folder: Path) -> Recorder:
     chosen, progress = config(), Progress(1.0)
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=folder / "run", argv=())
-    recorder = Recorder(chosen, directory, None, progress, lambda text: None)
+    recorder = Recorder(chosen, directory, None, progress)
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
         recorder.evaluated({"eval/mean_reward": score}, lambda: ({"model": {"w": torch.zeros(1)}}, {}), step)
@@ -90,15 +94,9 @@ def test_a_run_whose_last_games_reached_its_goal_is_not_resumed(tmp_path: Path) 
 
 
 def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path) -> None:
-    run, asked = tmp_path / "run", 0
-
-    def should_stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked > 3  # in the evaluation after the only update
-
-    *_, last = vantage.train(config(env="tiny:Bandit", steps=128, eval_every=128), run=run, should_stop=should_stop)
-    assert last.step == 128 and "eval/mean_reward" not in last.metrics
+    run = tmp_path / "run"
+    assert stop_after(2, run, config(env="tiny:Bandit", steps=128, eval_every=128)) == 128
+    assert not any("eval/mean_reward" in line for line in read_metrics(run))
     *_, last = vantage.resume(run)
     assert last.step == 128 and [line["eval/step"] for line in read_metrics(run) if "eval/step" in line] == [128]
     assert not load_latest(run).state["progress"]["evaluation_due"]

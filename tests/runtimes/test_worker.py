@@ -15,6 +15,8 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Generator
+from contextlib import closing
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from statistics import fmean
@@ -32,11 +34,11 @@ from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.evaluation import evaluate_policy
-from vantage.runtimes.evaluator import Evaluated, Evaluator
+from vantage.runtimes.evaluator import Evaluated, Evaluator, evaluate_policy
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import Process, start, work
+from vantage.training import train_updates
 from vantage.types import Episode, Rollout
 
 B = 2
@@ -208,7 +210,7 @@ def test_best_holds_the_weights_that_were_evaluated_though_the_policy_goes_on(mo
     evaluator = Evaluator(config, lone.spec, shared, CONTEXT)
     assert not evaluator.idle()
     there.send(None)
-    assert evaluator.hear() is None and evaluator.idle()
+    assert evaluator.receive() is None and evaluator.idle()
 
     policy = {"model": lone.model.state_dict(), "rewards": {"moments": torch.tensor([3.0, 1.0, 2.0])}}
     sent = {group: {name: x.clone() for name, x in tensors.items()} for group, tensors in policy.items()}
@@ -218,7 +220,7 @@ def test_best_holds_the_weights_that_were_evaluated_though_the_policy_goes_on(mo
             tensor.add_(1)
     step = there.recv()
     there.send((step, {"eval/mean_reward": 1.0}, False))
-    said = evaluator.hear()
+    said = evaluator.receive()
     assert isinstance(said, Evaluated) and said.step == 70 and not evaluator.busy
     assert_same(said.policy, sent)
     assert_same({"model": shared.frozen()}, {"model": sent["model"]})
@@ -230,7 +232,7 @@ def test_an_evaluator_that_is_stopped_stops_nobody_else(importable_in_workers: N
     evaluator = Evaluator(config, lone.spec, shared, CONTEXT)
     evaluator.start()
     try:
-        assert wait(evaluator.connections, 30) and evaluator.hear() is None and evaluator.idle()
+        assert wait(evaluator.connections, 30) and evaluator.receive() is None and evaluator.idle()
         (process,) = multiprocessing.active_children()
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
@@ -262,25 +264,30 @@ def test_where_an_evaluation_ends_the_run_twenty_games_tell_whether_the_rest_is_
         monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
 
-    def play(*args: Any, episodes: int, **options: Any) -> list[Episode]:
+    def play(*args: Any, episodes: int, **options: Any) -> Generator[None, None, list[Episode]]:
         """The first twenty games of an evaluation come to `first`, all others to `rest`."""
         before = sum(asked)
         asked.append(episodes)
+        yield
         return [Episode(0, first if game < 20 else rest, 1) for game in range(before, before + episodes)]
 
-    monkeypatch.setattr("vantage.runtimes.evaluation.play", play)
+    monkeypatch.setattr("vantage.runtimes.evaluator.play_games", play)
     config = configure(eval_every=1_000, eval_episodes=games, stop_at_eval=goal)
     _, lone = share(config)
-    found = evaluate_policy(lone.model, config, 0)
-    assert asked == played
-    assert found is not None and found[0]["eval/mean_reward"] == pytest.approx(mean) and found[1] is solved
+    evaluation = evaluate_policy(lone.model, config, 0)
+    with pytest.raises(StopIteration) as end:
+        while True:
+            next(evaluation)
+    metrics, reached = end.value.value
+    assert asked == played and metrics["eval/mean_reward"] == pytest.approx(mean) and reached is solved
 
 
 # Silence
 
 
 def test_a_worker_that_is_silent_before_it_ever_learned_is_replaced_by_one_of_a_new_index(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None,
+        caplog: pytest.LogCaptureFixture) -> None:
     started: list[tuple[int, int]] = []
 
     def watched(context: Any, name: str, target: Any, config: vantage.Config, worker: int, index: int,
@@ -291,15 +298,16 @@ def test_a_worker_that_is_silent_before_it_ever_learned_is_replaced_by_one_of_a_
     monkeypatch.setattr("vantage.runtimes.hogwild.start", watched)
     config = configure(env="tiny:Hanging", env_kwargs={"marker": str(tmp_path / "hangs")}, num_workers=1,
                        env_timeout=1, max_restarts=1)
-    notes: list[str] = []
+    caplog.set_level("INFO", logger="vantage")
     with pytest.raises(EnvError, match=r"1 were replaced already(.|\n)*no update for 1 s"):
-        list(vantage.train(config, run=tmp_path / "run", notify=notes.append))
-    assert sum("worker 0 failed and is replaced (1 of 1)" in note for note in notes) == 1
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert sum("worker 0 failed and is replaced (1 of 1)" in note for note in caplog.messages) == 1
     assert started == [(0, 0), (0, 1)]
 
 
 def test_an_evaluator_that_hangs_is_replaced_as_often_as_workers_may_be(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None) -> None:
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None,
+        caplog: pytest.LogCaptureFixture) -> None:
     """With a worker that made one update and is never taken for silent."""
     said: list[Connection] = []
 
@@ -315,15 +323,12 @@ def test_an_evaluator_that_hangs_is_replaced_as_often_as_workers_may_be(
     monkeypatch.setattr("vantage.runtimes.hogwild.STOP_SECONDS", 0.0)
     config = configure(env="tiny:Hanging", env_kwargs={"marker": str(tmp_path / "hangs")}, num_workers=1, eval_every=10,
                        env_timeout=1, max_restarts=1, log_every_seconds=0)
-    notes: list[str] = []
+    caplog.set_level("INFO", logger="vantage")
     deadline = time.monotonic() + 60
-
-    def too_long() -> bool:
-        return time.monotonic() > deadline or sum("replaced" in note for note in notes) > 1
-
     with pytest.raises(EnvError, match="no step for 1 s"):
-        list(vantage.train(config, run=tmp_path / "run", notify=notes.append, should_stop=too_long))
-    replaced = [note for note in notes if "replaced" in note]
+        for _ in vantage.train(config, run=tmp_path / "run"):
+            assert time.monotonic() < deadline
+    replaced = [note for note in caplog.messages if "replaced" in note]
     assert len(replaced) == 1 and "the evaluator failed and is replaced (1 of 1)" in replaced[0]
     left = multiprocessing.active_children()
     for process in left:
@@ -334,17 +339,14 @@ def test_an_evaluator_that_hangs_is_replaced_as_often_as_workers_may_be(
 def test_a_run_stops_at_once_while_its_workers_still_start(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importable_in_workers: None) -> None:
     monkeypatch.setattr("vantage.runtimes.hogwild.STOP_SECONDS", 60.0)
-    marker, told = tmp_path / "hangs", math.inf
-
-    def should_stop() -> bool:
-        nonlocal told
-        if marker.exists():
-            told = min(told, time.monotonic())
-        return marker.exists()
-
+    marker = tmp_path / "hangs"
     config = configure(env="tiny:Hanging", env_kwargs={"marker": str(marker), "begins": False}, num_workers=1)
-    *_, last = vantage.train(config, run=tmp_path / "run", should_stop=should_stop)
-    assert last.status == "interrupted" and time.monotonic() - told < 30
+    with closing(train_updates(config, run=tmp_path / "run")) as updates:
+        while not marker.exists():
+            next(updates)
+        asked = time.monotonic()
+    assert time.monotonic() - asked < 30
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_a_run_whose_worker_hangs_stops_within_six_seconds_of_sigint(

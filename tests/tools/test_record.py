@@ -15,8 +15,7 @@ from PIL import Image
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.envs import Rendered
-from vantage.envs.vector_env import GymEnvironments
+from vantage.envs import Environments
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.play import Moment
 from vantage.tools import record as module
@@ -60,7 +59,7 @@ def test_an_mp4_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Pat
 def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
         cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(GymEnvironments, "longest_game", 6)
+    monkeypatch.setattr("vantage.envs.single.LONGEST_GAME", 6)
     result = record(cartpole_run, tmp_path / "video.gif", episodes=3)
     assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
     assert result.frames == 7 and "2 were not played" in caplog.text
@@ -114,7 +113,7 @@ def interrupted(*_: object, **__: object) -> Iterator[Moment]:
     raise KeyboardInterrupt
 
 
-def begun(config: Config, *, seed: int, stream: int) -> Rendered:
+def begun(config: Config, *, seed: int, stream: int) -> Environments:
     envs = rendered(config, seed=seed, stream=stream)
     envs.reset()
     return envs

@@ -24,7 +24,6 @@ from PIL import Image, ImageGrab
 import vantage
 from vantage.cli import main
 from vantage.config import Config
-from vantage.envs.vector_env import GymEnvironments
 from vantage.errors import ConfigError
 from vantage.tools import frames
 from vantage.tools.frames import rendered
@@ -173,7 +172,7 @@ def test_a_checkpoint_that_was_chosen_stays(tmp_path: Path, on_frame: Any) -> No
 
 def test_after_a_game_without_an_end_the_next_begins(
         cartpole_run: Path, on_frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(GymEnvironments, "longest_game", 6)
+    monkeypatch.setattr("vantage.envs.single.LONGEST_GAME", 6)
     steps = []
 
     def react(count: int, words: Sequence[str]) -> None:

@@ -31,7 +31,8 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {arguments.config}: {error}") from None
         values = read_json_object(text, source=arguments.config)
-    hints = {key: hint for key, (hint, _) in Config.every_key().items()} | {"algo": str, "runtime": str}
+    own = arguments.algo if ":" in (arguments.algo or "") else "a2c"
+    hints = {key: hint for key, (hint, _) in Config.every_key(own).items()} | {"algo": str, "runtime": str}
     values = _flat(values)
     for key, value in values.items():
         if key not in hints:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NoReturn, get_args
 
 from vantage.cli import tools, train
@@ -25,7 +26,7 @@ class Parser(argparse.ArgumentParser):
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed command line; ConfigError names the nearest flag for an unknown one."""
-    parser = _parser()
+    parser = _parser(_own_algorithm(argv))
     arguments, unknown = parser.parse_known_args(_join(argv))
     if unknown:
         flag = unknown[0].partition("=")[0]
@@ -33,6 +34,14 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         hint = nearest(flag, known) if flag.startswith("-") else ""
         raise ConfigError(f"unknown argument {flag!r}{hint}; see {arguments.parser.prog} --help")
     return arguments
+
+
+def _own_algorithm(argv: Sequence[str]) -> str:
+    """The import path of an algorithm that the command line names, whose keys are flags too; else a built-in one."""
+    if not argv or argv[0] not in ("train", "search", "bench"):
+        return "a2c"
+    words = [word for before, word in pairwise(argv) if not before.startswith("--") and not word.startswith("-")]
+    return next((word for word in words if re.fullmatch(r"[\w.]+:[\w.]+", word)), "a2c")
 
 
 def _join(argv: Sequence[str]) -> list[str]:
@@ -69,7 +78,7 @@ def _spellings(key: str) -> list[str]:
     return list(dict.fromkeys(["--" + key.replace("_", "-"), "--" + key]))
 
 
-def _parser() -> Parser:
+def _parser(algo: str = "a2c") -> Parser:
     parser = Parser(prog="vantage", description="Advantage actor-critic agents: train, resume, evaluate, watch, plot.",
                     allow_abbrev=False)
     parser.add_argument("--version", action="version", version=_version())
@@ -80,8 +89,8 @@ def _parser() -> Parser:
         sub.set_defaults(run_command=run, parser=sub)
         return sub
 
-    _add_train(command("train", "train an agent in a new run directory", train.run_train))
-    _add_search(command("search", "find good values for config keys by many short trainings", train.run_search))
+    _add_train(algo, command("train", "train an agent in a new run directory", train.run_train))
+    _add_search(algo, command("search", "find good values for config keys by many short trainings", train.run_search))
     _add_resume(command("resume", "go on with a run from its newest good checkpoint", train.run_resume))
     _add_evaluate(command("evaluate", "play whole games with a run's policy", tools.run_evaluate))
     _add_record(command("record", "record whole games of a run's policy as a video", tools.run_record))
@@ -91,7 +100,7 @@ def _parser() -> Parser:
     _add_plot(command("plot", "draw the curves of runs", tools.run_plot))
     _add_report(command("report", "write a run as one HTML page: scores, a game, curves, config", tools.run_report))
     _add_export(command("export", "write a run's policy to one file: ONNX or safetensors", tools.run_export))
-    _add_bench(command("bench", "measure speed: the parts, what they allow, and the whole", tools.run_bench))
+    _add_bench(algo, command("bench", "measure speed: the parts, what they allow, and the whole", tools.run_bench))
     _add_doctor(command("doctor", "try what this machine has, and say what to do about what is missing",
                         tools.run_doctor))
     command("list", "list algorithms, networks, families of environments and their defaults", tools.run_list)
@@ -103,10 +112,10 @@ def _version() -> str:
     return f"vantage {version('vantage-rl')}"
 
 
-def _add_config(sub: Parser) -> None:
+def _add_config(algo: str, sub: Parser) -> None:
     sub.add_argument("algo", help="a2c, a3c, a3g, acer, or a preset that vantage list names")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
-    _add_keys(sub)
+    _add_keys(sub, algo)
 
 
 def _add_env_config(sub: Parser) -> None:
@@ -115,15 +124,15 @@ def _add_env_config(sub: Parser) -> None:
     _add_keys(sub)
 
 
-def _add_keys(sub: Parser) -> None:
+def _add_keys(sub: Parser, algo: str = "a2c") -> None:
     sub.add_argument("--config", metavar="FILE.json", help="config file; flags override it")
     keys = sub.add_argument_group("config keys (defaults depend on the environment: --dry-run prints them)")
-    every = {**Config.every_key(), "runtime": (str, {"help": "sync or hogwild", "choices": ("sync", "hogwild")})}
+    every = {**Config.every_key(algo), "runtime": (str, {"help": "sync or hogwild", "choices": ("sync", "hogwild")})}
     for key, (hint, metadata) in every.items():
         if key in POSITIONAL:
             continue
         names = _spellings(key)
-        text = metadata["help"].replace("%", "%%")
+        text = metadata.get("help", "").replace("%", "%%")
         if _is_switch(hint):
             keys.add_argument(*names, nargs="?", const="true", default=argparse.SUPPRESS, dest=f"key_{key}",
                               metavar="true|false", help=text)
@@ -135,18 +144,18 @@ def _add_keys(sub: Parser) -> None:
                               metavar="|".join(choices) if choices else key.upper())
 
 
-def _add_train(sub: Parser) -> None:
+def _add_train(algo: str, sub: Parser) -> None:
     sub.add_argument("algo", nargs="?", help="a2c, a3c, a3g, acer, or a preset that vantage list names")
     sub.add_argument("--env", help="Gymnasium id, short Atari name (Pong), or module:Class")
     sub.add_argument("--from-search", metavar="DIR", help="config of the best trial of a search; --config and flags "
                      "override it")
-    _add_keys(sub)
+    _add_keys(sub, algo)
     sub.add_argument("--run", metavar="DIR", help="run directory to create; default runs/ENV/ALGO-N")
     sub.add_argument("--dry-run", action="store_true", help="print the resolved config as JSON and stop")
     sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
 
 
-def _add_search(sub: Parser) -> None:
+def _add_search(algo: str, sub: Parser) -> None:
     sub.add_argument("--grid", metavar="FILE.json", help="keys with lists: their full product; an object of equally "
                      "long lists: these go together")
     sub.add_argument("--space", metavar="FILE.json", help="keys with ranges or choices, which Optuna draws from")
@@ -162,7 +171,7 @@ def _add_search(sub: Parser) -> None:
                      "file ending in .db; default study.db in the search's directory")
     sub.add_argument("--run", metavar="DIR", help="search directory; default runs/search/ENV/ALGO-N, for the same "
                      "command the same")
-    _add_config(sub)
+    _add_config(algo, sub)
 
 
 def _add_resume(sub: Parser) -> None:
@@ -239,8 +248,8 @@ def _add_export(sub: Parser) -> None:
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
 
 
-def _add_bench(sub: Parser) -> None:
-    _add_config(sub)
+def _add_bench(algo: str, sub: Parser) -> None:
+    _add_config(algo, sub)
     sub.add_argument("--seconds", default="30", help="how long to measure (30)")
     sub.add_argument("--json", action="store_true", help="print one JSON object")
 

@@ -47,7 +47,7 @@ class Stop:
             signal.signal(number, handler)
 
     def requested(self) -> bool:
-        """A signal has arrived. The first to ask is the run, before its first update."""
+        """Whether a signal has arrived. The first call marks the beginning of training."""
         self._training = True
         return self.signal != 0
 

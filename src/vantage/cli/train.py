@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from vantage.errors import ConfigError
 from vantage.keys import convert
 
 if TYPE_CHECKING:
+    from vantage.tools.display import Display
     from vantage.types import Report
 
 
@@ -39,11 +41,11 @@ def run_train(arguments: argparse.Namespace) -> int:
             read_initial(config)
         print(config.to_json())
         return 0
-    from vantage.training import train
+    from vantage.training import train_updates
 
     stop = Stop()
-    reports = train(config, run=arguments.run, argv=sys.argv, should_stop=stop.requested, notify=stop.note)
-    return _follow(config, reports, stop, report=arguments.report, notes=[f"{kind}: {source}"])
+    updates = train_updates(config, run=arguments.run, argv=sys.argv)
+    return _follow(config, updates, stop, report=arguments.report, notes=[f"{kind}: {source}"])
 
 
 def run_search(arguments: argparse.Namespace) -> int:
@@ -72,36 +74,46 @@ def run_resume(arguments: argparse.Namespace) -> int:
     steps = None if arguments.steps is None else convert("steps", arguments.steps, int, source="--steps")
     minutes = None if arguments.max_minutes is None else convert("max_minutes", arguments.max_minutes, float,
                                                                  source="--max-minutes")
-    from vantage.training import resume
+    from vantage.training import resume_updates
 
     stop = Stop()
-    reports = resume(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule, max_minutes=minutes,
-                     device=arguments.device, should_stop=stop.requested, notify=stop.note)
+    updates = resume_updates(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule,
+                             max_minutes=minutes, device=arguments.device)
     shown = config.change(steps=steps or config.run.steps, max_minutes=minutes or config.run.max_minutes)
-    return _follow(shown, reports, stop, report=arguments.report, notes=[])
+    return _follow(shown, updates, stop, report=arguments.report, notes=[])
 
 
-def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: bool, notes: Sequence[str]) -> int:
-    """Show the reports until the last; returns the exit status."""
+def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, report: bool,
+            notes: Sequence[str]) -> int:
+    """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
     from vantage.presets import expectation
+    from vantage.runs.checkpoint import newest_step
     from vantage.tools.display import make_display, say
 
     last = None
     with ExitStack() as stack:
-        stack.enter_context(closing(reports))
+        stack.enter_context(closing(updates))
         display = stack.enter_context(make_display(config, expectation(config)))
         stop.display = display
+        stack.enter_context(_messages_to(display))
         try:
             for note in notes:
                 display.note(note)
-            for last in reports:
-                display.show(last)
+            for update in updates:
+                if update is not None:
+                    last = update
+                    if update.metrics:
+                        display.show(update)
+                if stop.requested():
+                    break
+            updates.close()  # saves the run; further signals still exit at once
         finally:
             stop.over()
     if last is None:
         return 1
     if stop.signal:
-        say(f"stopped by {signal.Signals(stop.signal).name} at step {last.step:,}, saved; go on with: "
+        step = newest_step(Path(last.run)) or 0
+        say(f"stopped by {signal.Signals(stop.signal).name} at step {step:,}, saved; go on with: "
             f"vantage resume {last.run}")
         return 128 + stop.signal
     if report:
@@ -110,3 +122,19 @@ def _follow(config: Config, reports: Generator[Report], stop: Stop, *, report: b
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
     return 0
+
+
+@contextmanager
+def _messages_to(display: Display) -> Iterator[None]:
+    """Show Vantage's log messages above the display meanwhile."""
+    from vantage.tools.display import DisplayHandler
+
+    logger, handler = logging.getLogger("vantage"), DisplayHandler(display)
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,55 +1,63 @@
-"""Environments as training sees them: named, built, stepped in batches, recorded. The only package that imports
-gymnasium and ale_py; imports no torch."""
+"""Environments: named, built, stepped in batches, saved in snapshots. The only package that imports gymnasium and
+ale_py; imports no torch."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
-from vantage.config import Config
+from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, known_names, resolve_env
-from vantage.envs.interface import Environments, First, Rendered, Step
+from vantage.envs.interface import First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
-__all__ = ["EnvId", "Environments", "First", "Rendered", "Step", "check_options", "known_names", "make_environments",
+__all__ = ["EnvId", "Environments", "First", "Snapshot", "Step", "check_options", "known_names", "make_environments",
            "make_rendered", "resolve_env"]
 
 
-def make_environments(config: Config, *, num_envs: int, stream: int, first_env: int = 0, evaluation: bool = False,
-                      threads: int = 0) -> Environments:
-    """`num_envs` environments of `config`, whose randomness is theirs alone: `stream` 0 trains, others evaluate.
+def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
+                      evaluation: bool = False, threads: int = 0) -> Environments:
+    """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
 
-    The environments count from `first_env`, which is part of their seeds and of what is said of them. Evaluation
+    The environments count from `first_env`, which is part of their seeds and of messages about them. Evaluation
     environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
     """
-    env = resolve_env(config.env.id, config.env.atari_protocol)
-    if env.atari is not None:
-        from vantage.envs.atari import AtariEnvironments
-
-        return AtariEnvironments(config, env.atari, num_envs=num_envs, stream=stream, first_env=first_env,
-                                 evaluation=evaluation, threads=threads)
-    from vantage.envs.vector_env import GymEnvironments
-
-    return GymEnvironments(config, env, num_envs=num_envs, stream=stream, first_env=first_env, evaluation=evaluation)
+    return _make(env, seed, stream, num_envs=num_envs, first_env=first_env, evaluation=evaluation, threads=threads)
 
 
-def make_rendered(config: Config, *, stream: int, required: bool = True) -> Rendered:
-    """One evaluation environment of `config` that can be seen, stepped in this process; its games are those that
-    `make_environments` would play in its first one. One that draws no pictures is a ConfigError, or, if they are not
-    `required`, an environment that `render` is not for."""
-    env = resolve_env(config.env.id, config.env.atari_protocol)
-    if env.atari is not None:
-        from vantage.envs.atari import AtariEnvironments
+def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:
+    """One evaluation environment that can be seen, stepped in this process, with the observations that training has.
 
-        return AtariEnvironments(config, env.atari, num_envs=1, stream=stream, evaluation=True, threads=1,
-                                 rendered=True)
-    from vantage.envs.vector_env import GymEnvironments
-
-    make = partial(GymEnvironments, config.override({"vector": "sync"}, source="render"), env, num_envs=1,
-                   stream=stream, evaluation=True)
+    One that draws no pictures is a ConfigError, or, unless they are `required`, an environment without `render`.
+    """
+    env = replace(env, vector="sync")
     try:
-        return make(rendered=True)
+        return _make(env, seed, stream, evaluation=True, rendered=True)
     except ConfigError:
         if required:
             raise
-        return make()  # raises what else is wrong
+        return _make(env, seed, stream, evaluation=True)  # raises what else is wrong
+
+
+def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_env: int = 0, evaluation: bool = False,
+          threads: int = 1, rendered: bool = False) -> Environments:
+    # Imported here, so that names are resolved without building anything.
+    from vantage.envs.atari import Emulators
+    from vantage.envs.batched import BatchedSimulators, is_vector
+    from vantage.envs.single import SingleSimulators
+
+    name = resolve_env(env.id, env.atari_protocol)
+    seeds = Seeds(name.name, seed, stream)
+    simulators: Emulators | BatchedSimulators | SingleSimulators
+    if name.atari is not None:
+        simulators = Emulators(env, name.atari, seeds, num_envs=num_envs, first_env=first_env, threads=threads,
+                               rendered=rendered)
+    elif not is_vector(name):
+        simulators = SingleSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env, rendered=rendered)
+    elif rendered:
+        raise ConfigError(f"env={name.name!r} is a vector environment, which shows no single game; give one of its "
+                          "environments as a gymnasium.Env to see it")
+    else:
+        simulators = BatchedSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env)
+    return Environments(simulators, env, seeds, num_envs=num_envs, first_env=first_env, evaluation=evaluation)

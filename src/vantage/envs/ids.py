@@ -1,4 +1,4 @@
-"""From the name a person types to the environment it means, without building it."""
+"""Environments by name, and families and Atari protocols by environment. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from ale_py import roms
 from ale_py.registration import rom_id_to_name
 
 from vantage.envs import snake
-from vantage.envs.missing import missing_library
 from vantage.errors import ConfigError
 from vantage.keys import nearest
 
@@ -32,7 +31,7 @@ TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
 
 @dataclass(frozen=True, slots=True)
 class AtariProtocol:
-    """How a game is played: every switch that makes Atari scores comparable or not."""
+    """How a game is played: every switch on which Atari scores depend."""
 
     name: str
     sticky: float
@@ -57,7 +56,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, slots=True)
 class AtariId:
-    """The game as its ROM is called, and how it is played."""
+    """The name of the game's ROM, and how it is played."""
 
     game: str
     protocol: AtariProtocol
@@ -71,32 +70,32 @@ class EnvId:
     family: Family
     atari: AtariId | None = None
     entry: str = ""
-    """module:Class or module:function where the name is one; else the name is a Gymnasium id."""
+    """The name, if it is module:Class or module:function; "" if it is a Gymnasium id."""
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
-    """The environment that `name` means: a Gymnasium id, a short Atari name in any case, or module:Class.
+    """The environment called `name`: a Gymnasium id, a short Atari name in any case, or module:Class.
 
     ConfigError names the nearest match. A module that the name mentions is imported.
     """
-    found = _atari(name) or (_from_module(name) if ":" in name else _registered(name))
+    env = _atari(name) or (_from_module(name) if ":" in name else _registered(name))
     if atari_protocol == "auto":
-        return found
-    if found.atari is None:
+        return env
+    if env.atari is None:
         raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, env={name!r} is none; leave it auto")
     if atari_protocol not in PROTOCOLS:
         raise ConfigError(f"atari_protocol={atari_protocol!r} is not one of auto, {', '.join(PROTOCOLS)}")
-    return dataclasses.replace(found, atari=AtariId(found.atari.game, PROTOCOLS[atari_protocol]))
+    return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
 
 
 def known_names() -> list[str]:
-    """Every name that can be given: short Atari names and Gymnasium ids, without those that are refused."""
+    """Every valid name: short Atari names and Gymnasium ids."""
     ids = [name for name in gym.registry if not _legacy(name) or name.endswith("NoFrameskip-v4")]
     return sorted([*(rom_id_to_name(rom) for rom in _games().values()), *ids])
 
 
 def load_entry(entry: str) -> Any:
-    """What module:Class names; modules of the current directory are found."""
+    """The object at module:Class; modules of the current directory are importable."""
     module_name, _, attribute = entry.partition(":")
     module = _import(module_name, entry)
     target: Any = module
@@ -110,6 +109,20 @@ def import_path_here() -> None:
     here = os.getcwd()
     if "" not in sys.path and here not in sys.path:
         sys.path.insert(0, here)
+
+
+_OWN = {"mujoco": "vantage-rl[mujoco]"}
+"""Extras of Gymnasium that are extras of Vantage too."""
+
+
+def missing_library(error: gym.error.DependencyNotInstalled) -> str:
+    """The missing library and the one command that installs it."""
+    text = str(error)
+    extra = re.search(r"gymnasium\[([\w-]+)\]", text)
+    if extra is None:
+        return text
+    what = re.split(r", |; |\. ", text, maxsplit=1)[0]
+    return f"{what}; pip install '{_OWN.get(extra[1], f'gymnasium[{extra[1]}]')}'"
 
 
 def is_old_gym(kind: type) -> bool:
@@ -130,7 +143,7 @@ def _atari(name: str) -> EnvId | None:
     title = rom_id_to_name(legacy[0])
     if legacy[1] == "NoFrameskip-v4":
         return EnvId(name, "atari", AtariId(legacy[0], PROTOCOLS["classic"]))
-    raise ConfigError(f"env={name!r} is of a generation of Atari environments that Vantage does not play; did you mean "
+    raise ConfigError(f"env={name!r} is an old version of an Atari id, which Vantage does not play; did you mean "
                       f"{title} (the classic protocol, as {title}NoFrameskip-v4) or ALE/{title}-v5 (sticky actions)?")
 
 
@@ -174,7 +187,7 @@ def _from_module(name: str) -> EnvId:
     if attribute in gym.registry:
         return EnvId(name, _family(attribute))
     offered = [key for key, value in vars(_import(module_name, name)).items()
-               if isinstance(value, type) and issubclass(value, gym.Env)]
+               if isinstance(value, type) and issubclass(value, gym.Env | gym.vector.VectorEnv)]
     raise ConfigError(f"env={name!r}: module {module_name} has no environment {attribute!r}, nor registers such an id"
                       f"{nearest(attribute, [*offered, *gym.registry])}")
 
@@ -193,9 +206,6 @@ def _import(module_name: str, name: str) -> Any:
 
 
 def _check_class(kind: type, name: str) -> None:
-    if issubclass(kind, gym.vector.VectorEnv):
-        raise ConfigError(f"env={name!r} is a vector environment; Vantage builds its own vector of single "
-                          "environments (num_envs, vector): give the class of one of them")
     if is_old_gym(kind):
         raise ConfigError(f"env={name!r} is a class of the old gym library; derive it from gymnasium.Env instead, see "
                           "https://gymnasium.farama.org/introduction/migration_guide")

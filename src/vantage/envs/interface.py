@@ -1,4 +1,4 @@
-"""What environments look like to training: a reset, steps, a record to resume from. None is built here."""
+"""Data that environments exchange with training, and the interface of a batch of simulators. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -6,19 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.config import Config
-from vantage.errors import ConfigError
-from vantage.specs import ActionSpec, EnvSpec, Episode
+from vantage.seeding import episode_seed
+from vantage.specs import EnvSpec, Episode
 
 Array = NDArray[Any]
 Obs = Array | Mapping[str, Array]
-Record = Mapping[str, Array]
+Snapshot = Mapping[str, Array]
+Info = dict[str, Any]
+Outcome = tuple[Obs, Array, Array, Array, Info]
+"""Observations, rewards, terminated, truncated and info of one step."""
 
-# An episode that never ends would otherwise fill the memory, and its replay would take as long as the training did.
-MAX_REPLAY_STEPS = 1_000_000
+MASK = "action_mask"
+LONGEST_GAME = 10_000
+"""Steps, except on Atari."""
+IDLE = -1
+"""Episode number of an environment that waits for its turn in a replay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,18 +33,18 @@ class First:
 
     obs: Obs
     is_first: Array
-    """[B] bool; False where a record was restored in the middle of an episode."""
+    """[B] bool; False where a snapshot was restored in the middle of an episode."""
     action_mask: Array | None
     lost: tuple[int, ...] = ()
-    """Environments whose replay did not reproduce the recorded observation; they began a new episode."""
+    """Environments whose replay did not reproduce the saved observation; they began a new episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What one action of each environment led to."""
+    """The result of one action in each environment."""
 
     obs: Obs
-    """[B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or one of these a key."""
+    """[B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or a mapping of these."""
     rewards: Array
     """[B] float32 as learnt from."""
     terminated: Array
@@ -53,147 +59,79 @@ class Step:
     """Games that finished at this step; raw score."""
 
 
-class Environments(Protocol):
-    """B environments, stepped together; an episode's end is followed by a step that only resets (NEXT_STEP)."""
+@dataclass(frozen=True, slots=True)
+class Seeds:
+    """One seed for each episode of each environment of a run."""
+
+    name: str
+    """Of the environment, for messages."""
+    seed: int
+    stream: int
+    """0 trains, others evaluate."""
+
+    def of(self, index: int, episode: int) -> int:
+        return episode_seed(self.seed, self.stream, index, episode)
+
+    def place(self, index: int, episode: int, step: int) -> str:
+        """Location of an error, in words; step 0 is the reset."""
+        return f"environment {index} of {self.name} (seed {self.of(index, episode)}, episode {episode}, step {step})"
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """Facts about a kind of environment that do not change while it runs."""
 
     spec: EnvSpec
-    num_envs: int
     notes: tuple[str, ...]
-    frames_per_step: float
+    """Decisions about the environment, in words."""
+    frames_per_step: float = 1
     """A whole number, or a mean where frame_skip is a range."""
-    longest_game: int
-    """Steps after which a game that is played for its score counts with what it has."""
+    longest_game: int = LONGEST_GAME
+    """Steps after which an evaluation counts a game with its score so far."""
+    fps: float | None = None
+    """Agent steps a second in real time; None takes the environment's metadata."""
+    action_names: tuple[str, ...] = ()
+    """Atari's, such as UPFIRE."""
+    actions: Array | None = None
+    """Index of each of the policy's actions among the simulator's; None where these are the same."""
+    fires: bool = False
+    """FIRE is pressed after a reset and a lost life."""
+    life_signal: bool = False
+    """A lost life ends the bootstrap in training."""
+    reseed_steps: int = 0
+    """The first reset this many steps after a seeded one is seeded again."""
+    drawn: bool = False
+    """`render` returns pictures."""
 
-    def reset(self, record: Record | None = None) -> First:
-        """Begin the next episode of every environment, or go on from `record`."""
 
-    def step(self, actions: Array) -> Step:
-        """Take one action [B, *action] in every environment: `send`, then `receive`."""
+class Simulators(Protocol):
+    """B simulators behind a Gymnasium VectorEnv with NEXT_STEP autoreset; observations are in the policy's shapes."""
+
+    traits: Traits
+    seeds_itself: bool
+    """Automatic resets use the seed of the next episode."""
+    exact: bool
+    """Seeds and actions reproduce its states."""
+
+    def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
+        """Reset where `which` is True, with the seeds of `episodes`; observations of all."""
 
     def send(self, actions: Array) -> None:
-        """Begin a step; emulators and worker processes take it while the caller does other things."""
+        """Begin a step."""
 
-    def receive(self) -> Step:
-        """What the step led to that `send` began. EnvError where an environment raises or leaves its spaces."""
-
-    def record(self) -> dict[str, Array]:
-        """All that `reset` needs to go on from here, in arrays alone."""
+    def receive(self) -> Outcome:
+        """Finish the step."""
 
     def close(self) -> None:
-        """Let go of processes and emulators; a second call does nothing."""
-
-
-class Rendered(Environments, Protocol):
-    """A single environment, played where somebody sees it."""
+        """Release processes and simulators; a second call does nothing."""
 
     @property
-    def fps(self) -> float:
-        """Agent steps a second, in real time."""
-
-    action_names: tuple[str, ...]
-    """Of Atari games, such as UPFIRE; () elsewhere."""
-
-    drawn: bool
-    """`render` is for it."""
-
-    def render(self) -> Array:
-        """A picture of the environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
-
-    def stages(self) -> list[tuple[str, Array]]:
-        """Pictures on the way from the screen to the observation, RGB or gray, each with its name."""
-
-    def keys_to_action(self) -> Mapping[Any, Any] | None:
-        """Actions by the keys pressed, where the environment names them."""
-
-
-class History:
-    """The actions of each environment since its last seeded reset: with the seed, all that its state depends on."""
-
-    def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS) -> None:
-        dtype = np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32
-        self.lengths = np.zeros(num_envs, np.int64)
-        self._limit = limit
-        self._dropped = np.zeros(num_envs, bool)
-        self._actions = np.zeros((num_envs, min(1024, limit), *spec.shape), dtype)
-        self._rows = np.arange(num_envs)
-
-    def append(self, actions: Array) -> None:
-        if self.lengths.max() == self._actions.shape[1]:
-            self._make_room()
-        self._actions[self._rows, self.lengths] = actions
-        self.lengths += 1
-
-    def restart(self, which: Array) -> None:
-        """Forget the actions of the environments that had a seeded reset."""
-        self.lengths[which] = 0
-        self._dropped[which] = False
-
-    def of(self, env: int) -> Array | None:
-        """The actions of one environment; None where they grew past the limit."""
-        return None if self._dropped[env] else self._actions[env, :self.lengths[env]]
-
-    def aligned(self, before_end: int) -> Array:
-        """The action of each environment `before_end` steps before its last; 0 where it has none so early."""
-        index = self.lengths - before_end
-        return np.where(index >= 0, self._actions[self._rows, np.maximum(index, 0)], 0).astype(np.int64)
-
-    def record(self) -> dict[str, Array]:
-        """The actions one environment after the other, and how many each has (-1 where they were dropped)."""
-        parts = [self._actions[env, :length] for env, length in enumerate(self.lengths) if not self._dropped[env]]
-        actions = np.concatenate(parts) if parts else self._actions[0, :0]
-        return {"actions": actions, "action_counts": np.where(self._dropped, -1, self.lengths)}
-
-    def restore(self, record: Record) -> None:
-        counts = record["action_counts"]
-        self._dropped = counts < 0
-        self.lengths = np.maximum(counts, 0).astype(np.int64)
-        capacity = max(int(self.lengths.max()), self._actions.shape[1])
-        self._actions = np.zeros((len(counts), capacity, *self._actions.shape[2:]), self._actions.dtype)
-        for env, part in enumerate(np.split(record["actions"], np.cumsum(self.lengths)[:-1])):
-            self._actions[env, :len(part)] = part
-
-    def _make_room(self) -> None:
-        capacity = self._actions.shape[1]
-        if capacity < self._limit:
-            self._actions = np.concatenate([self._actions, np.zeros_like(self._actions[:, :self._limit - capacity])], 1)
-        else:
-            full = self.lengths == capacity
-            self.lengths[full] = 0
-            self._dropped |= full
-
-
-def learnt_rewards(rewards: Array, config: Config, *, evaluation: bool) -> Array:
-    """float32 rewards as learnt from; raw in evaluation."""
-    if evaluation:
-        return rewards.astype(np.float32)
-    if config.env.reward == "sign":
-        rewards = np.sign(rewards)
-    elif config.env.reward == "clip":
-        rewards = np.clip(rewards, -1.0, 1.0)
-    rewards = rewards * config.env.reward_scale
-    floor = config.env.reward_floor
-    return (rewards if floor is None else np.maximum(rewards, floor)).astype(np.float32)
-
-
-def check_actions(actions: Array, num_envs: int, spec: ActionSpec) -> None:
-    """ValueError where `actions` are not [B, *action]."""
-    if actions.shape != (num_envs, *spec.shape):
-        raise ValueError(f"actions have shape {actions.shape}, {num_envs} environments take {(num_envs, *spec.shape)}")
-
-
-def check_record(record: Record, own: Record) -> None:
-    """ConfigError where `record` is of another number or kind of environments than a record of one's `own`."""
-    saved, num_envs = len(record.get("episode", ())), len(own["episode"])
-    if saved not in (0, num_envs):
-        raise ConfigError(f"the record is of {saved} environments, num_envs={num_envs}; "
-                          "resume with the number that the run began with")
-    shapes, expected = ({key: array.shape[1:] for key, array in arrays.items()} for arrays in (record, own))
-    if shapes != expected:
-        raise ConfigError(f"the record is of another kind of environment: it holds {shapes}, not {expected}")
+    def single(self) -> gym.Env[Any, Any]:
+        """The first simulator, where it runs in this process."""
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:
-    """[B] bool: the observation of the environment is the saved one, bit for bit."""
+    """[B] bool: the observations are equal bit for bit."""
     if isinstance(obs, Mapping):
         assert isinstance(saved, Mapping)
         return np.asarray(np.logical_and.reduce([same_obs(obs[key], saved[key]) for key in obs]))

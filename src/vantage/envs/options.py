@@ -1,6 +1,6 @@
-"""Options of how an environment is played and shown, read from the config; what nothing would come of is refused.
+"""Options of playing and showing an environment, parsed from the config; options without effect are refused.
 
-What they do is in `wrappers` (any environment) and `emulators` (Atari).
+They take effect in `wrappers` (any environment) and `atari`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields
 
-from vantage.config import Config
+from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.errors import ConfigError
 from vantage.keys import nearest
@@ -17,24 +17,24 @@ ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "env
 
 NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
          "noop_max": ATARI, "fire_on_reset": ATARI}
-"""What an environment must be for the option to do anything; frame_skip and random_start do something in all."""
+"""The environments on which an option has an effect; frame_skip and random_start have one on all."""
 
 Margins = tuple[int, int, int, int]
 """Pixels taken off an image: top, bottom, left, right."""
 
 CROP_TABLES: dict[str, tuple[dict[str, tuple[int, int]], int]] = {
-    # First row kept, and by how many rows the last one is below 160: the frame is rows [first, below + 160) of 160
-    # columns. config.json of dgriff777/rl_a3c_pytorch, 4170f7d.
+    # (first, below): the crop is rows [first, below + 160) and 160 columns. From config.json of
+    # dgriff777/rl_a3c_pytorch, 4170f7d.
     "rl-a3c-pytorch": ({"": (34, 34), "asteroids": (16, 34), "beam_rider": (20, 20), "centipede": (36, 56),
                         "ms_pacman": (2, 10), "seaquest": (30, 30), "space_invaders": (8, 36),
                         "video_pinball": (42, 60), "qbert": (12, 40), "boxing": (30, 30)}, 160),
 }
-"""Crops by game; "" is any other game."""
+"""Crops by game; "" means any other game."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvOptions:
-    """The options, parsed; None and () leave the environment as it is, or the Atari protocol as it says."""
+    """The options, parsed; None and () leave the environment or the Atari protocol unchanged."""
 
     action_subset: tuple[str, ...] = ()
     """Indices, or meanings of Atari's actions."""
@@ -51,37 +51,37 @@ class EnvOptions:
     fire_on_reset: bool | None = None
 
     @classmethod
-    def of(cls, config: Config) -> EnvOptions:
-        """The options of `config`. ConfigError where a text cannot be read."""
-        return cls(_subset(config.env.action_subset), _crop(config.env.crop), _size(config.env.screen_size), config.env.grayscale,
-                   _skip(config.env.frame_skip), config.env.max_frames, config.env.noop_max, config.env.random_start,
-                   config.env.fire_on_reset)
+    def of(cls, config: EnvConfig) -> EnvOptions:
+        """The options of `config`. ConfigError for text that cannot be parsed."""
+        return cls(_subset(config.action_subset), _crop(config.crop), _size(config.screen_size), config.grayscale,
+                   _skip(config.frame_skip), config.max_frames, config.noop_max, config.random_start,
+                   config.fire_on_reset)
 
     @property
-    def given(self) -> tuple[str, ...]:
-        """Names of the options that ask for something."""
+    def changed(self) -> tuple[str, ...]:
+        """Names of the options that differ from their defaults."""
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
     def refuse(self, need: str, why: str) -> None:
-        """ConfigError where an option is given that needs `need`, which the environment is not; `why` says so."""
-        for name in self.given:
+        """ConfigError for an option that needs `need` where the environment is not one; `why` explains it."""
+        for name in self.changed:
             if NEEDS.get(name) == need:
                 raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
 
 
-def check_options(config: Config, env: EnvId) -> EnvOptions:
-    """The options of `config`, as far as they can be judged without building `env`. ConfigError says what is wrong."""
+def check_options(config: EnvConfig, env: EnvId) -> EnvOptions:
+    """The options of `config`, checked without building `env`. ConfigError for one that has no effect."""
     options = EnvOptions.of(config)
     if env.atari is None:
         options.refuse(ATARI, f"env={env.name!r} is none")
         if isinstance(options.crop, str):
-            raise ConfigError(f"crop={config.env.crop} is a table of Atari games, env={env.name!r} is none; give the "
+            raise ConfigError(f"crop={config.crop} is a table of Atari games, env={env.name!r} is none; give the "
                               "pixels to take off as TOP,BOTTOM,LEFT,RIGHT")
     return options
 
 
 def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) -> Margins:
-    """The margins that `crop` means for images of `shape` [H, W] of `game`. ConfigError where nothing would be left."""
+    """The margins of `crop` for images of `shape` [H, W] of `game`. ConfigError where they leave nothing."""
     if isinstance(crop, str):
         table, side = CROP_TABLES[crop]
         first, below = table.get(game, table[""])
@@ -94,23 +94,23 @@ def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) ->
 
 
 def subset_of(subset: tuple[str, ...], meanings: tuple[str, ...]) -> tuple[int, ...]:
-    """Indices of the actions that `subset` names; all of them for (). `meanings` names each action there is."""
+    """Indices of the actions in `subset`, all of them for (). `meanings` has the name of each action."""
     if not subset:
         return tuple(range(len(meanings)))
-    known = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
+    indices_by_name = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
     for name in subset:
-        if name not in known:
+        if name not in indices_by_name:
             words = ", ".join(f"{i} {meaning}" for i, meaning in enumerate(meanings) if meaning != str(i))
             raise ConfigError(f"action_subset: {name!r} is none of the {len(meanings)} actions "
                               f"({words or f'0 to {len(meanings) - 1}'}){nearest(name, meanings)}")
-    indices = tuple(known[name] for name in subset)
+    indices = tuple(indices_by_name[name] for name in subset)
     if len(set(indices)) < len(indices):
         raise ConfigError(f"action_subset={','.join(subset)} names an action twice")
     return indices
 
 
 def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> int:
-    """Over how many of a step's last frames the maximum is taken; ConfigError where a step has fewer."""
+    """How many of a step's last frames an observation is the maximum of; ConfigError where a step has fewer."""
     if options.max_frames is None:
         return min(default, skip[0])
     if options.max_frames > skip[0]:
@@ -120,7 +120,7 @@ def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> i
 
 
 def mean_of(skip: tuple[int, int]) -> float | int:
-    """Frames of a step on average; a whole number where it is fixed."""
+    """Mean number of frames of a step; a whole number where it is fixed."""
     return skip[0] if skip[0] == skip[1] else sum(skip) / 2
 
 
@@ -142,31 +142,31 @@ def _subset(text: str) -> tuple[str, ...]:
 def _crop(text: str) -> Margins | str | None:
     if text in CROP_TABLES:
         return text
-    found = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", text.replace(" ", ""))
-    if text != "none" and found is None:
+    match = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", text.replace(" ", ""))
+    if text != "none" and match is None:
         raise ConfigError(f"crop={text!r} is not TOP,BOTTOM,LEFT,RIGHT in pixels to take off, such as 34,16,0,0, nor "
                           f"none or a table by game ({', '.join(CROP_TABLES)}){nearest(text, CROP_TABLES)}")
-    if found is None:
+    if match is None:
         return None
-    top, bottom, left, right = map(int, found.groups())
+    top, bottom, left, right = map(int, match.groups())
     return top, bottom, left, right
 
 
 def _size(text: str) -> tuple[int, int] | None:
     if text == "auto":
         return None
-    found = re.fullmatch(r"(\d{1,4})(?:x(\d{1,4}))?", text)
-    if found is None or not all(0 < int(side) <= 1024 for side in found.groups(found[1])):
+    match = re.fullmatch(r"(\d{1,4})(?:x(\d{1,4}))?", text)
+    if match is None or not all(0 < int(side) <= 1024 for side in match.groups(match[1])):
         raise ConfigError(f"screen_size={text!r} is not a number of pixels from 1 to 1024, such as 84, nor "
                           "HEIGHTxWIDTH, such as 80x72, nor auto")
-    return int(found[1]), int(found[2] or found[1])
+    return int(match[1]), int(match[2] or match[1])
 
 
 def _skip(text: str) -> tuple[int, int] | None:
     if text == "auto":
         return None
-    found = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text)
-    low, high = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text)
+    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high <= 1000:
         raise ConfigError(f"frame_skip={text!r} is not a number of frames from 1 to 1000, such as 4, nor a range from "
                           "a smaller to a larger one, such as 2-4, nor auto")

@@ -30,13 +30,13 @@ COLOURS = np.array([(0, 255, 0), (1, 0, 0), (255, 0, 0), (0, 0, 255)], np.uint8)
 
 
 class Body:
-    """A living snake: its cells from the tail to the head, and where it is going."""
+    """A living snake: its cells from the tail to the head, and its direction."""
 
     def __init__(self, cells: list[Cell], direction: int) -> None:
         self.cells, self.direction = deque(cells), direction
 
     def turn(self, action: int) -> None:
-        """Go that way from now on; straight back is no way to go."""
+        """Change direction; straight back is ignored."""
         if (action - self.direction) % 4 != 2:
             self.direction = action
 
@@ -77,7 +77,7 @@ class Snake(gym.Env[Image, Any]):
         self.observation_space = spaces.Box(0, 255, (height * unit_size, width * unit_size, 3), np.uint8)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
-        """A new board; `options` has nothing to say."""
+        """A new board; `options` is ignored."""
         super().reset(seed=seed)
         self._foods = set()
         self._snakes = self._drawn_snakes() if self._random else self._snakes_in_rows()
@@ -135,7 +135,7 @@ class Snake(gym.Env[Image, Any]):
                      RIGHT) for i in range(self._num_snakes)]
 
     def _drawn_snakes(self) -> list[Body | None]:
-        """Anywhere and in any direction, each with a free cell before it; in rows where no such place is found."""
+        """Anywhere and in any direction, each with a free cell ahead; in rows if no such places turn up."""
         snakes: list[Body | None] = []
         taken: set[Cell] = set()
         for _ in range(1000):
@@ -149,12 +149,12 @@ class Snake(gym.Env[Image, Any]):
         return self._snakes_in_rows()
 
     def _straight(self, tail: Cell, way: int) -> list[Cell]:
-        """The cells of a snake, and the one before it."""
+        """The cells of a snake, and the one ahead of it."""
         down, right = MOVES[way]
         return [(tail[0] + i * down, tail[1] + i * right) for i in range(self._size + 1)]
 
     def _add_foods(self) -> None:
-        """As many as are missing, as far as there is room."""
+        """Add missing foods, as long as there is room."""
         if len(self._foods) >= self._num_foods:
             return
         taken = self._taken() | self._foods
@@ -179,7 +179,7 @@ class Snake(gym.Env[Image, Any]):
         return image
 
     def _join(self, image: Image) -> None:
-        """Fill the gaps within bodies, so that one sees which way a body goes."""
+        """Fill the gaps within bodies, so that their course is visible."""
         unit, wide = self._unit, self._unit - self._gap
         for snake in self._living:
             cells = list(snake.cells)
@@ -192,7 +192,7 @@ class Snake(gym.Env[Image, Any]):
 
 
 def _check_types(sides: tuple[Any, ...], random_start: Any, **numbers: Any) -> None:
-    """ConfigError where an argument, which may come from JSON, is of another kind than the game's."""
+    """ConfigError for an argument of the wrong type; they may come from JSON."""
     if len(sides) != 2:
         raise ConfigError(f"grid_size={list(sides)} is not one side, nor [width, height]")
     for name, value in (*(("grid_size", side) for side in sides), *numbers.items()):
@@ -204,7 +204,7 @@ def _check_types(sides: tuple[Any, ...], random_start: Any, **numbers: Any) -> N
 
 def _check(width: int, height: int, unit_size: int, unit_gap: int, snake_size: int, num_snakes: int,
            num_foods: int) -> None:
-    """ConfigError where the board does not hold what it should."""
+    """ConfigError where the board is too small or the numbers make no game."""
     if not 0 <= unit_gap < unit_size:
         raise ConfigError(f"unit_gap={unit_gap} leaves nothing of unit_size={unit_size}; give a gap from 0 to "
                           f"{unit_size - 1}" if unit_size > 0 else f"unit_size={unit_size} is below 1")

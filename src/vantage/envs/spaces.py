@@ -1,6 +1,6 @@
-"""Between an environment's spaces and what a policy sees and does: uint8 images, float32 vectors, four kinds of action.
+"""Conversion between an environment's spaces and a policy's: uint8 images, float32 vectors, four kinds of action.
 
-Steps nothing; the checks of shape and type happen in the conversion.
+Shape and type are checked in the conversion. No environment is stepped here.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from vantage.envs.interface import Array, Obs
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
+Shape = tuple[int, ...]
 CHANNELS = (1, 3, 4)
 
 
@@ -46,12 +47,12 @@ class _Leaf:
     note: str
 
 
-def make_observer(space: gym.Space[Any]) -> Observer:
-    """ConfigError where no policy of Vantage could read the space."""
+def make_observer(space: gym.Space[Any], batch: Shape = ()) -> Observer:
+    """ConfigError where no policy of Vantage could read the space. Values have the axes `batch`, () or (B,), first."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
-        leaf = _leaf(space, "observations")
+        leaf = _leaf(space, "observations", batch)
         return Observer(leaf.spec, leaf.convert, f"observations: {leaf.note}")
-    leaves = {key: (path, _leaf(part, f"observation {key!r}")) for key, path, part in _flat(space, ())}
+    leaves = {key: (path, _leaf(part, f"observation {key!r}", batch)) for key, path, part in _flat(space, ())}
     if not leaves:
         raise ConfigError(f"observation space {space} is empty")
 
@@ -74,8 +75,8 @@ def make_observer(space: gym.Space[Any]) -> Observer:
     return Observer({key: leaf.spec for key, (_, leaf) in leaves.items()}, convert, f"observations: {note}")
 
 
-def make_actor(space: gym.Space[Any]) -> Actor:
-    """ConfigError where no policy of Vantage could act in the space."""
+def make_actor(space: gym.Space[Any], batch: Shape = ()) -> Actor:
+    """ConfigError where no policy of Vantage could act in the space. Actions have the axes `batch` first."""
     match space:
         case spaces.Discrete():
             start, one = space.start, int(space.n)
@@ -84,14 +85,15 @@ def make_actor(space: gym.Space[Any]) -> Actor:
             starts, shape = space.start, space.shape
             sizes = tuple(int(n) for n in space.nvec.ravel())
             return Actor(ActionSpec("multi_discrete", sizes),
-                         lambda action: (np.reshape(action, shape) + starts).astype(space.dtype),
+                         lambda action: (np.reshape(action, batch + shape) + starts).astype(space.dtype),
                          f"actions: {len(sizes)} choices, of {', '.join(map(str, sizes))}")
         case spaces.MultiBinary():
             size, shape = int(np.prod(space.shape)), space.shape
             return Actor(ActionSpec("multi_binary", (2,) * size),
-                         lambda action: np.reshape(action, shape).astype(space.dtype), f"actions: {size} of 0 or 1")
+                         lambda action: np.reshape(action, batch + shape).astype(space.dtype),
+                         f"actions: {size} of 0 or 1")
         case spaces.Box():
-            return _box_actor(space)
+            return _box_actor(space, batch)
     raise ConfigError(f"{_name(space)} actions are not supported: Vantage acts in Discrete, MultiDiscrete, MultiBinary "
                       "and Box spaces; flatten or choose among the parts in a wrapper of the environment")
 
@@ -113,7 +115,7 @@ def make_masker(spec: ActionSpec) -> Callable[[Any], Array]:
 
 
 def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
-    """The spaces as the vector environment sees them, after conversion."""
+    """The spaces of observations and actions after conversion."""
     return _policy_obs_space(spec.obs), _policy_action_space(spec.action)
 
 
@@ -136,85 +138,89 @@ def _flat(space: gym.Space[Any], path: tuple[Any, ...]) -> list[tuple[str, tuple
     return [leaf for name, part in parts for leaf in _flat(part, (*path, name))]
 
 
-def _leaf(space: gym.Space[Any], what: str) -> _Leaf:
+def _leaf(space: gym.Space[Any], what: str, batch: Shape) -> _Leaf:
     match space:
-        case spaces.Box() if space.dtype == np.uint8 and (image := _image(space.shape)):
+        case spaces.Box() if space.dtype == np.uint8 and (image := _image(space.shape, batch)):
             return image
         case spaces.Box():
-            return _vector_leaf(space.shape)
+            return _vector_leaf(space.shape, batch)
         case spaces.Discrete():
-            return _one_hot_leaf(np.array([space.n]), np.array([space.start]), ())
+            return _one_hot_leaf(np.array([space.n]), np.array([space.start]), (), batch)
         case spaces.MultiDiscrete():
-            return _one_hot_leaf(space.nvec.ravel(), space.start.ravel(), space.shape)
+            return _one_hot_leaf(space.nvec.ravel(), space.start.ravel(), space.shape, batch)
         case spaces.MultiBinary():
-            return _vector_leaf(space.shape)
+            return _vector_leaf(space.shape, batch)
     raise ConfigError(f"{what}: {_name(space)} is not supported: Vantage reads Box, Discrete, MultiDiscrete, "
                       "MultiBinary and Dict or Tuple of these; convert it in a wrapper of the environment")
 
 
-def _image(shape: tuple[int, ...]) -> _Leaf | None:
+def _image(shape: Shape, batch: Shape) -> _Leaf | None:
     """The leaf of uint8 [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels; None for other shapes."""
+    channels_last = len(shape) == 3 and shape[2] in CHANNELS
     if len(shape) == 2:
-        order, remark = None, ""
-    elif len(shape) == 3 and shape[2] in CHANNELS:
-        order, remark = (2, 0, 1), ", transposed from HWC"
+        target: Shape = (1, *shape)
+    elif channels_last:
+        target = (shape[2], *shape[:2])
     elif len(shape) == 3 and shape[0] in CHANNELS:
-        order, remark = (0, 1, 2), ""
+        target = shape
     else:
         return None
-    target = (1, *shape) if order is None else tuple(shape[axis] for axis in order)
+    axes = tuple(range(len(batch)))
+    order = (*axes, *(axis + len(batch) for axis in (2, 0, 1)))
 
     def convert(value: Any) -> Array:
-        array = np.asarray(value)
-        if array.shape != shape:
-            raise ValueError(_wrong_shape(array, shape))
+        array = _array(value, batch + shape)
         if array.dtype != np.uint8:
             raise TypeError(f"the observation is {array.dtype}, its space says uint8")
-        return array[None] if order is None else array.transpose(order)
+        return array.transpose(order) if channels_last else array.reshape(batch + target)
 
+    remark = ", transposed from HWC" * channels_last
     return _Leaf(ArraySpec("image", target), convert, f"image {'x'.join(map(str, target))}{remark}")
 
 
-def _vector_leaf(shape: tuple[int, ...]) -> _Leaf:
+def _vector_leaf(shape: Shape, batch: Shape) -> _Leaf:
     size = int(np.prod(shape))
     if size == 0:
         raise ConfigError(f"an observation space of shape {shape} holds nothing")
 
     def convert(value: Any) -> Array:
-        array = value if type(value) is np.ndarray else np.asarray(value)
-        if array.shape != shape:
-            raise ValueError(_wrong_shape(array, shape))
+        array = _array(value, batch + shape)
         if array.dtype == np.float32:
-            return array if array.ndim == 1 else array.reshape(size)
+            return array if len(shape) == 1 else array.reshape(*batch, size)
         if array.dtype.kind not in "fiub":
             raise TypeError(f"the observation is {array.dtype}, not numbers")
-        return array.astype(np.float32).reshape(size)
+        return array.astype(np.float32).reshape(*batch, size)
 
     flattened = f", flattened from {'x'.join(map(str, shape))}" if len(shape) > 1 else ""
     return _Leaf(ArraySpec("vector", (size,)), convert, f"vector {size}{flattened}")
 
 
-def _one_hot_leaf(sizes: Array, starts: Array, shape: tuple[int, ...]) -> _Leaf:
+def _one_hot_leaf(sizes: Array, starts: Array, shape: Shape, batch: Shape) -> _Leaf:
     total = int(sizes.sum())
     offsets = np.cumsum(sizes) - sizes
 
     def convert(value: Any) -> Array:
-        array = np.asarray(value)
-        if array.shape != shape:
-            raise ValueError(_wrong_shape(array, shape))
+        array = _array(value, batch + shape)
         if array.dtype.kind not in "iu":
             raise TypeError(f"the observation is {array.dtype}, its space says integers")
-        index = array.ravel() - starts
+        index = array.reshape(*batch, len(sizes)) - starts
         if (index < 0).any() or (index >= sizes).any():
             raise ValueError(f"the observation {value} is outside its space")
-        vector = np.zeros(total, np.float32)
-        vector[offsets + index] = 1.0
+        vector = np.zeros((*batch, total), np.float32)
+        np.put_along_axis(vector, offsets + index, 1.0, -1)
         return vector
 
     return _Leaf(ArraySpec("vector", (total,)), convert, f"one-hot {'+'.join(map(str, sizes))}")
 
 
-def _box_actor(space: spaces.Box) -> Actor:
+def _array(value: Any, shape: Shape) -> Array:
+    array = value if type(value) is np.ndarray else np.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"the observation has shape {array.shape}, its space says {shape}")
+    return array
+
+
+def _box_actor(space: spaces.Box, batch: Shape) -> Actor:
     if space.dtype is None or np.dtype(space.dtype).kind not in "fiu":
         raise ConfigError(f"Box actions of type {space.dtype} are not supported; give numbers")
     dtype, shape, size = np.dtype(space.dtype), space.shape, int(np.prod(space.shape))
@@ -222,7 +228,7 @@ def _box_actor(space: spaces.Box) -> Actor:
     whole = dtype.kind in "iu"
 
     def convert(action: Any) -> Array:
-        action = np.minimum(np.maximum(action.reshape(shape), low), high)
+        action = np.minimum(np.maximum(action.reshape(batch + shape), low), high)
         return np.asarray(np.rint(action) if whole else action, dtype)
 
     flat_low, flat_high = (tuple(float(x) for x in bound.ravel()) for bound in (low, high))
@@ -245,10 +251,6 @@ def _policy_action_space(spec: ActionSpec) -> gym.Space[Any]:
     if spec.kind == "box":
         return spaces.Box(-np.inf, np.inf, spec.shape, np.float32)
     return spaces.MultiDiscrete(list(spec.sizes))
-
-
-def _wrong_shape(array: Array, shape: tuple[int, ...]) -> str:
-    return f"the observation has shape {array.shape}, its space says {shape}"
 
 
 def _name(space: Any) -> str:

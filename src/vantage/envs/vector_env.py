@@ -1,265 +1,259 @@
-"""Any Gymnasium environment, B of them, stepped here or each in a process of its own. Atari games have `atari`."""
+"""Environments as training sees them: seeds, episodes, scores, lives, FIRE, rewards, snapshots. The simulators behind
+them are built elsewhere: `atari`, `single` and `batched`."""
 
 from __future__ import annotations
 
-import math
-import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.vector.async_vector_env import AsyncState
-from gymnasium.vector.utils import create_empty_array
 
-from vantage.config import Config
-from vantage.envs.episodes import ERROR, MASK, REPLAYED, EnvPlan, Episodes, EpisodesFactory, Replay, close
-from vantage.envs.ids import EnvId
-from vantage.envs.interface import (
-    Array,
-    First,
-    History,
-    Obs,
-    Record,
-    Step,
-    check_actions,
-    check_record,
-    learnt_rewards,
-    same_obs,
-)
-from vantage.envs.options import check_options, mean_of
-from vantage.envs.spaces import make_actor, make_masker, make_observer
-from vantage.envs.stages import Stage, for_people
-from vantage.envs.wrappers import describe_options
-from vantage.errors import EnvError, VantageError
-from vantage.specs import EnvSpec, Episode
-from vantage.system import deaf_to_signals
+from vantage.config_groups import EnvConfig
+from vantage.envs import pictures
+from vantage.envs.history import MAX_REPLAY_STEPS, History
+from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
+from vantage.errors import ConfigError, EnvError
+from vantage.specs import Episode
 
-# Both keep one Box2D world for all episodes. On a used instance 12 of 20 random episodes of BipedalWalker differed
-# from those on a new one (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
-REBUILT = ("BipedalWalker", "CarRacing")
-
-DEFAULT_FPS = 30.0
-"""As gymnasium.utils.play has it, where an environment's metadata say nothing."""
+FIRE = 1
 
 
-class GymEnvironments:
-    """B single environments in Gymnasium's vector; each episode is seeded by its number, so a record is short."""
+class Environments:
+    """B environments, stepped together; an episode's end is followed by a step that only resets (NEXT_STEP).
 
-    longest_game = 10_000
-    action_names: tuple[str, ...] = ()
+    The first reset at least `reseed_steps` after an environment's last seeded one is seeded by the episode's number, so
+    that a snapshot holds a bounded number of actions: it is restored by the seed and these actions.
+    """
 
-    def __init__(self, config: Config, env: EnvId, *, num_envs: int, stream: int, first_env: int = 0,
-                 evaluation: bool = False, rendered: bool = False) -> None:
-        rebuild = any(name in env.name for name in REBUILT)
-        options = check_options(config, env)
-        self._plan = EnvPlan(env, config.env.env_kwargs, config.env.max_episode_steps, config.run.seed, stream, rebuild, options,
-                             rendered)
-        self.spec, notes = probe(self._plan)
-        self.frames_per_step = mean_of(options.frame_skip or (1, 1))
-        self.drawn = rendered
-        self._config, self._evaluation, self.num_envs, self._first_env = config, evaluation, num_envs, first_env
-        remote = config.env.vector == "async"
-        self.notes = (*notes, *describe_options(options),
-                      *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
-                      f"{num_envs} environments, " + ("each in a process of its own" if remote else "in this process"))
-        factories = [EpisodesFactory(self._plan, self.spec, index, os.getpid() if remote else 0)
-                     for index in range(first_env, first_env + num_envs)]
-        mode = AutoresetMode.NEXT_STEP
-        self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any] = (
-            _start_workers(factories) if remote
-            else SyncVectorEnv(factories, autoreset_mode=mode))
-        self._interrupted = False
-        self._sent: Array = np.zeros((num_envs, *self.spec.action.shape))
-        self._history = History(num_envs, self.spec.action)
+    def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int, first_env: int = 0,
+                 evaluation: bool = False) -> None:
+        traits = simulators.traits
+        self.spec, self.notes, self.num_envs = traits.spec, traits.notes, num_envs
+        self.frames_per_step, self.longest_game = traits.frames_per_step, traits.longest_game
+        self.action_names, self.drawn = traits.action_names, traits.drawn
+        self._simulators, self._traits, self._config, self._seeds = simulators, traits, config, seeds
+        self._first_env, self._evaluation = first_env, evaluation
+        self._history = History(num_envs, self.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
         self._episode = np.full(num_envs, -1, np.int64)
+        self._seeded_episode = np.zeros(num_envs, np.int64)
         self._length = np.zeros(num_envs, np.int64)
         self._score = np.zeros(num_envs, np.float64)
+        self._lives = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, bool)
-        self._obs: Any = create_empty_array(self._vector.single_observation_space, num_envs)
+        self._press = np.zeros(num_envs, bool)
+        self._obs = _blank(self.spec.obs, num_envs)
+        self._sent: Array = np.zeros(num_envs, np.int64)
 
-    def reset(self, record: Record | None = None) -> First:
-        """Begin the next episode of every environment, or go on from `record`."""
-        if record is not None:
-            return self._restore(record)
-        obs, info = self._call(self._vector.reset)
+    def reset(self, snapshot: Snapshot | None = None) -> First:
+        """Begin the next episode of every environment, or go on from `snapshot`."""
+        if snapshot is not None:
+            return self._restore(snapshot)
         everyone = np.ones(self.num_envs, bool)
-        self._start(everyone)
-        self._obs = obs
-        self._check_finite(obs, np.zeros(self.num_envs), None)
-        return First(obs, everyone, self._mask(info))
+        self._begin(everyone)
+        self._obs, info = self._seeded_reset(everyone)
+        self._check_finite(self._obs, np.zeros(self.num_envs))
+        return First(self._obs, everyone, self._mask(info))
 
     def step(self, actions: Array) -> Step:
-        """Take one action [B, *action] in every environment. EnvError where one raises or leaves its spaces."""
+        """Take one action [B, *action] in every environment: `send`, then `receive`."""
         self.send(actions)
         return self.receive()
 
     def send(self, actions: Array) -> None:
-        """Let worker processes begin a step; environments in this process take it in `receive`."""
-        check_actions(actions, self.num_envs, self.spec.action)
+        """Begin a step; emulators and worker processes take it while the caller does other things."""
+        if actions.shape != (self.num_envs, *self.spec.action.shape):
+            raise ValueError(f"actions have shape {actions.shape}, {self.num_envs} environments take "
+                             f"{(self.num_envs, *self.spec.action.shape)}")
+        if self._traits.actions is not None:
+            actions = np.where(self._press, FIRE, self._traits.actions[actions])
         self._sent = actions
-        if isinstance(self._vector, AsyncVectorEnv):
-            self._guard(self._vector.step_async, actions)
-            self._interrupted = True  # until the answer is in, a close must not wait for it
+        self._simulators.send(actions)
 
     def receive(self) -> Step:
-        """What the step led to. EnvError where an environment raises or leaves its spaces."""
-        resetting, actions = self._over, self._sent
-        obs, raw, terminated, truncated, info = (
-            self._call(self._vector.step_wait) if isinstance(self._vector, AsyncVectorEnv)
-            else self._call(self._vector.step, actions))
-        self._history.append(actions)
+        """Finish the step. With `over` = terminated | truncated as the simulators report it:
+
+        is_first[t+1] = over[t-1];  life_lost = lives fell & lives > 0 & not a reset step;
+        terminated = game over | life_lost, the latter in classic Atari training only.
+        """
+        resetting, pressed = self._over, self._press
+        obs, raw, terminated, truncated, info = self._simulators.receive()
+        self._history.append(self._sent)
         self._length += 1
         if resetting.any():
-            self._start(resetting)
+            self._begin(resetting)
+            due = resetting & (self._history.lengths >= self._traits.reseed_steps)
+            if due.any():
+                obs, info = self._reseed(due, obs, info)
         self._score += raw
-        rewards = learnt_rewards(raw, self._config, evaluation=self._evaluation)
-        self._check_finite(obs, raw, actions)
+        self._check_finite(obs, raw)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._first_env + int(i), float(self._score[i]), int(self._length[i]))
                          for i in np.flatnonzero(self._over))
-        if self._config.env.reward_terminates and not self._evaluation:
+        valid = ~resetting
+        if "lives" in info:
+            terminated = self._follow_lives(info["lives"], resetting, terminated)
+            valid = ~(resetting | pressed)
+        rewards = self._learnt_rewards(raw)
+        if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (rewards != 0)
-        return Step(obs, rewards, terminated, resetting, ~resetting, self._mask(info), episodes)
+        return Step(obs, rewards, terminated, resetting, valid, self._mask(info), episodes)
 
-    def record(self) -> dict[str, Array]:
-        """All that `reset` needs to go on from here, in arrays alone."""
-        obs = {f"obs.{key}": part for key, part in self._obs.items()} if isinstance(self._obs, Mapping) \
-            else {"obs": self._obs}
-        arrays = {"episode": self._episode, "length": self._length, "score": self._score, "over": self._over, **obs}
-        return {key: array.copy() for key, array in arrays.items()} | self._history.record()
+    def snapshot(self) -> dict[str, Array]:
+        """Everything that `reset` needs to go on from here, as arrays."""
+        obs = ({f"obs.{key}": part for key, part in self._obs.items()} if isinstance(self._obs, Mapping)
+               else {"obs": self._obs})
+        arrays = {"episode": self._episode, "seeded_episode": self._seeded_episode, "length": self._length,
+                  "score": self._score, "lives": self._lives, "over": self._over, "press": self._press, **obs}
+        return {key: array.copy() for key, array in arrays.items()} | self._history.snapshot()
+
+    def close(self) -> None:
+        """Release processes and simulators; a second call does nothing."""
+        self._simulators.close()
 
     @property
     def fps(self) -> float:
-        """Agent steps a second in real time, as the environment's metadata says; 30 where they do not."""
-        rate = self._seen().metadata_and_keys()[0].get("render_fps")
-        return float(rate) if isinstance(rate, int | float) and 0 < rate < math.inf else DEFAULT_FPS
+        """Agent steps a second, in real time."""
+        return self._traits.fps or pictures.fps_of(self._simulators.single)
 
     def render(self) -> Array:
-        """A picture of the only environment, made with `rendered`, RGB [H, W, 3]."""
-        return self._seen().render()
+        """A picture of the first environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
+        place = self._seeds.place(self._first_env, int(self._episode[0]), int(self._length[0]))
+        return pictures.render(self._simulators.single, self._seeds.name, place)
 
-    def stages(self) -> list[Stage]:
-        """The picture that a person sees, if there is one, then what becomes of an image that the environment shows."""
-        return ([for_people(self.render())] if self.drawn else []) + self._seen().stages()
+    def stages(self) -> list[tuple[str, Array]]:
+        """Pictures on the way from the screen to the observation, each with its title."""
+        rendered = [pictures.for_people(self.render())] if self.drawn else []
+        return rendered + pictures.stages_of(self._simulators.single)
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
-        """The environment's own keys for people, where it has any."""
-        return self._seen().metadata_and_keys()[1]
+        """Actions by the keys pressed, where the environment names them and Atari's `action_names` do not."""
+        return None if self.action_names else pictures.keys_of(self._simulators.single)
 
-    def _seen(self) -> Episodes:
-        assert isinstance(self._vector, SyncVectorEnv)
-        episodes, = self._vector.envs
-        assert isinstance(episodes, Episodes)
-        return episodes
-
-    def close(self) -> None:
-        """Let go of processes and simulators; a second call does nothing."""
-        if self._interrupted and isinstance(self._vector, AsyncVectorEnv):
-            # Else it would wait for the answer to the interrupted call, and raise EOFError where a process is dead.
-            self._vector._state = AsyncState.DEFAULT
-            for process in self._vector.processes:
-                process.kill()
-            self._vector.close(terminate=True)
-        else:
-            self._vector.close()
-
-    def _restore(self, record: Record) -> First:
-        check_record(record, self.record())
-        self._history.restore(record)
-        self._episode, self._length, self._score, self._over = (
-            record[key].copy() for key in ("episode", "length", "score", "over"))
-        self._vector.set_attr("replay", [Replay(int(self._episode[i]), self._history.of(i), bool(self._over[i]))
-                                         for i in range(self.num_envs)])
-        obs, info = self._call(self._vector.reset)
-        saved = {key: record[f"obs.{key}"] for key in obs} if isinstance(obs, Mapping) else record["obs"]
-        lost = ~(info[REPLAYED] & same_obs(obs, saved))
-        mask = self._mask(info)
-        if lost.any():
-            obs, info = self._call(self._vector.reset, options={"reset_mask": lost.copy()})
-            self._start(lost)
-            if mask is not None:
-                mask = np.where(lost[:, None], info[MASK], mask)
-        self._obs = obs
-        return First(obs, self._length == 0, mask, tuple(self._first_env + int(i) for i in np.flatnonzero(lost)))
-
-    def _start(self, which: Array) -> None:
-        """A seeded reset has just begun the next episode of these environments."""
+    def _begin(self, which: Array) -> None:
+        """Count a new episode of these environments."""
         self._episode[which] += 1
         self._length[which] = 0
         self._score[which] = 0.0
         self._over = self._over & ~which
-        self._history.restart(which)
+        self._press = np.where(which, self._traits.fires, self._press)
 
-    def _mask(self, info: dict[str, Any]) -> Array | None:
+    def _seeded_reset(self, which: Array) -> tuple[Obs, Info]:
+        """Reset these environments with their episodes' seeds; observations of all."""
+        self._seeded_episode[which] = self._episode[which]
+        self._history.restart(which)
+        obs, info = self._simulators.reset(self._seeded_episode, which)
+        if "lives" in info:
+            self._lives = np.where(which, info["lives"], self._lives)
+        return obs, info
+
+    def _reseed(self, due: Array, obs: Obs, info: Info) -> tuple[Obs, Info]:
+        """Seed the episodes that an automatic reset has just begun."""
+        if self._simulators.seeds_itself:
+            self._seeded_episode[due] = self._episode[due]
+            self._history.restart(due)
+            return obs, info
+        mask, (obs, again) = self._mask(info), self._seeded_reset(due)
+        lives = {"lives": np.where(due, again["lives"], info["lives"])} if "lives" in info else {}
+        return obs, info | lives | ({} if mask is None else {MASK: np.where(due[:, None], again[MASK], mask)})
+
+    def _follow_lives(self, lives: Array, resetting: Array, terminated: Array) -> Array:
+        """Note the lives and whether FIRE is due; `terminated` with lost lives where these are learnt from."""
+        lives = lives.astype(np.int64)
+        life_lost = (lives < self._lives) & (lives > 0) & ~resetting
+        self._lives = lives
+        self._press = (resetting | life_lost) & ~self._over & self._traits.fires
+        return terminated | life_lost if self._traits.life_signal and not self._evaluation else terminated
+
+    def _learnt_rewards(self, rewards: Array) -> Array:
+        """float32 rewards as learnt from; raw in evaluation."""
+        config = self._config
+        if self._evaluation:
+            return rewards.astype(np.float32)
+        if config.reward == "sign":
+            rewards = np.sign(rewards)
+        elif config.reward == "clip":
+            rewards = np.clip(rewards, -1.0, 1.0)
+        rewards = rewards * config.reward_scale
+        floor = config.reward_floor
+        return (rewards if floor is None else np.maximum(rewards, floor)).astype(np.float32)
+
+    def _mask(self, info: Info) -> Array | None:
         return info[MASK] if self.spec.masked else None
 
-    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """What the vector environment answers. EnvError where an environment failed or its process died."""
-        result = self._guard(function, *args, **kwargs)
-        self._interrupted = False
-        if ERROR in result[-1]:
-            raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
-        return result
+    def _restore(self, snapshot: Snapshot) -> First:
+        own = self.snapshot()
+        old = {"seeded_episode": snapshot.get("episode"), "lives": own["lives"], "press": own["press"]}
+        snapshot = {key: array for key, array in old.items() if array is not None} | dict(snapshot)
+        _check_snapshot(snapshot, own)
+        self._history.restore(snapshot)
+        self._episode, self._seeded_episode, self._length, self._score, self._lives, self._over, self._press = (
+            snapshot[key].copy() for key in ("episode", "seeded_episode", "length", "score", "lives", "over", "press"))
+        saved: Obs = ({key: snapshot[f"obs.{key}"] for key in self._obs} if isinstance(self._obs, Mapping)
+                      else snapshot["obs"])
+        lost, mask = np.ones(self.num_envs, bool), None
+        if self._simulators.exact and not self._history.dropped.all():
+            try:
+                self._obs, over, mask = self._replay()
+                lost = ~same_obs(self._obs, saved) | (over != self._over) | self._history.dropped
+            except EnvError:  # a game that took another course may refuse an action
+                mask = None
+        if lost.any():
+            self._begin(lost)
+            self._obs, info = self._seeded_reset(lost)
+            mask = _merge(mask, self._mask(info), lost)
+        return First(self._obs, self._length == 0, mask, tuple(self._first_env + int(i) for i in np.flatnonzero(lost)))
 
-    def _guard(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except (EOFError, ConnectionError) as error:
-            self._interrupted = True
-            raise EnvError(f"{self._dead()} of {self._plan.env.name} ended without a word, as if killed (out of "
-                           "memory?) or left by os._exit; a script that trains with vector='async' must do so under "
-                           "if __name__ == '__main__'") from error
-        except BaseException:
-            self._interrupted = True
-            raise
+    def _replay(self) -> tuple[Obs, Array, Array | None]:
+        """Step all simulators through their histories, aligned at the end; the shorter ones are idle at first."""
+        lengths = np.where(self._history.dropped, 0, self._history.lengths)
+        longest = int(lengths.max())
+        over = np.zeros(self.num_envs, bool)
+        mask: Array | None = None
+        for t in range(longest + 1):
+            starting = lengths == longest - t
+            if t == 0 or starting.any():
+                which = starting if t else np.ones(self.num_envs, bool)
+                obs, info = self._simulators.reset(np.where(starting, self._seeded_episode, IDLE), which)
+                over = over & ~which
+                mask = _merge(mask, info.get(MASK), which)
+            if t < longest:
+                self._simulators.send(self._history.before_end(longest - t))
+                obs, _, terminated, truncated, info = self._simulators.receive()
+                over, mask = terminated | truncated, info.get(MASK)
+        return obs, over, mask
 
-    def _dead(self) -> str:
-        assert isinstance(self._vector, AsyncVectorEnv)
-        for process in self._vector.processes:
-            process.join(1.0)
-            if process.exitcode is not None:
-                index = self._vector.processes.index(process)
-                return f"the process of environment {self._first_env + index} (exit code {process.exitcode})"
-        return "the process of an environment"
-
-    def _check_finite(self, obs: Obs, rewards: Array, actions: Array | None) -> None:
-        """One look at the whole batch: cheaper than one in each environment. Images are whole numbers anyway."""
-        parts = obs.values() if isinstance(obs, Mapping) else (obs,)
-        if np.isfinite(rewards).all() and all(part.dtype == np.uint8 or np.isfinite(part).all() for part in parts):
+    def _check_finite(self, obs: Obs, rewards: Array) -> None:
+        """EnvError where a number is not finite. One test of the batch is cheaper than one in each environment."""
+        parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
+        numbers = [part for part in (rewards, *parts) if part.dtype.kind == "f"]
+        if all(np.isfinite(part).all() for part in numbers):
             return
         for i in range(self.num_envs):
             bad = [f"reward {rewards[i]}"] * (not np.isfinite(rewards[i]))
             bad += [f"observation {part[i]}" for part in parts if not np.isfinite(part[i]).all()]
             if bad:
-                place = self._plan.place(self._first_env + i, int(self._episode[i]), int(self._length[i]))
-                after = f" after action {actions[i]}" if actions is not None and self._length[i] else " after reset"
-                raise EnvError(f"{place}: {bad[0]} is not finite{after}")
+                place = self._seeds.place(self._first_env + i, int(self._episode[i]), int(self._length[i]))
+                after = f"action {self._sent[i]}" if self._length[i] else "reset"
+                raise EnvError(f"{place}: {bad[0]} is not finite after {after}")
 
 
-def _start_workers(factories: list[EpisodesFactory]) -> AsyncVectorEnv[Any, Any]:
-    """A process for each environment."""
-    with deaf_to_signals():
-        return AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+def _blank(spec: Any, num_envs: int) -> Obs:
+    if isinstance(spec, Mapping):
+        return {key: np.asarray(_blank(part, num_envs)) for key, part in spec.items()}
+    return np.zeros((num_envs, *spec.shape), np.uint8 if spec.kind == "image" else np.float32)
 
 
-def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:
-    """The spec of an environment and what was decided about it, in words, from an instance that is closed again."""
-    env = plan.build()
-    try:
-        observer, actor = make_observer(env.observation_space), make_actor(env.action_space)
-        result = env.reset(seed=plan.seed_of(0, 0))
-        info = result[1] if isinstance(result, tuple) and len(result) == 2 else {}
-        masked = isinstance(info, dict) and MASK in info
-        if masked:
-            make_masker(actor.spec)(info[MASK])
-        limit = plan.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
-        unit = "frames" if not plan.max_episode_steps and mean_of(plan.shown.frame_skip or (1, 1)) > 1 else "steps"
-    except (Exception, SystemExit) as error:
-        if isinstance(error, VantageError):
-            raise
-        raise EnvError(f"{plan.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
-    finally:
-        close(env, plan.env.name)
-    notes = [observer.note, actor.note, f"time limit {limit} {unit}" if limit else "no time limit of Gymnasium's"]
-    return EnvSpec(observer.spec, actor.spec, masked), (*notes, *(("actions masked by info['action_mask']",) * masked))
+def _merge(mask: Array | None, other: Array | None, which: Array) -> Array | None:
+    """`other` where `which` is True, `mask` elsewhere."""
+    return other if mask is None or other is None else np.where(which[:, None], other, mask)
+
+
+def _check_snapshot(snapshot: Snapshot, own: Snapshot) -> None:
+    """ConfigError where `snapshot` is of another number or kind of environments than `own`."""
+    saved, num_envs = len(snapshot.get("episode", ())), len(own["episode"])
+    if saved not in (0, num_envs):
+        raise ConfigError(f"the snapshot is of {saved} environments, num_envs={num_envs}; "
+                          "resume with the number that the run began with")
+    shapes, expected = ({key: array.shape[1:] for key, array in arrays.items()} for arrays in (snapshot, own))
+    if shapes != expected:
+        raise ConfigError(f"the snapshot is of another kind of environment: it holds {shapes}, not {expected}")

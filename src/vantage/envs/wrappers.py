@@ -1,4 +1,4 @@
-"""The options of `options` as Gymnasium wrappers of one environment. All randomness is of the last seeded reset."""
+"""Gymnasium wrappers of one environment for the options in `options`. Random draws follow the last seeded reset."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.envs.interface import Array
+from vantage.envs.interface import MASK, Array
 from vantage.envs.options import DISCRETE, IMAGE, EnvOptions, Margins, frames_pooled, in_words, margins_of, subset_of
 from vantage.envs.spaces import CHANNELS, make_observer
 from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
-
-MASK = "action_mask"
 
 
 def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps: int) -> gym.Env[Any, Any]:
@@ -35,7 +33,7 @@ def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps
     if options.frame_skip is not None:
         env = FrameSkip(env, skip, pooled)
     if options.crop is not None or options.screen_size is not None or options.grayscale:
-        env = Shown(env, options.crop, options.screen_size, gray=bool(options.grayscale))
+        env = Resized(env, options.crop, options.screen_size, gray=bool(options.grayscale))
         assert env.observation_space.shape is not None
         width = env.observation_space.shape[2]
         if width in CHANNELS:  # [C, H, W] would be taken for [H, W, C]
@@ -46,26 +44,26 @@ def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps
 
 
 def describe_options(options: EnvOptions) -> tuple[str, ...]:
-    """What the options do, in words."""
+    """The effects of the options, in words."""
     skip = options.frame_skip
-    said = [f"episodes begin with 0 to {options.random_start} random actions"] if options.random_start else []
+    notes = [f"episodes begin with 0 to {options.random_start} random actions"] if options.random_start else []
     if skip is not None:
-        said.append(f"an action lasts {in_words(skip)} frames, whose rewards add up")
+        notes.append(f"an action lasts {in_words(skip)} frames, whose rewards add up")
     if (options.max_frames or 1) > 1:
-        said.append(f"images are the maximum of the last {options.max_frames} frames")
+        notes.append(f"images are the maximum of the last {options.max_frames} frames")
     changed = [word for word, is_so in (("cropped", options.crop), ("made gray", options.grayscale),
                                         ("resized", options.screen_size)) if is_so]
     if changed:
-        said.append(f"images are {' and '.join(changed)}")
+        notes.append(f"images are {' and '.join(changed)}")
     if options.action_subset:
-        said.append(f"actions chosen from: {', '.join(options.action_subset)}")
-    return tuple(said)
+        notes.append(f"actions chosen from: {', '.join(options.action_subset)}")
+    return tuple(notes)
 
 
 class Start(gym.Wrapper[Any, Any, Any, Any]):
     """Episodes that begin with 0 to noop_max - 1 actions 0, as ALE draws them, then 0 to random_start random ones.
 
-    Where the episode ends by then, the next one begins without.
+    If the episode ends within them, the next one begins without any.
     """
 
     def __init__(self, env: gym.Env[Any, Any], *, noop_max: int = 0, random_start: int = 0) -> None:
@@ -79,7 +77,7 @@ class Start(gym.Wrapper[Any, Any, Any, Any]):
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
         if MASK in info:
-            raise ConfigError("random_start knows no action masks, which this environment has; leave it out")
+            raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
         for action in self._actions():
             obs, _, terminated, truncated, info = self.env.step(action)
             if terminated or truncated:
@@ -96,24 +94,22 @@ class Start(gym.Wrapper[Any, Any, Any, Any]):
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
     """An action lasts a number of frames drawn from `skip`, both ends included; rewards add up.
 
-    The observation is the last one, or the maximum over the `pooled` last ones of the same step, fewer at a reset and
-    where the episode ends within it.
+    The observation is the maximum over the last `pooled` ones of the same step: fewer at a reset, or if the episode
+    ends within the step.
     """
 
     def __init__(self, env: gym.Env[Any, Any], skip: tuple[int, int], pooled: int) -> None:
         super().__init__(env)
         self.pooled, self._skip = pooled, skip
         self._rng = np.random.default_rng()
-        self.frames: tuple[Any, ...] = ()
-        """The observations that the last one is the maximum of."""
         self.played = 0
-        """How many frames the latest step took; 0 for a reset."""
+        """Frames of the latest step; 0 for a reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng((seed, 1))
         obs, info = self.env.reset(seed=seed, options=options)
-        self.frames, self.played = (obs,), 0
+        self.played = 0
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
@@ -128,7 +124,6 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
             total += reward
             if terminated or truncated:
                 break
-        self.frames = tuple(frames)
         obs = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
         return obs, total, terminated, truncated, info
 
@@ -156,7 +151,7 @@ class ActionSubset(gym.Wrapper[Any, Any, Any, Any]):
         return {**info, MASK: np.asarray(info[MASK])[list(self._indices)]} if MASK in info else info
 
 
-class Shown(gym.ObservationWrapper[Any, Any, Any]):
+class Resized(gym.ObservationWrapper[Any, Any, Any]):
     """Images cropped, made gray by their luma, and resized: uint8 [C, H, W]."""
 
     def __init__(self, env: gym.Env[Any, Any], crop: Margins | str | None, size: tuple[int, int] | None, *,
@@ -167,7 +162,7 @@ class Shown(gym.ObservationWrapper[Any, Any, Any]):
         channels, height, width = observer.spec.shape
         self.margins, self.gray = margins_of(crop, game, (height, width)), gray
         self.image: Array = np.zeros((channels, height, width), np.uint8)
-        """The latest image as it came, [C, H, W]."""
+        """The latest image before the conversion, [C, H, W]."""
         self._convert, self._show = observer.convert, shrink(self.margins, size)
         height, width = size or (height - sum(self.margins[:2]), width - sum(self.margins[2:]))
         self.observation_space = spaces.Box(0, 255, (1 if gray else channels, height, width), np.uint8)
@@ -189,7 +184,7 @@ def luma(image: Array) -> Array:
 
 
 def shrink(margins: Margins, size: tuple[int, int] | None) -> Callable[[Array], Array]:
-    """What crops an image [H, W] or [H, W, C] and resizes it by the mean over areas."""
+    """A function that crops an image [H, W] or [H, W, C] and resizes it by the mean over areas."""
     import cv2
 
     top, bottom, left, right = margins

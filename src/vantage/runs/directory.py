@@ -49,7 +49,7 @@ class RunDirectory:
         """
         check_utf8(path or root, "choose another place with --run")
         try:
-            taken = _take_next_number(root / directory_name(env_name), config.algo) if path is None else _take(path)
+            taken = _take_next_number(root / directory_name(env_name), config.algo.rpartition(":")[2]) if path is None else _take(path)
         except OSError as error:
             raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; "
                               "choose another place with --run") from None

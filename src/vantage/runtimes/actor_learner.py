@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from time import perf_counter
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, First, make_environments
-from vantage.envs.interface import Record
+from vantage.envs.interface import Snapshot
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
@@ -24,8 +25,10 @@ from vantage.seeding import derive_seed
 from vantage.system import free_memory
 from vantage.types import Rollout
 
+log = logging.getLogger(__name__)
+
 LONG_REPLAY = 20_000
-"""Actions of all environments together whose replay takes seconds, so that a person is told."""
+"""Actions of all environments whose replay at a resume takes seconds, which is then logged."""
 
 
 def replay_share(workers: int = 1) -> int:
@@ -142,18 +145,18 @@ class ActorLearner:
         if self.exact:
             for g, group in enumerate(self.groups):
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
-                                        for name, array in group.record().items()}
+                                        for name, array in group.snapshot().items()}
         return tensors
 
-    def restore(self, checkpoint: Checkpoint, notify: Callable[[str], None]) -> None:
-        """Go on from where `tensors` was taken; `notify` hears what could not be brought back."""
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Go on from where `tensors` was taken; logs what could not be restored."""
         load_learner(self.learner, checkpoint)
-        self.restore_acting(checkpoint.tensors, notify)
+        self.restore_acting(checkpoint.tensors)
 
-    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]], notify: Callable[[str], None]) -> None:
+    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Act on from where `acting_tensors` was taken."""
         if not restore_generator(self.generator, tensors["acting"]["generator"]):
-            notify(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
+            log.warning(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
                    "not exact")
         if "replay_generator" in tensors["acting"]:
             self.replay_generator.set_state(tensors["acting"]["replay_generator"])
@@ -162,15 +165,15 @@ class ActorLearner:
         records = self._records(tensors)
         longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
         if longest * self.config.env.num_envs > LONG_REPLAY:
-            notify(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
+            log.info(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
         first = join_firsts([group.reset(part) for group, part in zip(self.groups, records, strict=True)])
         if records[0] is None:
-            notify("the checkpoint follows an error, so every environment begins a new episode")
+            log.warning("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
-            notify(_lost_note(first))
+            log.warning(_lost_note(first))
         self._stand(Position.after(first, carried, self.device))
 
-    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Record | None]:
+    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
         """What is known of each group's environments; a single group may have been two when the run began."""
         saved = [{key: x.numpy() for key, x in tensors[name].items()}
                  for name in sorted(name for name in tensors if name.startswith("envs_"))]
@@ -181,7 +184,7 @@ class ActorLearner:
         return [*saved]
 
     def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
-                       step: int, notify: Callable[[str], None]) -> None:
+                       step: int) -> None:
         """Take up what `saved` gives for the checkpoint of `step`; where that is not its replay, say so."""
         if self.replay is None:
             return
@@ -191,12 +194,12 @@ class ActorLearner:
             if found is not None:
                 self.replay.load(found[1])
                 if found[0] != step:
-                    notify(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
+                    log.warning(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
                            "learn from, but this resume is not exact")
                 return
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
             why = f"the saved replay cannot be used: {error}"
-        notify(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
+        log.warning(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""
@@ -234,7 +237,8 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     groups: list[Environments] = []
     try:
         for size in sizes:
-            groups.append(make_environments(config, num_envs=size, stream=0, threads=max(1, threads // len(sizes)),
+            groups.append(make_environments(config.env, seed=config.run.seed, num_envs=size, stream=0,
+                                            threads=max(1, threads // len(sizes)),
                                             first_env=first_env + sum(group.num_envs for group in groups)))
     except BaseException:
         for group in groups:

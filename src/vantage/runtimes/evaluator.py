@@ -1,23 +1,63 @@
-"""The evaluator of `hogwild`: a process that plays with a frozen copy of the weights while the workers go on."""
+"""Evaluations: whole games in separate environments, in this process or in one beside Hogwild workers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext
+from statistics import fmean
 from time import monotonic
 
 import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.models.actor_critic import make_model
-from vantage.runtimes.evaluation import evaluate_policy
+from vantage.envs import make_environments, resolve_env
+from vantage.learning.play import play_games
+from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runtimes.shared_memory import SharedWeights
 from vantage.runtimes.worker import Failure, Process, start
+from vantage.seeding import derive_seed
 from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals
+from vantage.types import Episode
+
+STREAM = 1
+"""Stream of the environments' seeds; training has 0."""
+
+PRETEST = 20
+"""Games that an evaluation plays first where it can end the run; the others only if these reach the goal."""
+
+def evaluate_policy(model: ActorCritic, config: Config, step: int
+                    ) -> Generator[None, None, tuple[dict[str, float], bool]]:
+    """Play `config.run.eval_episodes` games; yields before each step, returns metrics and whether the task is solved.
+
+    With `stop_at_eval`, the first games must reach it before the others are played.
+    """
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "eval", step))
+    deterministic = resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=min(config.run.eval_episodes, 16),
+                             stream=STREAM, evaluation=True, threads=config.all_threads)
+    own_threads = torch.get_num_threads()
+    torch.set_num_threads(config.all_threads)  # data-parallel ranks wait meanwhile
+    goal, episodes = config.run.stop_at_eval, config.run.eval_episodes
+    shares = [episodes] if goal is None or episodes <= PRETEST else [PRETEST, episodes - PRETEST]
+    games: list[Episode] = []
+    try:
+        for share in shares:
+            games += yield from play_games(model, envs, episodes=share, deterministic=deterministic,
+                                           generator=generator)
+            if goal is not None and fmean(game.score for game in games) < goal:
+                break
+    finally:
+        torch.set_num_threads(own_threads)
+        envs.close()
+    mean = fmean(game.score for game in games)
+    solved = goal is not None and mean >= goal and len(games) >= episodes
+    return {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}, solved
+
 
 Policy = Mapping[str, Mapping[str, Tensor]]
 """A model's tensors and those of its reward normaliser, by group, as a checkpoint has them."""
@@ -34,7 +74,7 @@ class Evaluated:
 
 
 class Evaluator:
-    """This end of the evaluator: at most one process, and one policy at a time. What fails is returned as a Failure."""
+    """The main process's side of the evaluator: at most one process, one policy at a time. Failures are returned."""
 
     def __init__(self, config: Config, spec: EnvSpec, shared: SharedWeights, context: SpawnContext) -> None:
         self._config, self._spec, self._shared, self._context = config.change(device="cpu"), spec, shared, context
@@ -44,17 +84,17 @@ class Evaluator:
 
     @property
     def connections(self) -> list[Connection]:
-        """What to wait for; then call `hear`."""
+        """What to wait for; then call `receive`."""
         return [] if self._process is None else [self._process.connection]
 
     @property
     def busy(self) -> bool:
-        """It starts or evaluates, so that `last_beat` tells whether it hangs."""
+        """It starts or evaluates, so that an old `last_beat` means that it hangs."""
         return self._process is not None and not (self._ready and self._policy is None)
 
     @property
     def ended(self) -> bool:
-        """Its process is no more, which `hear` tells of."""
+        """Its process has ended; `receive` returns the Failure."""
         return self._process is not None and not self._process.process.is_alive()
 
     @property
@@ -72,14 +112,14 @@ class Evaluator:
             self._ready = False
 
     def idle(self) -> bool:
-        """It waits for a policy; else it is started, or at work."""
+        """Whether it waits for a policy; starts the process if there is none."""
         self.start()
         return not self.busy
 
     def send(self, step: int, policy: Policy) -> Failure | None:
-        """Let it evaluate a copy of `policy`, which the next one overwrites."""
+        """Start evaluating a copy of `policy`, which the next call overwrites."""
         assert self._process is not None and self._policy is None
-        # Not through the pipe, in which a model has no room: an evaluator that is stopped would stop this process too.
+        # Not through the pipe, whose buffer is smaller than a model: sending to a stopped evaluator would block here.
         self._shared.freeze(policy["model"])
         self._policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
                         for group, tensors in policy.items() if group != "model"} | {"model": self._shared.frozen()}
@@ -90,8 +130,8 @@ class Evaluator:
             return self._end_of_process()
         return None
 
-    def hear(self) -> Evaluated | Failure | None:
-        """What it has said; None for that it is ready."""
+    def receive(self) -> Evaluated | Failure | None:
+        """Its next message; None means that it is ready."""
         assert self._process is not None
         if self.ended and not self._process.connection.poll():
             return self._end_of_process()
@@ -121,18 +161,18 @@ class Evaluator:
 
 
 def evaluate_each(connection: Connection, config: Config, spec: EnvSpec, shared: SharedWeights) -> None:
-    """Evaluate the frozen policy of each step that comes; sends None when ready, then (step, metrics, solved)."""
+    """The evaluator process: sends None when ready, then (step, metrics, solved) for each step that it receives."""
     torch.set_num_threads(config.runtime.threads)
     model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
-
-    def alive() -> bool:
-        shared.beat(config.runtime.num_workers, monotonic())
-        return False
-
     connection.send(None)
     while True:
         step = connection.recv()
         model.load_state_dict(shared.frozen())
-        played = evaluate_policy(model, config, step, should_stop=alive)
-        assert played is not None
-        connection.send((step, *played))
+        evaluation = evaluate_policy(model, config, step)
+        while True:
+            shared.beat(config.runtime.num_workers, monotonic())
+            try:
+                next(evaluation)
+            except StopIteration as end:
+                connection.send((step, *end.value))
+                break

@@ -5,9 +5,10 @@ Mnih et al. 2016, arXiv:1602.01783, algorithm S3. With workers' networks on GPUs
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Generator, Mapping
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -25,7 +26,6 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, make_replay, replay_share
 from vantage.runtimes.evaluator import Evaluator
-from vantage.runtimes.gpu_memory import estimate, fit, free_on
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -33,37 +33,39 @@ from vantage.runtimes.worker import Failure, Process, start, work
 from vantage.seeding import derive_seed
 from vantage.system import deaf_to_signals
 
+log = logging.getLogger(__name__)
+
 STOP_SECONDS = 3.5
-"""How long workers may take to end their update when the run stops; then they are killed."""
+"""Seconds that workers may take to complete their update when the run stops; then they are killed."""
 
 
 class HogwildRun:
     """The workers of a run: started, listened to, replaced, stopped."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
-        self.config, self.notify = config, notify
+                 initial: SavedPolicy | None = None) -> None:
+        self.config = config
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, Process] = {}
         self._learned = False
         """Some worker of this run has made an update: what fails may be mended by another start."""
-        self._told: Counter[int] = Counter()
+        self._counted: Counter[int] = Counter()
         """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
-        self._listened = self._listening_since = monotonic()
+        self._received_at = self._receiving_since = monotonic()
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
         first = self._probe()
         self._share(checkpoint, initial, first)
         self._evaluator = Evaluator(config, self.spec, self.shared, self._context)
         self.progress = Progress(self._frames_per_step, config.runtime.num_workers)
-        self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
+        self.recorder = Recorder(config, directory, checkpoint, self.progress)
         self.shared.start_steps(self.progress.step)
-        self._told[0] = self.progress.step
+        self._counted[0] = self.progress.step
         self.recorder.show_weights(self._learner.model)
         if checkpoint is None:
             self.save()
         else:
-            notify("workers begin new episodes, and the order of their updates never repeats: an asynchronous run goes "
+            log.info("workers begin new episodes, and the order of their updates never repeats: an asynchronous run goes "
                    "on after a resume, but not to the same bits" + self._about_replays())
         try:
             for worker in range(config.runtime.num_workers):
@@ -79,26 +81,28 @@ class HogwildRun:
         """A stop condition of the config holds."""
         return self.recorder.finished
 
-    def advance(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Listen to the workers for a moment; evaluate and save where it is due. Raises what no restart can mend."""
+    def advance(self) -> Generator[None]:
+        """Receive the workers' reports for a moment; evaluate and save where due. Raises what no restart can repair."""
         before = self.progress.step
-        self._listen(0.1)
+        self._receive(0.1)
         self._replace_hung()
         if self.progress.evaluation_due and not self.finished:
             self._evaluate()
         if passed(self.config.run.save_every, before, self.progress.step):
             self.save()
+        yield
 
-    def finish(self, should_stop: Callable[[], bool]) -> None:
-        """Stop the workers, make the evaluation that is due of a run that is finished, write the last checkpoint."""
+    def finish(self, *, evaluate: bool) -> Generator[None]:
+        """Stop the workers, make the last evaluation if it is due and asked for, write the last checkpoint."""
         self._stop()
-        evaluates = self.recorder.last_evaluation_due and not should_stop()
+        evaluates = evaluate and self.recorder.last_evaluation_due
         if evaluates:
             self.recorder.save(self._contents)  # before games that may take minutes
-        while self.recorder.last_evaluation_due and not should_stop():
+        while evaluate and self.recorder.last_evaluation_due:
             self._evaluate()
-            self._listen(0.1)
+            self._receive(0.1)
             self._replace_hung()
+            yield
         self.recorder.save(self._contents, final=True, again=evaluates)
 
     def save(self, *, failed: bool = False) -> None:
@@ -113,18 +117,19 @@ class HogwildRun:
     def _probe(self) -> First | None:
         """Build and close environments as a worker will: what cannot be built fails here, at once.
 
-        What they show first, where `_check_memory` needs it.
+        What they show first, for `_check_replay`.
         """
-        envs = make_environments(self.config, num_envs=self.config.env.num_envs, stream=0, threads=1)
+        envs = make_environments(self.config.env, seed=self.config.run.seed,
+                                 num_envs=self.config.env.num_envs, stream=0, threads=1)
         self.spec, self._frames_per_step = envs.spec, envs.frames_per_step
         for note in envs.notes[:-1]:  # the last says where they are
-            self.notify(note)
-        first = envs.reset() if self.config.algorithm.needs.replay or "cuda" in self.config.runtime.device else None
+            log.info(note)
+        first = envs.reset() if self.config.algorithm.needs.replay else None
         envs.close()
         workers, lengths = self.config.runtime.num_workers, self.config.runtime.rollout_lengths
-        self.notify(f"{workers} workers, {self.config.env.num_envs} environments in each")
+        log.info(f"{workers} workers, {self.config.env.num_envs} environments in each")
         if len(lengths) > workers:
-            self.notify(f"{len(lengths)} rollout lengths are more than there are workers: the last are not used")
+            log.info(f"{len(lengths)} rollout lengths are more than there are workers: the last are not used")
         return first
 
     def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
@@ -142,18 +147,12 @@ class HogwildRun:
         self._weights.push()
         self._replay_bytes = replay_share(self.config.runtime.num_workers)
         if first is not None:
-            self._check_memory(Position.after(first, model.initial_state(self.config.env.num_envs), torch.device("cpu")))
+            self._check_replay(Position.after(first, model.initial_state(self.config.env.num_envs), torch.device("cpu")))
 
-    def _check_memory(self, position: Position) -> None:
-        """Refuse what is larger than the machine: replays in its memory, workers in that of its GPUs."""
-        config, length = self.config, max(self.config.runtime.rollout_lengths)
-        if config.algorithm.needs.replay:
-            make_replay(config, empty_rollout(self._learner.model, position, length), self._replay_bytes)
-        if "cuda" in config.runtime.device:
-            devices = ["cuda:0" if name == "cuda" else name for name in config.runtime.device.split(",")]
-            each = estimate(self._learner, position, length=length,
-                            num_envs=config.env.num_envs * config.runtime.rollouts_per_update)
-            self.notify(fit(each, config.runtime.num_workers, devices, free_on(devices)))
+    def _check_replay(self, position: Position) -> None:
+        """ConfigError for replays that need more memory than the machine has."""
+        length = max(self.config.runtime.rollout_lengths)
+        make_replay(self.config, empty_rollout(self._learner.model, position, length), self._replay_bytes)
 
     def _about_replays(self) -> str:
         return "; their replays begin empty" if self.config.algorithm.needs.replay else ""
@@ -178,23 +177,23 @@ class HogwildRun:
                                           self._started, self.shared, self._replay_bytes)
         self._started += 1
 
-    def _listen(self, seconds: float) -> None:
+    def _receive(self, seconds: float) -> None:
         """Take in what processes have to say, and notice those that have ended."""
         whose: dict[Any, int] = {process.connection: worker for worker, process in self._workers.items()}
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
         ready = wait([*whose, *self._evaluator.connections], seconds)
-        if monotonic() - self._listened > seconds + 1.0:
+        if monotonic() - self._received_at > seconds + 1.0:
             # Nobody asked for reports meanwhile, or this process was stopped: workers may have waited to be heard.
-            self._listening_since = monotonic()
+            self._receiving_since = monotonic()
         # What a worker's environment has forked holds the worker's ends of both open: a dead one may look silent.
         ended = {worker for worker, process in self._workers.items() if not process.process.is_alive()}
         for worker in sorted({whose[source] for source in ready if source in whose} | ended):
-            self._hear(worker)
+            self._receive_from(worker)
         if self._evaluator.ended or any(connection in ready for connection in self._evaluator.connections):
-            self._hear_evaluator()
-        self._listened = monotonic()
+            self._receive_evaluation()
+        self._received_at = monotonic()
 
-    def _hear(self, worker: int) -> None:
+    def _receive_from(self, worker: int) -> None:
         """All that a worker has said; its end, if it has ended."""
         process = self._workers[worker]
         ended = not process.process.is_alive()  # asked before its last words are read
@@ -206,7 +205,7 @@ class HogwildRun:
                     return
                 if message.updates:
                     self._learned = True
-                    self._told[worker] += message.steps
+                    self._counted[worker] += message.steps
                     self._count(message)
         except (EOFError, OSError):
             process.process.join(1.0)
@@ -226,15 +225,15 @@ class HogwildRun:
     def _end(self, worker: int) -> None:
         """Let go of a worker; count the steps that it has taken and not told of, so that none is waited for."""
         self._workers.pop(worker).end()
-        untold = self.shared.steps_of(worker) - self._told[worker]
-        self._told[worker] += untold
+        untold = self.shared.steps_of(worker) - self._counted[worker]
+        self._counted[worker] += untold
         self._count(Advance(steps=untold))
 
     def _lose(self, worker: int, failure: Failure) -> None:
         """A worker has failed: replace it, or raise where that is of no use or too often."""
         self._end(worker)
         if self.shared.end_turn_of(worker):
-            self.notify(f"worker {worker} held the lock, which is free again")
+            log.warning(f"worker {worker} held the lock, which is free again")
         if self.shared.stop:
             return
         error = failure.error()
@@ -244,7 +243,7 @@ class HogwildRun:
             raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
                               f"{error}") from None
         self._restarts += 1
-        self.notify(f"worker {worker} failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): {error}")
+        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): {error}")
         self._start(worker)
 
     def _replace_hung(self) -> None:
@@ -252,8 +251,8 @@ class HogwildRun:
         limit = self.config.hogwild.env_timeout
         if limit == 0:
             return
-        if monotonic() - self._listened > 1.0:  # stopped since it listened
-            self._listening_since = monotonic()
+        if monotonic() - self._received_at > 1.0:  # stopped since it listened
+            self._receiving_since = monotonic()
         failure = Failure("hang", f"no update for {limit:g} s; if its environment is that slow, raise --env-timeout")
         for worker in list(self._workers):
             if self._silence(self.shared.last_beat(worker)) > limit:
@@ -262,7 +261,7 @@ class HogwildRun:
             self._lose_evaluator(Failure("hang", f"no step for {limit:g} s (--env-timeout)"))
 
     def _silence(self, last_beat: float) -> float:
-        return monotonic() - max(last_beat, self._listening_since)
+        return monotonic() - max(last_beat, self._receiving_since)
 
     def _stop(self) -> None:
         """Let the workers end their update; kill those that take too long or still start."""
@@ -271,7 +270,7 @@ class HogwildRun:
         for worker in [worker for worker in self._workers if not self.shared.begun(worker)]:
             self._end(worker)
         while self._workers and monotonic() < deadline:
-            self._listen(0.1)
+            self._receive(0.1)
         for worker in list(self._workers):
             self._end(worker)
 
@@ -297,8 +296,8 @@ class HogwildRun:
         else:
             self._lose_evaluator(failure)
 
-    def _hear_evaluator(self) -> None:
-        said = self._evaluator.hear()
+    def _receive_evaluation(self) -> None:
+        said = self._evaluator.receive()
         if isinstance(said, Failure):
             self._lose_evaluator(said)
         elif said is not None:
@@ -312,5 +311,5 @@ class HogwildRun:
         if self._restarts >= self.config.hogwild.max_restarts:
             raise failure.error()
         self._restarts += 1
-        self.notify(f"the evaluator failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): "
+        log.warning(f"the evaluator failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): "
                     f"{failure.message}")

@@ -6,6 +6,7 @@ The main process leads: it says what all do next, partners wait for that. How th
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -33,6 +34,8 @@ from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.worker import Failure, Process, start
 from vantage.system import compute_for_long, deaf_to_signals, keep_freed_memory
 from vantage.types import Episode
+
+log = logging.getLogger(__name__)
 
 STOP_SECONDS = 3.5
 """How long partners may take to close their environments when the run stops; then they are killed."""
@@ -117,14 +120,14 @@ class Partners:
                 self._processes[place] = start(self._context, f"vantage-partner-{place}", work, self._config, place,
                                                self._joint, self._told, found)
 
-    def ready(self, notify: Callable[[str], None]) -> None:
-        """Wait until all have begun; `notify` hears what could not be brought back."""
+    def ready(self) -> None:
+        """Wait until all have begun; logs what could not be brought back."""
         for place in self._processes:
             notes = self._receive(place)
             if place in self._lost:
                 notes.append("the checkpoint follows an error, so its environments begin new episodes")
             for note in notes:
-                notify(f"process {place + 1}: {note}")
+                log.warning(f"process {place + 1}: {note}")
         self._waiting = True
 
     def lead(self, advance: Callable[[], Advance], step: int) -> Advance:
@@ -141,7 +144,7 @@ class Partners:
             total += self._told.hear(place)
         return total
 
-    def tensors(self, notify: Callable[[str], None]) -> dict[str, dict[str, Tensor]]:
+    def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Where the partners' acting stands; nothing where one has failed, which the next `lead` raises."""
         if not self._waiting:
             return {}
@@ -151,7 +154,7 @@ class Partners:
                      for place in self._processes for name, arrays in self._receive(place).items()}
         except VantageError as error:
             self._failure = error
-            notify(f"{error}; the checkpoint lacks where the environments of that process stood")
+            log.warning(f"{error}; the checkpoint lacks where the environments of that process stood")
             return {}
         self._waiting = True
         return found
@@ -221,15 +224,29 @@ def work(connection: Connection, config: Config, place: int, joint: JointWeights
     compute_for_long()
     actor_learner = ActorLearner(part_of(config), worker=place, index=place)
     notes: list[str] = []
+    handler = _Collector(notes)
+    logging.getLogger("vantage").addHandler(handler)
     if saved is None:
         actor_learner.begin()
     else:
         actor_learner.restore_acting({name: {key: torch.from_numpy(array) for key, array in arrays.items()}
-                                      for name, arrays in saved.items()}, notes.append)
+                                      for name, arrays in saved.items()})
     member = joint.join(actor_learner.learner, place)
+    logging.getLogger("vantage").removeHandler(handler)
     connection.send(notes)
     _obey(connection, actor_learner, member, told)
     actor_learner.close()
+
+
+class _Collector(logging.Handler):
+    """Collects the text of warnings for the main process."""
+
+    def __init__(self, texts: list[str]) -> None:
+        super().__init__(logging.WARNING)
+        self._texts = texts
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._texts.append(record.getMessage())
 
 
 def _obey(connection: Connection, actor_learner: ActorLearner, member: Member, told: Told) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from time import perf_counter
@@ -20,6 +21,8 @@ from vantage.runtimes.progress import WINDOW, Progress
 from vantage.system import used_memory
 from vantage.types import Report
 
+log = logging.getLogger(__name__)
+
 Status = Literal["running", "done", "interrupted", "failed"]
 Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, Any]]]
 """Gives what a checkpoint is to hold: groups of tensors, and the rest as JSON."""
@@ -28,9 +31,9 @@ Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, A
 class Recorder:
     """Writes into the run directory for a runtime. Nothing but the last save can end a run that learns."""
 
-    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
-                 notify: Callable[[str], None]) -> None:
-        self.config, self.directory, self.progress, self.notify = config, directory, progress, notify
+    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
+                 progress: Progress) -> None:
+        self.config, self.directory, self.progress = config, directory, progress
         self.started = perf_counter()
         self.last_report: Report | None = None
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
@@ -38,12 +41,12 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._pending: dict[str, float] = {}
-        self._told_problem = False
+        self._warned = False
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
         if not config.run.evaluates:
-            notify(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
+            log.info(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
 
     @property
     def goal(self) -> str | None:
@@ -70,6 +73,10 @@ class Recorder:
         if passed(config.run.eval_every, before, progress.step) or progress.unevaluated_for(config.run.eval_every_seconds):
             progress.evaluation_due = True
 
+    def first_report(self) -> Report:
+        """Where the run stands before its first update; it has no metrics and is not written."""
+        return Report(self.progress.step, self.progress.seconds, {}, "running", str(self.directory.path))
+
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
         if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
@@ -82,9 +89,9 @@ class Recorder:
             self._writer.write(self.progress.step, self.progress.seconds, metrics)
             self._written_step = self.progress.step
         self._pending = {}
-        if self._writer.problem and not self._told_problem:
-            self.notify(self._writer.problem)
-            self._told_problem = True
+        if self._writer.problem and not self._warned:
+            log.warning(self._writer.problem)
+            self._warned = True
         now = perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
@@ -108,7 +115,7 @@ class Recorder:
         try:
             self._writer.write_graph(graph_of(model))
         except Exception as error:  # torch.export raises what it likes about a network that it cannot follow
-            self.notify(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
+            log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
     def save(self, contents: Contents, *, final: bool = False, retried: bool = True, again: bool = False) -> None:
         """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
@@ -130,14 +137,14 @@ class Recorder:
             if final:
                 raise
             later = f" Training goes on; the next attempt is {self.config.run.save_every:,} steps away."
-            self.notify(f"{error}.{later if retried else ''}")
+            log.warning(f"{error}.{later if retried else ''}")
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the replay that goes with the checkpoint of this step. A run can go on without it."""
         try:
             save_replay(self.directory.path, self.progress.step, tensors=tensors)
         except CheckpointError as error:
-            self.notify(f"{error}. A resume from here would take the replay that was "
+            log.warning(f"{error}. A resume from here would take the replay that was "
                         "saved before, or fill one again.")
 
     def close(self, status: Status) -> None:
@@ -159,7 +166,7 @@ class Recorder:
         try:
             self.directory.write_summary(summary)
         except VantageError as error:
-            self.notify(str(error))
+            log.warning(str(error))
 
     def _keep_if_best(self, mean: float, contents: Contents, step: int) -> None:
         # Of equals the newer: where a task has a highest score, the first to reach it is seldom the surest.
@@ -171,7 +178,7 @@ class Recorder:
             save_best(self.directory.path, step, tensors=tensors, state=state)
         except CheckpointError as error:
             self.progress.best_return = former
-            self.notify(f"{error}. The policy of step {step:,}, the best so far, was not kept as best.")
+            log.warning(f"{error}. The policy of step {step:,}, the best so far, was not kept as best.")
 
 
 def passed(every: int, before: int, step: int) -> bool:

@@ -5,7 +5,8 @@ In one process; with `num_workers` in several, which share the environments and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Generator, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -15,18 +16,20 @@ from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.evaluation import evaluate_policy
+from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Partners, in_one_process, part_of
 from vantage.runtimes.recorder import Recorder, Status, passed
+
+log = logging.getLogger(__name__)
 
 
 class SyncRun:
     """One actor-learner in this process, its partners in others, its evaluations and its checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 notify: Callable[[str], None], initial: SavedPolicy | None = None) -> None:
-        self.config, self.notify = config, notify
+                 initial: SavedPolicy | None = None) -> None:
+        self.config = config
         replay = config.algorithm.needs.replay
         self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = ActorLearner(part_of(config))
@@ -40,21 +43,21 @@ class SyncRun:
                 self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
             notes = self.actor_learner.groups[0].notes
             for note in notes if self.partners is None else notes[:-1]:  # the last says where they are
-                notify(note)
+                log.info(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.runtime.num_workers))
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, notify)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress)
             self.recorder.show_weights(self.actor_learner.model)
             if self.partners is not None:
-                notify(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} environments in each; "
+                log.info(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} environments in each; "
                        "one update by all")
                 self.partners.start(checkpoint.tensors if checkpoint else None)
             if checkpoint is None:
                 self.actor_learner.begin()
             else:
-                self.actor_learner.restore(checkpoint, notify)
-                self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step, notify)
+                self.actor_learner.restore(checkpoint)
+                self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step)
             if self.partners is not None:
-                self.partners.ready(notify)
+                self.partners.ready()
             if checkpoint is None:
                 self.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
@@ -66,21 +69,18 @@ class SyncRun:
         """A stop condition of the config holds."""
         return self.recorder.finished
 
-    def advance(self, should_stop: Callable[[], bool] = lambda: False) -> None:
+    def advance(self) -> Generator[None]:
         """One rollout, one update, and the evaluation and checkpoint that fall due at its step.
 
-        `should_stop` is asked during an evaluation; one that it cuts short is made again by the first `advance` of a
-        resume.
+        An evaluation that is cut short stays due; a resume makes it before its first update.
         """
         if self.progress.evaluation_due:
-            self.evaluate(should_stop)
-            if self.progress.evaluation_due:
-                return
+            yield from self.evaluate()
         before = self.progress.step
         self.progress.add(self._learn(before))
         self.recorder.note_due_evaluation(before)
         if self.progress.evaluation_due:
-            self.evaluate(should_stop)
+            yield from self.evaluate()
         with_replay = passed(self._replay_save_every, before, self.progress.step)
         if with_replay or passed(self.config.run.save_every, before, self.progress.step):
             self.save()
@@ -94,20 +94,18 @@ class SyncRun:
 
         return learn() if self.partners is None else self.partners.lead(learn, step)
 
-    def evaluate(self, should_stop: Callable[[], bool] = lambda: False) -> None:
-        """Play whole games with the current policy in environments of their own; keeps the best."""
-        played = evaluate_policy(self.actor_learner.model, self.config, self.progress.step, should_stop)
-        if played is not None:
-            self.progress.evaluation_due = False
-            self.progress.evaluated()
-            metrics, self.progress.solved = played
-            self.recorder.evaluated(metrics, self._contents, self.progress.step)
+    def evaluate(self) -> Generator[None]:
+        """Play whole games with the current policy in separate environments and save it if it is the best so far."""
+        metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step)
+        self.progress.evaluation_due, self.progress.solved = False, solved
+        self.progress.evaluated()
+        self.recorder.evaluated(metrics, self._contents, self.progress.step)
 
-    def finish(self, should_stop: Callable[[], bool]) -> None:
-        """Make the evaluation that is due of a run that is finished; write the last checkpoint and the summary."""
-        evaluates = self.recorder.last_evaluation_due and not should_stop()
+    def finish(self, *, evaluate: bool) -> Generator[None]:
+        """Make the last evaluation if it is due and asked for; write the last checkpoint and the summary."""
+        evaluates = evaluate and self.recorder.last_evaluation_due
         if evaluates:
-            self.evaluate(should_stop)
+            yield from self.evaluate()
         self.recorder.save(self._contents, final=True, again=evaluates)
 
     def save(self, *, failed: bool = False) -> None:
@@ -120,12 +118,12 @@ class SyncRun:
             self.recorder.save_replay(replay.tensors())
 
     def close(self, status: Status) -> None:
-        """Write the replay, release the environments, say how it ended."""
+        """Write the replay, release the environments and record how the run ended."""
         self._save_replay()
         try:
             self._let_go()
-        except Exception as error:  # all is saved: nothing is lost by what cannot be closed
-            self.notify(f"closing the environments: {type(error).__name__}: {error}")
+        except Exception as error:  # everything is saved already
+            log.warning(f"closing the environments: {type(error).__name__}: {error}")
         self.recorder.close(status)
 
     def _let_go(self) -> None:
@@ -138,6 +136,6 @@ class SyncRun:
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
         tensors = self.actor_learner.tensors()
         if self.partners is not None:
-            tensors |= self.partners.tensors(self.notify)
+            tensors |= self.partners.tensors()
         return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
                          "spec": self.actor_learner.spec.to_json()}

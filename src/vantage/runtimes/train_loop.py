@@ -1,18 +1,21 @@
-"""A run from its first update to its last, whatever its runtime: when it stops, what is saved, how it ends."""
+"""The training loop of every runtime: when a run ends, what is saved and how it is closed. No learning here."""
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from typing import Protocol
 
 from vantage.errors import CheckpointError
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.types import Report
 
+log = logging.getLogger(__name__)
+
 
 class Run(Protocol):
-    """What a runtime is to `follow`."""
+    """A run under one runtime, as `updates` drives it."""
 
     recorder: Recorder
 
@@ -20,44 +23,46 @@ class Run(Protocol):
     def finished(self) -> bool:
         """A stop condition of the config holds."""
 
-    def advance(self, should_stop: Callable[[], bool]) -> None:
-        """Go on for a moment; raises what ends the run. `should_stop` cuts short what takes long."""
+    def advance(self) -> Generator[None]:
+        """Train for one update or a moment; yields between the steps of an evaluation. Raises what ends the run."""
 
-    def finish(self, should_stop: Callable[[], bool]) -> None:
-        """Stop, make the evaluation that is due of a run that is finished, unless `should_stop`, and save.
+    def finish(self, *, evaluate: bool) -> Generator[None]:
+        """Stop, save and, if `evaluate`, first make the last evaluation if one is due.
 
-        CheckpointError where that cannot be saved.
+        Yields only between the steps of that evaluation. Raises CheckpointError if the run cannot be saved.
         """
 
     def save(self, *, failed: bool = False) -> None:
-        """Write a checkpoint if that is possible. `failed`: nothing follows it."""
+        """Write a checkpoint if possible. `failed`: the run ends here, so no later save can make up for this one."""
 
     def close(self, status: Status) -> None:
-        """Let go of processes and environments, and write down how the run ended."""
+        """Release processes and environments and record how the run ended."""
 
 
-def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
-    """Train until a stop condition; yields a report from time to time, and one at the end.
+def updates(run: Run) -> Generator[Report | None]:
+    """Train until a stop condition; yields after every update and during evaluations.
 
-    Closing the generator, and `should_stop` turning true, end the run after the current update with a checkpoint. An
-    error, or a KeyboardInterrupt, ends it with a checkpoint of the last update, whose environments begin new episodes.
+    Yields a report where one is due, first where the run stands (without metrics), last how it ended, and None
+    otherwise. Closing the generator ends the run with a checkpoint; an evaluation that was cut short stays due. After
+    an error or a KeyboardInterrupt the checkpoint is that of the last update, and its environments begin new episodes.
     """
     status: Status = "failed"
     recorder, owner = run.recorder, os.getpid()
     try:
-        # Asked once: what comes in while workers stop may take a mean below its goal again.
-        while not (finished := run.finished) and not should_stop():
-            run.advance(should_stop)
-            if recorder.progress.due(recorder.config.run.log_every_seconds):
-                yield recorder.report()
+        yield recorder.first_report()
+        # Evaluated once: episodes that arrive while workers stop may take the mean below its goal again.
+        while not run.finished:
+            yield from run.advance()
+            yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
         goal = recorder.goal
-        run.finish(should_stop)
-        status = "done" if finished or run.finished else "interrupted"
+        yield from run.finish(evaluate=True)
+        status = "done"
         if goal:
-            recorder.notify(f"ended: {goal}")
+            log.info("ended: %s", goal)
     except GeneratorExit:
         if os.getpid() == owner:
-            run.finish(lambda: True)
+            for _ in run.finish(evaluate=False):
+                pass
         status = "interrupted"
         raise
     except CheckpointError:
@@ -70,7 +75,7 @@ def follow(run: Run, should_stop: Callable[[], bool]) -> Generator[Report]:
         run.save(failed=True)
         raise
     finally:
-        if os.getpid() == owner:  # a fork of the process has only the memory of the run
+        if os.getpid() == owner:  # a forked child only has a copy of the run
             run.close(status)
     if recorder.last_report is not None:
         yield recorder.last_report

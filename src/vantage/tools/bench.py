@@ -77,7 +77,7 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
         rounds = 5 if replay else max(5, int(seconds / 4))
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory.create(config, env_name=config.env.id, path=Path(folder) / "run", argv=())
-        run = SyncRun(config, directory, None, lambda text: None)
+        run = SyncRun(config, directory, None)
         try:
             if run.actor_learner.spec.masked:
                 raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env.id} may forbid")
@@ -88,8 +88,13 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
 
 def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
     actor_learner, partners = run.actor_learner, run.partners
+
+    def advance() -> None:
+        for _ in run.advance():
+            pass
+
     for _ in range(3):
-        run.advance()
+        advance()
     parts = Parts(actor_learner)
     parts.fill_replay()
     steps = run.config.env.num_envs * actor_learner.rollout_length
@@ -110,7 +115,7 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
         yield {"env": steps * on_all_ranks(Order.ENV, parts.env), "act": steps * on_all_ranks(Order.ACT, parts.act),
                "learn": update * learn(),
                "sample": update * rate(parts.sample, seconds / 4) / ratio if ratio else float("inf"),
-               "whole": update * rate(run.advance, seconds)} | {
+               "whole": update * rate(advance, seconds)} | {
                    name: share for name, share in run.progress.metrics().items() if name.endswith("_share")}
 
 

@@ -65,7 +65,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
-    envs = make_environments(config.change(seed=evaluation_seed(seed)), num_envs=min(num_envs, episodes),
+    envs = make_environments(config.env, seed=evaluation_seed(seed), num_envs=min(num_envs, episodes),
                              stream=STREAM, evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
@@ -87,7 +87,7 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else f"above {_MAX_EPISODES:,}"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
-    agent = load(run, checkpoint=checkpoint, notify=log.warning)
+    agent = load(run, checkpoint=checkpoint)
     if deterministic is None:
         env = agent.config.env
         deterministic = resolve_env(env.id, env.atari_protocol).family != "atari"

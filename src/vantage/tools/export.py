@@ -78,7 +78,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         _check_place(path)
     if format == "onnx":
         check_libraries()
-    agent = load(run, checkpoint=checkpoint, notify=notify)
+    agent = load(run, checkpoint=checkpoint)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":
         notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")

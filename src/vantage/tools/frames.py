@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from vantage.config import Config
-from vantage.envs import Rendered, make_rendered
+from vantage.envs import Environments, make_rendered
 
 Picture = NDArray[np.uint8]
 
@@ -22,9 +22,9 @@ _STRIP, _MIN_WIDTH, _FONT_SIZE, _MARGIN = 34, 400, 20, 12
 _BACKGROUND, _TEXT = (24, 24, 27), (235, 235, 235)
 
 
-def rendered(config: Config, *, seed: int, stream: int, required: bool = True) -> Rendered:
+def rendered(config: Config, *, seed: int, stream: int, required: bool = True) -> Environments:
     """One environment with the preprocessing of `config` that renders pictures for people."""
-    return make_rendered(config.change(seed=seed), stream=stream, required=required)
+    return make_rendered(config.env, seed=seed, stream=stream, required=required)
 
 
 class Canvas:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vantage.config import Config
-from vantage.envs import Rendered
+from vantage.envs import Environments
 from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
@@ -85,9 +85,9 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
         envs.close()
 
 
-def choose_keys(envs: Rendered, config: Config) -> Keys:
+def choose_keys(envs: Environments, config: Config) -> Keys:
     """The environment's own keys, else arrows and space by the kind of action; ConfigError if neither applies."""
-    subset = EnvOptions.of(config).action_subset
+    subset = EnvOptions.of(config.env).action_subset
     if not subset or envs.action_names:  # Atari's names are those of the subset already
         return _all_keys(envs, config.env.id, envs.spec.action.sizes[0])
     chosen = [int(action) for action in subset]
@@ -96,7 +96,7 @@ def choose_keys(envs: Rendered, config: Config) -> Keys:
     return replace(keys, actions=actions, idle=chosen.index(keys.idle) if keys.idle in chosen else None)
 
 
-def _all_keys(envs: Rendered, name: str, number_of_actions: int) -> Keys:
+def _all_keys(envs: Environments, name: str, number_of_actions: int) -> Keys:
     """Keys for all actions of the environment: `number_of_actions` if they are Discrete."""
     spec = envs.spec.action
     own = envs.keys_to_action()
@@ -131,7 +131,7 @@ def _discrete_keys(name: str, number_of_actions: int) -> Keys:
     return Keys({_arrow(str(action)): action for action in range(number_of_actions)}, None, stepwise=True)
 
 
-def _games(envs: Rendered, keys: Keys, mask: Array | None, window: Window, say: Callable[[str], None]) -> None:
+def _games(envs: Environments, keys: Keys, mask: Array | None, window: Window, say: Callable[[str], None]) -> None:
     """Step at the environment's speed until the person closes the window."""
     canvas = Canvas(envs.render())
     score, length, action = 0.0, 0, None
@@ -154,7 +154,7 @@ def _games(envs: Rendered, keys: Keys, mask: Array | None, window: Window, say: 
             say(f"score {number(game.score)} in {game.length:,} steps")
 
 
-def _batch(action: Any, envs: Rendered) -> Array:
+def _batch(action: Any, envs: Environments) -> Array:
     spec = envs.spec.action
     return np.asarray(action, np.float32 if spec.kind == "box" else np.int64).reshape(1, *spec.shape)
 

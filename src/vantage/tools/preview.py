@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, Rendered, resolve_env
+from vantage.envs import Environments, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
@@ -76,7 +76,7 @@ def preview(config: Config, output: Path) -> Path:
     return output
 
 
-def _caption(config: Config, envs: Rendered, shown: _Shown, normalizers: Mapping[str, ObsNormalizer]) -> str:
+def _caption(config: Config, envs: Environments, shown: _Shown, normalizers: Mapping[str, ObsNormalizer]) -> str:
     """Facts that the pictures do not show."""
     skip = f"{envs.frames_per_step:g}" if config.env.frame_skip == "auto" else config.env.frame_skip
     facts = [f"an action lasts {skip} frames"] if skip != "1" else []
@@ -107,7 +107,7 @@ def _steps(config: Config, envs: Environments) -> int:
     return max(_STEPS, _moment(config, envs))
 
 
-def _look(config: Config, envs: Rendered) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
+def _look(config: Config, envs: Environments) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
     """The step to draw, and the normalisers after random steps."""
     rng = np.random.default_rng(config.run.seed)
     normalizers = {name: ObsNormalizer(spec.shape[0]) if spec.kind == "vector" else PixelNormalizer()

@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import imageio_ffmpeg
 import numpy as np
 
-from vantage.envs import Rendered
+from vantage.envs import Environments
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
 from vantage.tools.evaluate import STREAM, action_generator, evaluation_seed, load_player, one_thread
@@ -72,7 +72,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     return Recording(output, scores, video.frames, video.fps, deterministic, agent.checkpoint)
 
 
-def _frames(agent: Agent, envs: Rendered, episodes: int, deterministic: bool,
+def _frames(agent: Agent, envs: Environments, episodes: int, deterministic: bool,
             seed: int) -> Generator[tuple[Picture, float | None]]:
     """Every frame of the games, with the score at a game's end."""
     canvas, game = None, 1
@@ -87,7 +87,8 @@ def _frames(agent: Agent, envs: Rendered, episodes: int, deterministic: bool,
             return
 
 
-def _write(frames: Iterator[tuple[Picture, float | None]], path: Path, envs: Rendered) -> tuple[list[float], Video]:
+def _write(frames: Iterator[tuple[Picture, float | None]], path: Path,
+           envs: Environments) -> tuple[list[float], Video]:
     """The scores of the games in the file, and the video."""
     scores: list[float] = []
     first = next(frames)

@@ -69,7 +69,7 @@ def _reload(agent: Agent, run: Path, step: int) -> int:
     if newest is None or newest <= step:
         return step
     try:
-        newer = load(run, checkpoint="latest", notify=log.warning)
+        newer = load(run, checkpoint="latest")
     except VantageError as error:  # removed while it was read, or damaged: the next game tries again
         log.warning("still at step %s: %s", f"{step:,}", error)
         return step

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import errno
+import logging
 import re
 import shutil
 import time
 import warnings
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
@@ -209,7 +210,7 @@ class _Worker:
 
     def _train_run(self, trial: optuna.Trial, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
-        from vantage.training import resume, train
+        from vantage.training import resume_updates, train_updates
 
         _wait_until_free(run)
         cores = max(1, available_cores() // self.jobs)
@@ -219,20 +220,40 @@ class _Worker:
                 key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
                 config = config.change(**{key: getattr(config.runtime, key) or cores}, steps=target,
                                        schedule_steps=config.run.schedule_steps or config.run.steps)
-                reports = train(config, run=run, argv=self.argv, should_stop=self.connection.poll, notify=self._note)
+                updates = train_updates(config, run=run, argv=self.argv)
             else:
-                reports = resume(run, steps=target, should_stop=self.connection.poll, notify=self._note)
-            with closing(reports):
-                for _ in reports:
-                    pass
+                updates = resume_updates(run, steps=target)
+            with _messages_to(self.connection), closing(updates):
+                for _ in updates:
+                    if self.connection.poll():
+                        break
         if self.connection.poll():
             requeue(self.storage, trial)
             raise SystemExit(0)
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
 
-    def _note(self, text: str) -> None:
-        self.connection.send(("note", text))
+
+class _Notes(logging.Handler):
+    """Sends log messages to the search's process."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._connection.send(("note", self.format(record)))
+
+
+@contextmanager
+def _messages_to(connection: Connection) -> Iterator[None]:
+    logger, handler = logging.getLogger("vantage"), _Notes(connection)
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _run_state(run: Path, config: Config, target: int) -> str:

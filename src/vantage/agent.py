@@ -1,0 +1,91 @@
+"""A trained policy that acts without an environment: `load` and `Agent`. Training is in `training`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.learning.collect import Array, tensor_obs
+from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.runs.checkpoint import fitting
+from vantage.runs.policy import read_policy
+from vantage.types import EnvSpec, Obs, State
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Agent:
+    """A trained policy that acts; frozen, on the CPU, without an environment."""
+
+    model: ActorCritic
+    config: Config
+    step: int
+    checkpoint: str
+    """The directory that it was read from, within the run."""
+    scores: Mapping[str, float]
+    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`."""
+
+    def initial_state(self, batch: int = 1) -> State:
+        """The state before an episode's first observation."""
+        return self.model.initial_state(batch)
+
+    @torch.no_grad()
+    def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
+            deterministic: bool = True, generator: torch.Generator | None = None,
+            action_mask: Tensor | np.ndarray | None = None) -> tuple[np.ndarray, State]:
+        """Actions [B, ...] for observations [B, ...], and the state to pass next time.
+
+        Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
+        Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
+        ValueError where their shapes are others, and where the policy was trained with masks and none is given.
+
+        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
+        also suits a new `initial_state`, unless stack_pad is repeat.
+        """
+        tensors = tensor_obs(obs, torch.device("cpu"))
+        spec = self.model.spec
+        _check_obs(tensors, spec)
+        if spec.masked and action_mask is None:
+            raise ValueError(f"the policy was trained with action masks: give action_mask [B, {sum(spec.action.sizes)}]")
+        batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
+        first = torch.zeros(batch, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).bool()
+        mask = None if action_mask is None else torch.as_tensor(action_mask).bool()
+        params, state = self.model.step(tensors, first, state, mask)
+        distribution = self.model.distribution
+        if deterministic:
+            return distribution.mode(params).numpy(), state
+        return distribution.sample(params, generator or torch.default_generator).numpy(), state
+
+
+def _check_obs(obs: Obs, spec: EnvSpec) -> None:
+    expected = {key: part.shape for key, part in spec.obs.items()} if isinstance(spec.obs, Mapping) else spec.obs.shape
+    given = {key: tuple(part.shape[1:]) for key, part in obs.items()} if isinstance(obs, Mapping) \
+        else tuple(obs.shape[1:])
+    if given != expected:
+        raise ValueError(f"observations have shape {given} after the batch's axis, the policy was trained on "
+                         f"{expected}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
+
+
+def load(run: str | Path, *, checkpoint: str = "auto") -> Agent:
+    """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
+
+    `run` may also be a file written by `vantage export --format safetensors`. The environment is not built and need
+    not be installed. Damaged checkpoints that had to be skipped are logged as warnings.
+    """
+    policy = read_policy(Path(run), checkpoint)
+    for message in policy.skipped:
+        log.warning(message)
+    known = policy.known
+    model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
+    path = Path(run)
+    with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
+        model.load_state_dict(policy.tensors)
+    return Agent(model.eval(), known.config, known.step, known.checkpoint, known.scores)

@@ -1,0 +1,84 @@
+"""What "auto" means on this machine: devices, processes and threads of a training run."""
+
+from __future__ import annotations
+
+import multiprocessing
+
+import torch
+
+from vantage.config import Config
+from vantage.config_groups import Hogwild, Sync
+from vantage.consistency import why_not_parallel
+from vantage.envs.ids import resolve_env
+from vantage.errors import ConfigError
+from vantage.learning.optimizers import check_optimizer
+from vantage.system import compute_for_long, cores_for, keep_freed_memory
+
+LEAST_ENVS = 8
+"""Fewest Atari environments for which another process is started."""
+
+LEAST_BUSY = 0.75
+"""Smallest share of the cores that processes of equally many threads must use."""
+
+
+def prepare(config: Config) -> Config:
+    """`config` with what "auto" means on this machine; sets how this process uses threads, cores and memory.
+
+    ConfigError for devices and optimisers that training cannot use.
+    """
+    hogwild = isinstance(config.runtime, Hogwild)
+    if hogwild and config.env.vector == "async":
+        raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
+    check_optimizer(config.optimizer)
+    config = config.change(device=resolve_device(config))
+    workers = cores_for(config.runtime.num_workers) if hogwild else _processes(config)
+    threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
+    torch.set_num_threads(threads)
+    keep_freed_memory()
+    compute_for_long()
+    return config.change(threads=threads, num_workers=workers)
+
+
+def _processes(config: Config) -> int:
+    """How many processes share the update of `config` under sync; ConfigError where so many cannot.
+
+    Unless asked for, only for Atari, whose emulators and convolutions keep each busy for milliseconds between two
+    updates, with enough environments in each for its convolutions, and where few cores are left over.
+    """
+    alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
+    if config.runtime.num_workers:
+        why = why_not_parallel(config) or ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
+                                        "give num_workers=1" if alone and config.runtime.num_workers > 1 else None)
+        if why is not None:
+            raise ConfigError(f"num_workers={config.runtime.num_workers}: {why}")
+        return config.runtime.num_workers
+    if config.algorithm.needs.replay is not None:
+        return 0
+    if config.runtime.threads or alone or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
+        return 1
+    cores = cores_for(0)
+    return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
+                if cores // n * n >= LEAST_BUSY * cores and why_not_parallel(config.change(num_workers=n)) is None),
+               default=1)
+
+
+def resolve_device(config: Config) -> str:
+    """The devices that `config` means; ConfigError for those that torch cannot use."""
+    count = torch.cuda.device_count()
+    device = config.runtime.device
+    if config.algo == "a3g" and device == "auto" and count == 0:
+        raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; use a3c, which is the "
+                          "same on CPUs")
+    if device == "auto":
+        device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) \
+            else "cuda"
+    for part in device.split(","):
+        kind, _, index = part.partition(":")
+        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+            raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
+        if kind == "cuda" and int(index or 0) >= count:
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; use --device cpu"
+                              + (", or a3c, which is the same on CPUs" if config.algo == "a3g" else ""))
+    if "," in device and isinstance(config.runtime, Sync):
+        raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
+    return device

@@ -1,0 +1,64 @@
+"""An algorithm named by an import path: the example trains by the command, and what is no algorithm is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import vantage
+from vantage.algorithms.interface import Update
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.models.actor_critic import make_model
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
+from vantage.types import Rollout
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "huber_a2c.py"
+ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(vantage.__file__).parents[1])}
+
+
+def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "vantage.cli", *words], cwd=folder, env=ENVIRONMENT,
+                          capture_output=True, text=True, timeout=100, check=False)
+
+
+def test_the_example_trains_by_the_command_with_flags_of_its_own(tmp_path: Path) -> None:
+    shutil.copy(EXAMPLE, tmp_path)
+    done = run(tmp_path, "train", "huber_a2c:HuberA2C", "--env", "CartPole-v1", "--huber-delta", "0.25", "--steps",
+               "2k", "--threads", "1", "--tensorboard", "false", "--eval-every", "0")
+    assert done.returncode == 0, done.stderr
+    directory = tmp_path / "runs" / "CartPole-v1" / "HuberA2C-1"
+    config = json.loads((directory / "config.json").read_text())
+    assert config["algorithm"]["huber_delta"] == 0.25 and "vtrace" not in config["algorithm"]
+    resumed = run(tmp_path, "resume", str(directory), "--steps", "3k")
+    assert resumed.returncode == 0, resumed.stderr
+    refused = run(tmp_path, "train", "huber_a2c:HuberA2C", "--env", "CartPole-v1", "--vtrace")
+    assert refused.returncode == 2 and "vtrace has no effect with huber_a2c:HuberA2C" in refused.stderr
+
+
+def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    coefficients = {"gae_lambda": "0.9", "entropy_coef": "0.01"}
+    own = Config.of("huber_a2c:HuberA2C").change(huber_delta=1e6, **coefficients)
+    a2c = Config.of("a2c").change(**coefficients)
+    steps, num_envs = 5, 3
+    spec = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
+    model = make_model(a2c.policy, spec, critic="state")
+    rollout = Rollout(torch.randn(steps + 1, num_envs, 4), torch.rand(steps + 1, num_envs) < 0.3,
+                      torch.randint(2, (steps, num_envs)), torch.randn(steps, num_envs),
+                      torch.rand(steps, num_envs) < 0.3, torch.rand(steps, num_envs) < 0.8, None,
+                      torch.randn(steps, num_envs, 2), ())
+    losses = [config.algorithm.loss(model, rollout, Update(0, 100))[0] for config in (own, a2c)]
+    torch.testing.assert_close(*losses)
+
+
+def test_what_is_no_algorithm_is_refused_with_what_it_lacks() -> None:
+    with pytest.raises(ConfigError, match="collections:OrderedDict is not an algorithm: it lacks loss, needs, gamma"):
+        Config.of("collections:OrderedDict")

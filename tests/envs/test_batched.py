@@ -1,0 +1,167 @@
+"""Vector environments that somebody else wrote: used as they are, resumed exactly where they can be seeded."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from environments import make
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+from test_env_resume import check, moments, uninterrupted
+
+from vantage.config_groups import EnvConfig
+from vantage.envs import make_rendered
+from vantage.errors import ConfigError, EnvError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+class Walk(VectorEnv):
+    """Observes (place, seed) as a Dict; ends after `length` steps; pays the place. Seeded as `seeding` says."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+
+    def __init__(self, num_envs: int, length: int = 5, seeding: str = "each", fault: str = "",
+                 masked: bool = False) -> None:
+        self.num_envs, self.length, self.seeding, self.fault, self.masked = num_envs, length, seeding, fault, masked
+        self.single_observation_space = spaces.Dict({"place": spaces.Discrete(9), "at": spaces.Box(-1, 1, (1, 2))})
+        self.single_action_space = spaces.Discrete(2, start=3)
+        self.place, self.seed = np.zeros(num_envs, np.int64), np.zeros(num_envs)
+        self.over = np.zeros(num_envs, bool)
+
+    def reset(self, *, seed=None, options=None):
+        which = (options or {}).get("reset_mask", np.ones(self.num_envs, bool))
+        if self.seeding == "one" and not isinstance(seed, int):
+            raise TypeError("one seed for all")
+        if self.seeding == "ignores the mask":
+            which = np.ones(self.num_envs, bool)
+        self.place[which], self.over[which] = 0, False
+        self.seed = np.where(which, np.array(seed) / 2**31, self.seed)
+        return self.answer()
+
+    def step(self, actions):
+        assert set(actions.tolist()) <= {3, 4}
+        if self.fault == "raise" and self.place.max() == 2:
+            raise KeyError("lost")
+        resetting = self.over
+        self.place = np.where(resetting, 0, self.place + 1)
+        self.over = (self.place >= self.length) & ~resetting
+        obs, info = self.answer()
+        rewards = np.where(self.fault == "nan" and self.place.max() == 2, np.nan, self.place.astype(np.float32))
+        return obs, rewards, np.int8(self.over) if self.fault == "flag" else self.over, np.zeros_like(self.over), info
+
+    def answer(self):
+        at = np.stack([self.seed, self.place / 10], axis=1)[:, None].astype(np.float32)
+        info = {"action_mask": np.stack([self.place % 2 == 0, self.place % 2 == 1], 1)} if self.masked else {}
+        return {"place": self.place, "at": at}, info
+
+
+class SameStep(Walk):
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+
+def factory(num_envs: int, **options: Any) -> VectorEnv:
+    return Walk(num_envs, **options)
+
+
+def not_a_vector(num_envs: int) -> gym.Env:
+    return gym.make("CartPole-v1")
+
+
+def test_its_observations_rewards_and_ends_arrive_as_those_of_single_environments():
+    envs = make("test_batched:factory", 2, options={"length": 2})
+    first = envs.reset()
+    assert first.obs["place"].tolist() == [[1, *[0] * 8]] * 2 and first.obs["at"].shape == (2, 2)
+    steps = [envs.step(np.array([0, 1])) for _ in range(4)]
+    assert [s.rewards.tolist() for s in steps] == [[1, 1], [2, 2], [0, 0], [1, 1]]
+    assert [bool(s.terminated.all()) for s in steps] == [False, True, False, False]
+    assert [s.is_first.all() for s in steps] == [not s.valid.any() for s in steps] == [False, False, True, False]
+    assert [(e.env, e.score, e.length) for e in steps[1].episodes] == [(0, 3.0, 2), (1, 3.0, 2)]
+
+
+def test_its_masks_arrive():
+    envs = make("test_batched:Walk", 2, options={"masked": True})
+    assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
+    assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
+
+
+def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly():
+    run = uninterrupted("test_batched:Walk", 40)
+    assert len(set(run[1].obs["at"][:, 0])) == 2
+    for stop in moments(run[2]):
+        check("test_batched:Walk", run, stop, 20)
+
+
+@pytest.mark.parametrize("seeding", ["one", "ignores the mask"])
+def test_one_that_cannot_be_seeded_trains_all_the_same_and_says_so(seeding):
+    envs = make("test_batched:Walk", 2, options={"seeding": seeding})
+    assert "resumes are not exact" in " ".join(envs.notes)
+    envs.reset()
+    for _ in range(7):
+        envs.step(np.zeros(2, int))
+    again = make("test_batched:Walk", 2, options={"seeding": seeding})
+    first = again.reset(envs.snapshot())
+    assert first.lost == (0, 1) and first.is_first.all()
+    assert again.snapshot()["episode"].tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(("fault", "says"), [("raise", "step 3.*KeyError: 'lost'"), ("nan", "reward nan is not finite"),
+                                             ("flag", "terminated is int8")])
+def test_its_errors_are_named(fault, says):
+    envs = make("test_batched:Walk", 2, options={"fault": fault})
+    envs.reset()
+    with pytest.raises(EnvError, match=says):
+        for _ in range(4):
+            envs.step(np.zeros(2, int))
+
+
+@pytest.mark.parametrize(("name", "keys", "says"), [
+    ("SameStep", {}, "NEXT_STEP"), ("not_a_vector", {}, "not a gymnasium.vector.VectorEnv"),
+    ("Walk", {"max_episode_steps": 3}, "max_episode_steps has no effect"),
+    ("Walk", {"frame_skip": 2}, "frame_skip has no effect"), ("Walk", {"vector": "async"}, "vector has no effect"),
+    ("Walk", {"options": {"size": 2}}, "unexpected keyword")])
+def test_one_that_cannot_be_used_is_refused_with_the_remedy(name, keys, says):
+    with pytest.raises(ConfigError, match=says):
+        make(f"test_batched:{name}", 2, **keys)
+
+
+def test_it_shows_no_single_game():
+    with pytest.raises(ConfigError, match="shows no single game"):
+        make_rendered(EnvConfig(id="test_batched:Walk"), seed=0, stream=0)
+
+
+def test_gymnasiums_own_vector_environment_runs():
+    envs = make("gymnasium.envs.classic_control.cartpole:CartPoleVectorEnv", 3)
+    envs.reset()
+    steps = [envs.step(np.ones(3, int)) for _ in range(30)]
+    assert sum(len(step.episodes) for step in steps) >= 3 and "not exact" in " ".join(envs.notes)
+
+
+def test_the_example_is_cartpole_and_resumes_exactly(monkeypatch):
+    monkeypatch.syspath_prepend(EXAMPLES)
+    envs, one = make("numpy_vector_env:NumpyCartPole", 2), gym.make("CartPole-v1").unwrapped
+    obs = envs.reset().obs
+    one.reset()
+    one.state = obs[0].astype(np.float64)
+    for action in (1, 0, 1, 1, 0):
+        step, expected = envs.step(np.array([action, 0])), one.step(action)
+        np.testing.assert_allclose(step.obs[0], expected[0], atol=1e-6)
+    run = uninterrupted("numpy_vector_env:NumpyCartPole", 60)
+    for stop in moments(run[2]):
+        check("numpy_vector_env:NumpyCartPole", run, stop, 30)
+
+
+def test_the_example_trains_by_the_command(tmp_path):
+    (tmp_path / "numpy_vector_env.py").write_text((EXAMPLES / "numpy_vector_env.py").read_text())
+    command = [sys.executable, "-c", "import sys; from vantage.cli import main; sys.exit(main())", "train", "a2c",
+               "--env", "numpy_vector_env:NumpyCartPole", "--steps", "2000",
+               "--num-envs", "4", "--eval-episodes", "2", "--run", "run"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "checkpoints").is_dir()
