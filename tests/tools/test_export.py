@@ -59,13 +59,13 @@ def run(tmp_path: Path) -> Path:
 
 POLICIES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "feed-forward": (SIMPLE, {"obs_norm": True, "separate": True}),
-    "frame-stack": (EnvSpec(IMAGE, DISCRETE), {"frame_stack": 3, "network": "universe", "stack_pad": "repeat"}),
+    "frame-stack": (EnvSpec(IMAGE, DISCRETE), {"frame_stack": 3, "network": "universe", "stack_pad": "repeat",
+                                              "norm": "layer"}),
     "lstm": (SIMPLE, {"memory": "lstm", "algo": "acer"}),
     "gru": (EnvSpec(VECTOR, ActionSpec("multi_binary", (2, 2))), {"memory": "gru", "separate": True}),
     "continuous": (EnvSpec(VECTOR, BOX), {"std": "state", "min_std": 0.5}),
     "dictionary": (EnvSpec({"pos/x": VECTOR, "camera": IMAGE}, DISCRETE),
                    {"obs_norm": True, "frame_stack": 2, "network": "mlp"}),
-    "layer-norm": (EnvSpec(IMAGE, DISCRETE), {"norm": "layer", "memory": "lstm", "network": "universe"}),
     "masked": (EnvSpec(VECTOR, ActionSpec("multi_discrete", (3, 2)), masked=True), {}),
 }
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vantage.errors import ConfigError, VantageError
-from vantage.models.actor_critic import ActorCritic, Trunk
+from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead
 from vantage.runs.weights import Description
 
@@ -142,27 +142,18 @@ class OnnxSession:
 
 def _state_names(model: ActorCritic) -> tuple[str, ...]:
     """Names of the parts of the model's state, in order."""
-    frames = [f"frames.{key}" for key in model.keys] or ["frames"]
-    names = frames if model.num_frame_states else []
+    names = ([f"frames.{key}" for key in model.keys] or ["frames"]) if model.num_frame_states else []
     for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
-        names += [f"{prefix}{name}" for name in _memory_names(trunk)]
+        if trunk is not None and trunk.memory is not None:
+            names += [f"{prefix}{part}" for part in (("lstm_h", "lstm_c") if trunk.memory.is_lstm else ("gru_h",))]
     return tuple(names)
-
-
-def _memory_names(trunk: Trunk | None) -> tuple[str, ...]:
-    if trunk is None or trunk.memory is None:
-        return ()
-    return ("lstm_h", "lstm_c") if trunk.memory.is_lstm else ("gru_h",)
 
 
 def _random_mask(sizes: tuple[int, ...], batch: int, generator: torch.Generator) -> Tensor:
     """[B, A] bool that allows at least one choice of each component."""
-    parts = []
-    for size in sizes:
-        part = torch.rand(batch, size, generator=generator) < 0.5
-        allowed = torch.randint(size, (batch, 1), generator=generator)
-        parts.append(part.scatter(1, allowed, True))
-    return torch.cat(parts, 1)
+    masks = [torch.rand(batch, size, generator=generator) < 0.5 for size in sizes]
+    allowed = [torch.randint(size, (batch, 1), generator=generator) for size in sizes]
+    return torch.cat([mask.scatter(1, index, True) for mask, index in zip(masks, allowed, strict=True)], 1)
 
 
 def _usage(policy: PolicyStep) -> dict[str, str]:
