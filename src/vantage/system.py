@@ -9,7 +9,6 @@ import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -69,16 +68,6 @@ def used_memory() -> int | None:
                 memory = process.memory_info()
                 used += memory.rss - memory.shared
     return int(used)
-
-
-def free_gpu_memory() -> dict[str, int]:
-    """Free bytes of each NVIDIA GPU by UUID, from nvidia-smi; empty without it."""
-    command = ["nvidia-smi", "--query-gpu=uuid,memory.free", "--format=csv,noheader,nounits"]
-    try:
-        output = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return {uuid: int(mib) * 2**20 for uuid, mib in re.findall(r"^(\S+), (\d+)$", output, re.MULTILINE)}
 
 
 def keep_freed_memory() -> None:

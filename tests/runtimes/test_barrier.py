@@ -18,7 +18,7 @@ from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import make_model
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.barrier import JointWeights, Member
+from vantage.runtimes.barrier import RankMemory, RankWeights
 from vantage.types import Rollout
 
 T, B = 6, 4
@@ -71,14 +71,14 @@ def together(*tasks: Callable[[], object]) -> list[BaseException]:
     return raised
 
 
-def joined(config: vantage.Config, members: int) -> tuple[JointWeights, list[Learner]]:
+def joined(config: vantage.Config, size: int) -> tuple[RankMemory, list[Learner]]:
     one = ActorLearner(config)
     one.close()
-    learners = [learner(config, one) for _ in range(members)]
-    joint = JointWeights(learners[0].model, config, CONTEXT)
-    for place, each in enumerate(learners):
-        joint.join(each, place)
-    return joint, learners
+    learners = [learner(config, one) for _ in range(size)]
+    memory = RankMemory(learners[0].model, config, CONTEXT)
+    for rank, each in enumerate(learners):
+        memory.join(each, rank)
+    return memory, learners
 
 
 @pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "amsgrad"])
@@ -91,13 +91,13 @@ def test_updates_are_those_of_one_learner_with_all_environments(optimizer: str, 
     one.close()
     whole = learner(config, one)
     _, (first, second) = joined(config, 2)
-    found: dict[int, dict[str, float]] = {}
+    snapshot: dict[int, dict[str, float]] = {}
 
-    def learn(place: int, each: Learner, columns: slice) -> None:
+    def learn(rank: int, each: Learner, columns: slice) -> None:
         for step in range(3):
-            found[place] = each.update(part(rollout, columns), step)
-            assert isinstance(each.sink, Member)
-            each.sink.meet()
+            snapshot[rank] = each.update(part(rollout, columns), step)
+            assert isinstance(each.sink, RankWeights)
+            each.sink.barrier()
 
     together(lambda: learn(0, first, slice(0, 2)), lambda: learn(1, second, slice(2, 4)))
     for step in range(3):
@@ -105,7 +105,7 @@ def test_updates_are_those_of_one_learner_with_all_environments(optimizer: str, 
     torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-6)
     assert first.flat.vector.data_ptr() == second.flat.vector.data_ptr()
     for name in ("train/policy_loss", "train/value_loss", "train/entropy", "train/grad_norm"):
-        assert found[0][name] == found[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+        assert snapshot[0][name] == snapshot[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
     statistics, alone = first.tensors()["optimizer"], whole.tensors()["optimizer"]
     assert statistics.keys() == alone.keys()
     for name, tensor in alone.items():
@@ -147,30 +147,30 @@ def test_a_rollout_of_resets_alone_has_no_weight() -> None:
 
 
 def test_nobody_goes_on_before_all_have_come() -> None:
-    joint, _ = joined(configure(num_envs=6, num_workers=3), 3)
+    memory, _ = joined(configure(num_envs=6, num_workers=3), 3)
     rounds, seen = 200, torch.zeros(3, dtype=torch.int64)
     behind: list[Tensor] = []
 
-    def visit(member: Member) -> None:
+    def visit(weights: RankWeights) -> None:
         for number in range(rounds):
-            seen[member.place] = number
-            member.meet()
+            seen[weights.rank] = number
+            weights.barrier()
             if (seen < number).any():
                 behind.append(seen.clone())
-            member.meet()
+            weights.barrier()
 
-    together(*(partial(visit, joint.member(place)) for place in range(3)))
+    together(*(partial(visit, memory.sink(rank)) for rank in range(3)))
     assert not behind
     assert seen.tolist() == [rounds - 1] * 3
 
 
 def test_who_waits_asks_whether_the_others_live() -> None:
-    joint, _ = joined(configure(), 2)
-    member = joint.member(0)
+    memory, _ = joined(configure(), 2)
+    weights = memory.sink(0)
 
     def check() -> None:
         raise InterruptedError("the other has ended")
 
-    member.check = check
+    weights.check = check
     with pytest.raises(InterruptedError):
-        member.meet()
+        weights.barrier()

@@ -21,7 +21,7 @@ from vantage import machine, training
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.ranks import part_of
+from vantage.runtimes.ranks import rank_config
 from vantage.tools.bench import bench
 from vantage.training import prepare
 
@@ -137,8 +137,8 @@ def test_it_learns_and_tells_of_all_its_games(tmp_path: Path, caplog: pytest.Log
 def test_its_environments_are_those_of_one_process_and_its_draws_its_own() -> None:
     config = configure()
     shown, draws = [], []
-    for one in (ActorLearner(config.change(num_workers=1)), *(ActorLearner(part_of(config), worker=place, index=place)
-                                                                for place in range(2))):
+    for one in (ActorLearner(config.change(num_workers=1)), *(ActorLearner(rank_config(config), worker=rank, index=rank)
+                                                                for rank in range(2))):
         one.begin()
         shown.append(one.position.obs)
         draws.append(torch.rand(4, generator=one.generator).tolist())
@@ -162,9 +162,9 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
     config = configure(steps=10**7, save_every=10**7)
     reports = vantage.train(config, run=tmp_path / "run")
     reached = next(reports).step
-    (partner,) = children()
-    os.kill(partner, signal.SIGKILL)
-    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a word, killed by SIGKILL"):
+    (rank,) = children()
+    os.kill(rank, signal.SIGKILL)
+    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a message, killed by SIGKILL"):
         for _ in range(100):
             next(reports)
     assert not children()
@@ -180,8 +180,8 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
 def test_a_process_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: Path) -> None:
     reports = vantage.train(configure(steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
-    (partner,) = children()
-    os.kill(partner, signal.SIGKILL)
+    (rank,) = children()
+    os.kill(rank, signal.SIGKILL)
     if ends:
         reports.close()
     else:
@@ -219,9 +219,9 @@ def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> No
 
 
 def test_bench_measures_all_processes() -> None:
-    found = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
-    assert min(found.env, found.act, found.learn, found.whole) > 0 and found.rounds == 1
-    assert 0.1 < found.ratio < 3 and not children()
+    snapshot = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
+    assert min(snapshot.env, snapshot.act, snapshot.learn, snapshot.whole) > 0 and snapshot.rounds == 1
+    assert 0.1 < snapshot.ratio < 3 and not children()
 
 
 def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:

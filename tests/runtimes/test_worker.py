@@ -159,7 +159,7 @@ def test_schedules_go_by_the_steps_of_all_workers(monkeypatch: pytest.MonkeyPatc
             shared.count(0, 30, 1)
             before.append(shared.steps)
 
-    monkeypatch.setattr("vantage.runtimes.worker.TELL_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("vantage.runtimes.worker.REPORT_EVERY_SECONDS", 0.0)
     heard = OtherWorkerGoesOn()
     work(heard, config, 1, 1, shared, 0)  # type: ignore[arg-type]
     rates = [message.metrics["train/learning_rate"] for message in heard.messages if message.updates]

@@ -1,7 +1,7 @@
-"""One update by several processes, each from environments of its own: what they share, and how they wait.
+"""Data-parallel updates over shared memory: the gradient sink of a rank, and the barrier that ranks wait at.
 
-Synchronous data parallelism: the update is that of one process with all the environments. Each backpropagates through
-its own rollout, then sums, clips and moves its share of the vector.
+The update is that of one process with all the environments. Each rank backpropagates through its own rollout, then
+sums, clips and moves its slice of the flat vector.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02
-"""For how long who waits for the others stays awake. A core that sleeps may take long to be given back by a host that
-has others to serve: A2C on Pong in two processes then gains up to half on one process, against a fifth."""
+"""Seconds to spin before sleeping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up to
+1.5 times as fast as in one with spinning, 1.2 times without."""
 
 NAP_SECONDS = 0.002
-"""Between two looks of who has waited for longer, as through an evaluation."""
+"""Seconds between two checks after that, as during an evaluation."""
 
 _METRICS = 16
 _fence = Lock()
@@ -39,100 +39,99 @@ _yield = getattr(os, "sched_yield", lambda: sleep(0))
 
 
 def order_memory() -> None:
-    """What this process wrote before is seen before what it writes after, and so for what it reads.
+    """A memory fence: reads and writes before it are visible before those after it.
 
-    Processors such as ARM's reorder what nothing orders; a lock's operations, here of one that nobody else wants, do.
+    Processors such as ARM's reorder memory accesses; acquiring and releasing an uncontended lock prevents that.
     """
     for _ in range(2):
         with _fence:
             pass
 
 
-class JointWeights:
-    """Weights, gradients and optimiser statistics of processes that learn together. Inherited by those spawned.
+class RankMemory:
+    """Weights, gradients and optimiser statistics in memory that all ranks share; spawned processes inherit it.
 
-    All lie as `FlatParameters` lays them out: `vector` [P], and a gradient [P] for each process.
+    The layout is that of `FlatParameters`: one vector [P], and a gradient [P] for each rank.
     """
 
     def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
-        self.size, self.members = flat_size(model), config.runtime.num_workers
-        self._config, self._optimizer = config.optimizer, config.optimizer.optimizer
+        self._size, num_ranks = flat_size(model), config.runtime.num_workers
+        self._num_ranks, self._config = num_ranks, config.optimizer
         statistics = STATISTICS[config.optimizer.optimizer]
-        layout = {"vector": ((self.size,), torch.float32), "gradients": ((self.members, self.size), torch.float32),
-                  "parts": ((self.members, _METRICS), torch.float64), "squares": ((self.members, 8), torch.float64),
-                  "arrivals": ((self.members, 8), torch.int64)}
-        layout |= {name: ((self.members if name == "step" else self.size,), torch.float32) for name in statistics}
+        layout = {"vector": ((self._size,), torch.float32), "gradients": ((num_ranks, self._size), torch.float32),
+                  "means": ((num_ranks, _METRICS), torch.float64), "squares": ((num_ranks, 8), torch.float64),
+                  "arrivals": ((num_ranks, 8), torch.int64)}
+        layout |= {name: ((num_ranks if name == "step" else self._size,), torch.float32) for name in statistics}
         self._memory = SharedMemory(layout, context)
         for name, value in statistics.items():
             self._memory[name].fill_(value)
 
-    def member(self, place: int) -> Member:
-        """What the process at `place`, counted from 0, sees of them."""
-        cuts = [self.size * i // self.members for i in (place, place + 1)]
-        statistics = {name: self._memory[name][place] if name == "step" else self._memory[name][slice(*cuts)]
-                      for name in STATISTICS[self._optimizer]}
-        memory = self._memory
-        optimizer = FlatOptimizer(self._config.optimizer, memory["vector"][slice(*cuts)],
-                                  eps=self._config.optimizer_eps, decay=self._config.optimizer_decay,
-                                  shared=statistics)
-        return Member(place, slice(*cuts), memory["vector"], memory["gradients"], memory["parts"], memory["squares"],
-                      memory["arrivals"].numpy()[:, 0], self, optimizer)
+    def sink(self, rank: int) -> RankWeights:
+        """The sink of one rank."""
+        part = slice(*(self._size * i // self._num_ranks for i in (rank, rank + 1)))
+        memory, config = self._memory, self._config
+        statistics = {name: memory[name][rank] if name == "step" else memory[name][part]
+                      for name in STATISTICS[config.optimizer]}
+        optimizer = FlatOptimizer(config.optimizer, memory["vector"][part], eps=config.optimizer_eps,
+                                  decay=config.optimizer_decay, shared=statistics)
+        return RankWeights(rank, part, memory["vector"], memory["gradients"], memory["means"], memory["squares"],
+                           memory["arrivals"].numpy()[:, 0], self, optimizer)
 
-    def join(self, learner: Learner, place: int) -> Member:
-        """From now on `learner` makes each update together with those at the other places, from the first's weights.
+    def join(self, learner: Learner, rank: int) -> RankWeights:
+        """Make the learner of one rank take part in every update, starting from the weights of rank 0.
 
-        An update's effect is visible to all once they have met after it.
+        An update is visible to all ranks after their next barrier.
         """
-        member = self.member(place)
-        learner.flat.move(member.vector, member.gradient, keep=place == 0)
-        learner.sink = member
-        return member
+        weights = self.sink(rank)
+        learner.flat.move(weights.vector, weights.gradient, keep=rank == 0)
+        learner.sink = weights
+        return weights
 
     def statistics(self) -> dict[str, Tensor]:
         """The optimiser's statistics of the whole vector, as one process has them."""
         return {name: self._memory[name][0] if name == "step" else self._memory[name]
-                for name in STATISTICS[self._optimizer]}
+                for name in STATISTICS[self._config.optimizer]}
 
     def load_statistics(self, saved: Mapping[str, Tensor]) -> None:
-        """Take up what `statistics` gave."""
-        for name in STATISTICS[self._optimizer]:
+        """Restore `statistics`."""
+        for name in STATISTICS[self._config.optimizer]:
             self._memory[name].copy_(saved[name])
 
 
 @dataclass(slots=True)
-class Member:
-    """One of the processes that learn together: its place, its gradient, its share of the vector."""
+class RankWeights:
+    """The gradient sink of one rank: it sums all gradients over its slice of the vector and moves that slice."""
 
-    place: int
-    share: slice
+    rank: int
+    part: slice
     vector: Tensor
     gradients: Tensor
-    parts: Tensor
+    means: Tensor
     squares: Tensor
     arrivals: np.ndarray
-    """[N] int64: how often each member has come to a meeting."""
-    joint: JointWeights
+    """[N] int64: how often each rank has arrived at a barrier."""
+    memory: RankMemory
     optimizer: FlatOptimizer
     check: Callable[[], None] = lambda: None
-    """Asked now and then by who waits; raises where another member has ended."""
+    """Called while waiting; raises if another rank has ended."""
 
     @property
     def gradient(self) -> Tensor:
-        """[P]: where this process backpropagates to. The first one's holds the sum of its share after `merge`."""
-        return self.gradients[self.place]
+        """[P]: the gradient of this rank. That of rank 0 holds the mean over all ranks after `all_reduce`."""
+        return self.gradients[self.rank]
 
     @property
     def merged(self) -> Tensor:
-        """This member's share of the mean gradient, once `merge` has made it."""
-        return self.gradients[0, self.share]
+        """This rank's slice of the mean gradient, after `all_reduce`."""
+        return self.gradients[0, self.part]
 
-    def meet(self) -> None:
-        """Wait until all members are here; what all wrote before, all see after."""
-        meeting = self.arrivals[self.place] + 1
+    def barrier(self) -> None:
+        """Wait for all ranks; what any of them wrote before is visible to all after."""
+        arrival = self.arrivals[self.rank] + 1
         order_memory()
-        self.arrivals[self.place] = meeting
+        self.arrivals[self.rank] = arrival
         started = checked = perf_counter()
-        while self.arrivals.min() < meeting:
+        while self.arrivals.min() < arrival:
             now = perf_counter()
             if now - started < SPIN_SECONDS:
                 _yield()
@@ -145,9 +144,9 @@ class Member:
 
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> float:
-        """Merge the gradients and metrics of all members, clip, and move this member's share of the weights."""
+        """Average gradients and metrics over all ranks, clip, and move this rank's slice of the weights."""
         names = list(metrics)
-        metrics |= zip(names, self.merge(num_valid, [metrics[name] for name in names]), strict=True)
+        metrics |= zip(names, self.all_reduce(num_valid, [metrics[name] for name in names]), strict=True)
         norm = self.clip_gradient(max_grad_norm)
         if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
             self.optimizer.step(self.merged, lr)
@@ -155,33 +154,33 @@ class Member:
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics of the whole vector, as one process has them."""
-        return self.joint.statistics()
+        return self.memory.statistics()
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore `optimizer_tensors`."""
-        self.joint.load_statistics(tensors)
+        self.memory.load_statistics(tensors)
 
-    def merge(self, count: float, values: Sequence[float]) -> list[float]:
-        """Make the mean gradient over all `count` of every member; returns the mean of its `values`.
+    def all_reduce(self, count: float, values: Sequence[float]) -> list[float]:
+        """Average the gradient over the `count` valid steps of every rank; returns the averages of `values`.
 
-        g = Σ nᵢ gᵢ / Σ nᵢ, for the means of the loss run over the valid steps of each member's rollout.
+        g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its valid steps
         """
-        row = self.parts[self.place]
+        row = self.means[self.rank]
         row[0] = count
         row[1:1 + len(values)] = torch.tensor(values, dtype=torch.float64)
-        self.meet()
-        counts = self.parts[:, 0]
+        self.barrier()
+        counts = self.means[:, 0]
         portions = counts / counts.sum() if counts.sum() > 0 else torch.full_like(counts, 1 / len(counts))
         total = self.merged.mul_(portions[0].item())
         for gradient, portion in zip(self.gradients[1:], portions[1:].tolist(), strict=True):
-            total.add_(gradient[self.share], alpha=portion)
-        return [float(value) for value in portions @ self.parts[:, 1:1 + len(values)]]
+            total.add_(gradient[self.part], alpha=portion)
+        return [float(value) for value in portions @ self.means[:, 1:1 + len(values)]]
 
     def clip_gradient(self, max_norm: float) -> float:
-        """`FlatParameters.clip_gradient` of the merged gradient."""
+        """Clip the mean gradient by its global norm; returns the norm before clipping."""
         total = self.merged
-        self.squares[self.place, 0] = torch.linalg.vector_norm(total).double().square()
-        self.meet()
+        self.squares[self.rank, 0] = torch.linalg.vector_norm(total).double().square()
+        self.barrier()
         norm = math.sqrt(self.squares[:, 0].sum().item())
         shorten(total, norm, max_norm)
         return norm

@@ -40,7 +40,7 @@ STOP_SECONDS = 3.5
 
 
 class HogwildRun:
-    """The workers of a run: started, listened to, replaced, stopped."""
+    """A run whose workers share weights: starts, watches, replaces and stops them."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
@@ -48,9 +48,9 @@ class HogwildRun:
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, Process] = {}
         self._learned = False
-        """Some worker of this run has made an update: what fails may be mended by another start."""
+        """A worker of this run has made an update, so a failing worker is worth replacing."""
         self._counted: Counter[int] = Counter()
-        """Steps that each worker's place has told of, as `SharedWeights.steps_of` counts them."""
+        """Steps that each worker has reported, by its index, as `SharedWeights.steps_of` counts them."""
         self._received_at = self._receiving_since = monotonic()
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
@@ -133,7 +133,7 @@ class HogwildRun:
         return first
 
     def _share(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None, first: First | None) -> None:
-        """The shared memory, filled with fresh weights, those of another policy or the checkpoint's."""
+        """Create the shared memory with new weights, those of `initial`, or those of the checkpoint."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(self.config.run.seed, "model"))
             model = make_model(self.config.policy, self.spec, critic=self.config.algorithm.needs.critic)
@@ -178,7 +178,7 @@ class HogwildRun:
         self._started += 1
 
     def _receive(self, seconds: float) -> None:
-        """Take in what processes have to say, and notice those that have ended."""
+        """Receive messages of all processes for at most `seconds`, and handle those that have ended."""
         whose: dict[Any, int] = {process.connection: worker for worker, process in self._workers.items()}
         whose |= {process.process.sentinel: worker for worker, process in self._workers.items()}
         ready = wait([*whose, *self._evaluator.connections], seconds)
@@ -194,7 +194,7 @@ class HogwildRun:
         self._received_at = monotonic()
 
     def _receive_from(self, worker: int) -> None:
-        """All that a worker has said; its end, if it has ended."""
+        """Handle the pending messages of one worker, and its end if it has ended."""
         process = self._workers[worker]
         ended = not process.process.is_alive()  # asked before its last words are read
         try:
@@ -223,14 +223,14 @@ class HogwildRun:
         self.recorder.note_due_evaluation(before)
 
     def _end(self, worker: int) -> None:
-        """Let go of a worker; count the steps that it has taken and not told of, so that none is waited for."""
+        """End a worker and count the steps that it took but did not report."""
         self._workers.pop(worker).end()
         untold = self.shared.steps_of(worker) - self._counted[worker]
         self._counted[worker] += untold
         self._count(Advance(steps=untold))
 
     def _lose(self, worker: int, failure: Failure) -> None:
-        """A worker has failed: replace it, or raise where that is of no use or too often."""
+        """Replace a failed worker; raise if that would not help or the budget is spent."""
         self._end(worker)
         if self.shared.end_turn_of(worker):
             log.warning(f"worker {worker} held the lock, which is free again")
@@ -247,7 +247,7 @@ class HogwildRun:
         self._start(worker)
 
     def _replace_hung(self) -> None:
-        """Replace what has been silent for `env_timeout` although this process listened."""
+        """Replace workers and the evaluator if they sent no heartbeat for `env_timeout` seconds."""
         limit = self.config.hogwild.env_timeout
         if limit == 0:
             return
@@ -264,7 +264,7 @@ class HogwildRun:
         return monotonic() - max(last_beat, self._receiving_since)
 
     def _stop(self) -> None:
-        """Let the workers end their update; kill those that take too long or still start."""
+        """Ask the workers to stop after their update; kill those that take too long or are still starting."""
         self.shared.stop = True
         deadline = monotonic() + STOP_SECONDS
         for worker in [worker for worker in self._workers if not self.shared.begun(worker)]:
@@ -283,7 +283,7 @@ class HogwildRun:
     # Evaluation, in a process of its own
 
     def _evaluate(self) -> None:
-        """Send the policy to the evaluator, unless that is busy or not there yet."""
+        """Send the policy to the evaluator, unless it is busy or still starting."""
         if not self._evaluator.idle():
             return
         self._weights.pull()
@@ -306,7 +306,7 @@ class HogwildRun:
             self.recorder.evaluated(said.metrics, lambda: (said.policy, self._state()), said.step)
 
     def _lose_evaluator(self, failure: Failure) -> None:
-        """The evaluator has failed: the next evaluation starts another, or raise where that is too often."""
+        """Drop a failed evaluator, which the next evaluation replaces; raise if the budget is spent."""
         self._evaluator.end()
         if self._restarts >= self.config.hogwild.max_restarts:
             raise failure.error()

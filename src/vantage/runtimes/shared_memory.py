@@ -1,7 +1,7 @@
-"""Weights, optimiser statistics, normalisers and counters of many actor-learners, in memory that all of them see.
+"""Shared memory of Hogwild workers: weights, optimiser statistics, normalisers, counters, and the sink that uses them.
 
-Nobody waits for anybody: each counter and each normaliser's statistics has one writer, and weights and optimiser
-statistics are what Hogwild (Niu et al. 2011, arXiv:1106.5730) makes of them, where a write is now and then lost.
+No process waits for another: each counter and each normaliser's statistics has one writer, and weights and optimiser
+statistics are written without a lock, so that a write is lost now and then (Niu et al. 2011, arXiv:1106.5730).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are 
 
 
 def statistics_of(optimizer: str) -> Mapping[str, float]:
-    """What `optimizer` keeps, as in `STATISTICS`; ConfigError for one that workers cannot share."""
+    """The statistics of an optimiser in `STATISTICS`; ConfigError for one that workers cannot share."""
     if optimizer not in STATISTICS:
         raise ConfigError(f"optimizer={optimizer!r} cannot be shared among workers; use one of {', '.join(STATISTICS)}")
     return STATISTICS[optimizer]
 
 
 class SharedMemory:
-    """Tensors by name in one block that spawned processes inherit. The system frees it with the last of them."""
+    """Named tensors in one block that spawned processes inherit; the system frees it with the last of them."""
 
     def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], torch.dtype]], context: SpawnContext) -> None:
         self._layout: dict[str, tuple[int, tuple[int, ...], torch.dtype]] = {}
@@ -56,10 +56,10 @@ class SharedMemory:
 
 
 class SharedWeights:
-    """What the actor-learners of one run share. Made in the main process, inherited by the workers.
+    """Everything that the workers of one run share; created in the main process and inherited by the workers.
 
-    `vector` is laid out as `FlatParameters` lays it out. Optimiser statistics have one slot for all, or with private
-    statistics one for each worker; normalisers have one for each worker, and everybody uses what they merge to.
+    `vector` has the layout of `FlatParameters`. Optimiser statistics have one slot for all workers, or one for each if
+    they are private. Normalisers have one slot for each worker, and all workers use the merged statistics.
     """
 
     def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
@@ -106,20 +106,20 @@ class SharedWeights:
 
     @property
     def gradient(self) -> Tensor | None:
-        """[P] float32: the gradient of the first worker's last update, where the config asks to see it."""
+        """[P] float32: the gradient of the first worker's last update, if the config logs it."""
         return self._memory["gradient"] if self._shows_gradient else None
 
     def statistics(self, worker: int) -> dict[str, Tensor]:
-        """The optimiser's state that `worker` moves, as torch's optimisers name it."""
+        """The optimiser statistics that `worker` updates, by the names of torch's optimisers."""
         slot = worker % self._slots
         return {name: self._memory[name][slot] for name in STATISTICS[self._optimizer]}
 
     def all_statistics(self) -> dict[str, Tensor]:
-        """The same of all workers, a row for each or one for all."""
+        """The statistics of all workers, a row for each or one for all."""
         return {name: self._memory[name] for name in STATISTICS[self._optimizer]}
 
     def load_statistics(self, saved: Mapping[str, Tensor]) -> None:
-        """Take up what `all_statistics` gave, whatever the number of workers was."""
+        """Restore `all_statistics`, whatever the number of workers was."""
         for name, tensor in self.all_statistics().items():
             rows = saved[name]
             for slot in range(self._slots):
@@ -127,7 +127,7 @@ class SharedWeights:
 
     @contextlib.contextmanager
     def turn(self, worker: int) -> Iterator[None]:
-        """Where the config asks for the lock, `worker` alone moves the weights meanwhile."""
+        """With the lock of the config, only `worker` may move the weights within this context."""
         if self.lock is None:
             yield
             return
@@ -139,10 +139,10 @@ class SharedWeights:
                 self._memory["turn"][0] = _NOBODY
 
     def end_turn_of(self, worker: int) -> bool:
-        """Release the lock for `worker`, which has ended, if it held that."""
+        """Release the lock if `worker`, which has ended, held it."""
         if self.lock is None:
             return False
-        # It may have been killed on either side of its turn, the lock in hand: then it is nobody's for long.
+        # It may have been killed just before or after its turn while it held the lock, which then stays taken.
         if self._memory["turn"][0] != worker and self.lock.acquire(timeout=1.0):
             self.lock.release()
             return False
@@ -153,16 +153,16 @@ class SharedWeights:
         return True
 
     def freeze(self, policy: Mapping[str, Tensor]) -> None:
-        """Let `frozen` be a copy of the model's tensors in `policy`, by name; where the config evaluates."""
+        """Copy the model's tensors in `policy` to `frozen`, if the config evaluates."""
         for name, tensor in self.frozen().items():
             tensor.copy_(policy[name])
 
     def frozen(self) -> dict[str, Tensor]:
-        """The policy that the evaluator plays with."""
+        """The copy of the policy that the evaluator plays."""
         return {name: self._memory[f"frozen.{name}"] for name in self._frozen}
 
     def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
-        """From now on the normalisers of this process move `worker`'s statistics."""
+        """Make the normalisers of this process write the statistics of `worker`."""
         for name, normalizer in model.running():
             slots = self._moments(name)
             normalizer.seen = (slots[0][worker], slots[1][worker], slots[2][worker])
@@ -170,7 +170,7 @@ class SharedWeights:
             rewards.seen = self._memory["rewards"][worker]
 
     def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
-        """Let the normalisers of this process use what all workers have seen."""
+        """Copy the merged statistics of all workers into the normalisers of this process."""
         for name, normalizer in model.running():
             for own, merged in zip(normalizer.stats, _merge(*self._moments(name)), strict=True):
                 own.copy_(merged)
@@ -178,7 +178,7 @@ class SharedWeights:
             rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
 
     def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
-        """Start from what the normalisers of this process know, as seen by the first worker."""
+        """Initialise the shared statistics from the normalisers of this process, as the first worker's."""
         for name, normalizer in model.running():
             for slots, fresh, value in zip(self._moments(name), INITIAL_STATS, normalizer.stats, strict=True):
                 slots.fill_(fresh)
@@ -193,7 +193,7 @@ class SharedWeights:
     # Counters: each worker writes its own, anybody sums them.
 
     def count(self, worker: int, steps: int, updates: int) -> None:
-        """`worker` has taken `steps` steps and made `updates` updates."""
+        """Add to the steps and updates of `worker`."""
         self._memory["steps"][worker, 0] += steps
         self._memory["updates"][worker, 0] += updates
 
@@ -203,11 +203,11 @@ class SharedWeights:
         return int(self._memory["steps"][:, 0].sum())
 
     def steps_of(self, worker: int) -> int:
-        """Agent steps of one worker's place, and where a resumed run stood for the first."""
+        """Agent steps of one worker; those of the first include the steps before a resume."""
         return int(self._memory["steps"][worker, 0])
 
     def start_steps(self, steps: int) -> None:
-        """Count from `steps`, where a resumed run stands."""
+        """Start the count at the step of a resumed run."""
         self._memory["steps"][0, 0] = steps
 
     @property
@@ -216,24 +216,24 @@ class SharedWeights:
         return int(self._memory["updates"][:, 0].sum())
 
     def mark(self, worker: int, *, begun: bool) -> None:
-        """`worker` has begun to act, or is to be started."""
+        """Record that `worker` acts, or that it is starting."""
         self._memory["begun"][worker, 0] = begun
 
     def begun(self, worker: int) -> bool:
-        """`worker` acts and learns; else it still starts."""
+        """Whether `worker` acts and learns; otherwise it is still starting."""
         return bool(self._memory["begun"][worker, 0])
 
     def beat(self, worker: int, now: float) -> None:
-        """`worker` is alive at `now`."""
+        """Record a heartbeat of `worker`."""
         self._memory["heartbeat"][worker, 0] = now
 
     def last_beat(self, worker: int) -> float:
-        """When `worker` last said that it is alive."""
+        """Time of the last heartbeat of `worker`."""
         return float(self._memory["heartbeat"][worker, 0])
 
     @property
     def stop(self) -> bool:
-        """Workers shall end after their update."""
+        """Workers stop after their update."""
         return bool(self._memory["stop"][0])
 
     @stop.setter
@@ -242,7 +242,7 @@ class SharedWeights:
 
 
 def _merge(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
-    """What the rows of count, mean and variance come to; a single row stays as it is, bit for bit.
+    """Merge rows of counts, means and variances; a single row is returned unchanged, bit for bit.
 
     n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
     """

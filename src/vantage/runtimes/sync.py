@@ -18,46 +18,46 @@ from vantage.runs.policy import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ranks import Partners, in_one_process, part_of
+from vantage.runtimes.ranks import Ranks, merge_ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
 log = logging.getLogger(__name__)
 
 
 class SyncRun:
-    """One actor-learner in this process, its partners in others, its evaluations and its checkpoints."""
+    """One actor-learner in this process, its ranks in others, its evaluations and its checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
         self.config = config
         replay = config.algorithm.needs.replay
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = ActorLearner(part_of(config))
-        self.partners: Partners | None = None
+        self.actor_learner = ActorLearner(rank_config(config))
+        self.ranks: Ranks | None = None
         try:
             if config.runtime.num_workers > 1:
-                self.partners = Partners(config, self.actor_learner)
+                self.ranks = Ranks(config, self.actor_learner)
             elif checkpoint is not None:
-                checkpoint = in_one_process(checkpoint)
+                checkpoint = merge_ranks(checkpoint)
             if initial is not None:
                 self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
             notes = self.actor_learner.groups[0].notes
-            for note in notes if self.partners is None else notes[:-1]:  # the last says where they are
+            for note in notes if self.ranks is None else notes[:-1]:  # the last says where they are
                 log.info(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.runtime.num_workers))
             self.recorder = Recorder(config, directory, checkpoint, self.progress)
             self.recorder.show_weights(self.actor_learner.model)
-            if self.partners is not None:
+            if self.ranks is not None:
                 log.info(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} environments in each; "
                        "one update by all")
-                self.partners.start(checkpoint.tensors if checkpoint else None)
+                self.ranks.start(checkpoint.tensors if checkpoint else None)
             if checkpoint is None:
                 self.actor_learner.begin()
             else:
                 self.actor_learner.restore(checkpoint)
                 self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step)
-            if self.partners is not None:
-                self.partners.ready()
+            if self.ranks is not None:
+                self.ranks.ready()
             if checkpoint is None:
                 self.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
@@ -92,7 +92,7 @@ class SyncRun:
         def learn() -> Advance:
             return self.actor_learner.advance(lambda: step)
 
-        return learn() if self.partners is None else self.partners.lead(learn, step)
+        return learn() if self.ranks is None else self.ranks.advance(learn, step)
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
@@ -130,12 +130,12 @@ class SyncRun:
         try:
             self.actor_learner.close()
         finally:
-            if self.partners is not None:
-                self.partners.close()
+            if self.ranks is not None:
+                self.ranks.close()
 
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
         tensors = self.actor_learner.tensors()
-        if self.partners is not None:
-            tensors |= self.partners.tensors()
+        if self.ranks is not None:
+            tensors |= self.ranks.tensors()
         return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
                          "spec": self.actor_learner.spec.to_json()}

@@ -1,7 +1,7 @@
-"""The workers of `hogwild`: how they start, what they do, what they say. The main process is in `hogwild`.
+"""Child processes: how they start, report failures and end, and the main function of a Hogwild worker.
 
-Workers are deaf to the signals by which a terminal or a scheduler stops a whole group: the main process alone acts on
-them. The kernel kills a worker whose main process is gone.
+Children ignore the signals that a terminal or a scheduler sends to the whole group: only the main process acts on them.
+The kernel kills a child whose main process has died.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ from vantage.system import (
     tied_process,
 )
 
-TELL_EVERY_SECONDS = 0.1
-"""Between two messages of a worker, so that the main process needs little of the machine."""
+REPORT_EVERY_SECONDS = 0.1
+"""Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """What ended a worker."""
+    """Why a child process ended."""
 
     kind: Literal["env", "hang", "numbers", "other"]
     message: str
-    """For a person, the traceback within."""
+    """Readable text, with the traceback."""
 
     @classmethod
     def of(cls, error: BaseException) -> Failure:
-        """The failure that `error` is."""
+        """The failure that an exception stands for."""
         if isinstance(error, NonFiniteError):
             return cls("numbers", str(error))
         if isinstance(error, VantageError):
@@ -56,13 +56,13 @@ class Failure:
 
     @classmethod
     def of_end(cls, process: SpawnProcess) -> Failure:
-        """That of a process that has just ended, or is about to, without having said why."""
+        """The failure of a process that ended without a message."""
         process.join(1.0)
         code = process.exitcode
         if code is not None and code < 0:
             name = next((known.name for known in signal.Signals if known == -code), f"signal {-code}")
             how = (f"killed by {name} (out of memory? or the thread that started the run has "
-                   "ended: its processes end with it)")
+                   "ended, and its processes with it)")
         elif code == 0:
             how = "with exit status 0, as where a simulator calls exit()"
         elif code != 1:
@@ -70,10 +70,10 @@ class Failure:
         else:
             how = (f"with exit status {code}; a script that trains with worker processes must do so under "
                    "if __name__ == '__main__'")
-        return cls("other", f"it ended without a word, {how}")
+        return cls("other", f"it ended without a message, {how}")
 
     def error(self) -> VantageError:
-        """What the main process raises."""
+        """The exception that the main process raises."""
         kinds: Mapping[str, type[VantageError]] = {"env": EnvError, "hang": EnvError, "numbers": NonFiniteError,
                                                   "other": VantageError}
         return kinds[self.kind](self.message)
@@ -81,13 +81,13 @@ class Failure:
 
 @dataclass(slots=True)
 class Process:
-    """A process of this run and this end of its pipe."""
+    """A child process and the main process's end of its pipe."""
 
     process: SpawnProcess
     connection: Connection
 
     def end(self) -> None:
-        """Kill it if it still runs, with what it started, and let go of it."""
+        """Kill it and its descendants if it still runs, and release its resources."""
         if self.process.is_alive():
             kill_descendants(str(self.process.pid))
         self.process.kill()
@@ -97,7 +97,7 @@ class Process:
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
-    """A process that runs `target(connection, *args)`. Call it, and keep what it gives, within `deaf_to_signals`."""
+    """A process that runs `target(connection, *args)`; start it and store the result within `deaf_to_signals`."""
     here, there = context.Pipe()
     process = tied_process(context, name, _run, target, there, *args)
     process.start()
@@ -109,19 +109,19 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
 def _run(target: Callable[..., None], connection: Connection, *args: Any) -> None:
     try:
         target(connection, *args)
-    except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process is gone or has let go
+    except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process has died or closed the pipe
         os._exit(1)
     except BaseException as error:
         connection.send(Failure.of(error))
         connection.close()
         kill_descendants()
-        os._exit(1)  # nothing that an environment's own clean-up may hang in
+        os._exit(1)  # an environment's clean-up may hang
     connection.close()
 
 
 def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights,
          replay_bytes: int) -> None:
-    """An actor-learner on shared weights: pull, collect, learn, until the steps are done or `shared.stop`.
+    """Main function of a Hogwild worker: pull, collect, learn, until the steps are done or `shared.stop`.
 
     Sends an `Advance` from time to time.
     """
@@ -135,16 +135,16 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     weights.pull()
     actor_learner.begin()
     shared.mark(worker, begun=True)
-    untold, told = Advance(), 0.0
+    unreported, reported_at = Advance(), 0.0
     while not shared.stop and shared.steps < config.run.steps:
         weights.pull()
         advance = actor_learner.advance(lambda: shared.steps)
         shared.count(worker, advance.steps, advance.updates)
-        untold += advance
+        unreported += advance
         now = monotonic()
         shared.beat(worker, now)
-        if now - told >= TELL_EVERY_SECONDS:
-            connection.send(untold)
-            untold, told = Advance(), now
-    connection.send(untold)
+        if now - reported_at >= REPORT_EVERY_SECONDS:
+            connection.send(unreported)
+            unreported, reported_at = Advance(), now
+    connection.send(unreported)
     actor_learner.close()

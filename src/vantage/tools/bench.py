@@ -14,7 +14,7 @@ from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.parts import Parts, rate
-from vantage.runtimes.ranks import Order
+from vantage.runtimes.ranks import Command
 from vantage.runtimes.sync import SyncRun
 from vantage.training import prepare
 
@@ -87,7 +87,7 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
 
 
 def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, float]]:
-    actor_learner, partners = run.actor_learner, run.partners
+    actor_learner, ranks = run.actor_learner, run.ranks
 
     def advance() -> None:
         for _ in run.advance():
@@ -102,17 +102,17 @@ def _rounds(run: SyncRun, seconds: float, rounds: int) -> Iterator[dict[str, flo
     needs = run.config.algorithm.needs.replay
     ratio = 0.0 if needs is None else needs.ratio
 
-    def on_all_ranks(order: Order, part: Callable[[], None], seconds: float = seconds) -> float:
-        return rate(part if partners is None else partial(partners.part, order, part), seconds)
+    def on_all_ranks(command: Command, part: Callable[[], None], seconds: float = seconds) -> float:
+        return rate(part if ranks is None else partial(ranks.time_part, command, part), seconds)
 
     def learn() -> float:
-        fresh = on_all_ranks(Order.LEARN, parts.learn, seconds / 2 if ratio else seconds)
+        fresh = on_all_ranks(Command.LEARN, parts.learn, seconds / 2 if ratio else seconds)
         again = rate(lambda: parts.learn(replayed=True), seconds / 2) if ratio else 1.0
         return 1 / (1 / fresh + ratio / again)
 
-    on_all_ranks(Order.ENV, parts.env, 0.0)  # makes the other ranks collect their rollout
+    on_all_ranks(Command.ENV, parts.env, 0.0)  # makes the other ranks collect their rollout
     for _ in range(rounds):
-        yield {"env": steps * on_all_ranks(Order.ENV, parts.env), "act": steps * on_all_ranks(Order.ACT, parts.act),
+        yield {"env": steps * on_all_ranks(Command.ENV, parts.env), "act": steps * on_all_ranks(Command.ACT, parts.act),
                "learn": update * learn(),
                "sample": update * rate(parts.sample, seconds / 4) / ratio if ratio else float("inf"),
                "whole": update * rate(advance, seconds)} | {
