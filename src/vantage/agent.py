@@ -54,7 +54,8 @@ class Agent:
         spec = self.model.spec
         _check_obs(tensors, spec)
         if spec.masked and action_mask is None:
-            raise ValueError(f"the policy was trained with action masks: give action_mask [B, {sum(spec.action.sizes)}]")
+            raise ValueError("the policy was trained with action masks: give action_mask "
+                             f"[B, {sum(spec.action.sizes)}]")
         batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
         first = torch.zeros(batch, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).bool()
         mask = None if action_mask is None else torch.as_tensor(action_mask).bool()

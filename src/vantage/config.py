@@ -173,11 +173,11 @@ class Config:
     def every_key(algo: str = "a2c") -> dict[str, tuple[Any, Mapping[str, Any]]]:
         """The type and the metadata of each key that `algo`, a built-in algorithm or a runtime has, by flat name."""
         keys: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        for algo in dict.fromkeys([*ALGORITHMS, algo]):
-            config = Config.of(algo)
-            for name, (group, attribute, hint) in config._keys():
+        for name in dict.fromkeys([*ALGORITHMS, algo]):
+            config = Config.of(name)
+            for key, (group, attribute, hint) in config._keys():
                 metadata = next(f.metadata for f in fields(getattr(config, group)) if f.name == attribute)
-                keys.setdefault(name, (hint, metadata))
+                keys.setdefault(key, (hint, metadata))
         return keys
 
     def _keys(self) -> Iterator[tuple[str, tuple[str, str, Any]]]:

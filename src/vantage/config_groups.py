@@ -169,8 +169,8 @@ class Sync:
 
     rollout_length: str = _rollout_length()
     rollouts_per_update: int = _rollouts_per_update()
-    num_workers: int = _num_workers("data-parallel ranks, which split the environments and share each update; 0: one per "
-                                    "core on Atari with at least eight environments in each, else 1")
+    num_workers: int = _num_workers("data-parallel ranks, which split the environments and share each update; 0: one "
+                                    "per core on Atari with at least eight environments in each, else 1")
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto")
     threads: int = _threads("CPU threads of each process; 0: all cores, split among the ranks")
 

@@ -1,4 +1,4 @@
-"""Which values of different config groups exclude each other, or have no effect together: checked before anything is built."""
+"""Checks of values in different config groups that exclude each other or have no effect together."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def check_together(config: Config) -> None:
                           f"{', '.join(OPTIMIZERS)}")
     replay = config.algorithm.needs.replay
     if isinstance(config.runtime, Hogwild) and replay is not None and replay.save_every:
-        raise ConfigError("replay_save_every has no effect under runtime=hogwild, whose workers' replays are not saved; "
-                          "give --runtime sync or leave it out")
+        raise ConfigError("replay_save_every has no effect under runtime=hogwild, which does not save replays; give"
+                          " --runtime sync or leave it out")
     if config.run.stop_at_eval is not None and not config.run.evaluates:
         raise ConfigError("stop_at_eval needs evaluations beside training; give --eval-every or --eval-every-seconds")

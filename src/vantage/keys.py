@@ -1,4 +1,4 @@
-"""Config keys: how a field of a config dataclass is declared, converted from text, and checked. No keys are listed here."""
+"""Config keys: how a field of a config dataclass is declared, converted from text, and checked."""
 
 from __future__ import annotations
 

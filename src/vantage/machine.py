@@ -47,8 +47,10 @@ def _processes(config: Config) -> int:
     """
     alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
     if config.runtime.num_workers:
-        why = why_not_parallel(config) or ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; "
-                                        "give num_workers=1" if alone and config.runtime.num_workers > 1 else None)
+        why = why_not_parallel(config)
+        if why is None and alone and config.runtime.num_workers > 1:
+            why = ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; give "
+                   "num_workers=1")
         if why is not None:
             raise ConfigError(f"num_workers={config.runtime.num_workers}: {why}")
         return config.runtime.num_workers
@@ -70,8 +72,8 @@ def resolve_device(config: Config) -> str:
         raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; use a3c, which is the "
                           "same on CPUs")
     if device == "auto":
-        device = "cpu" if count == 0 else ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) \
-            else "cuda"
+        several = ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) else "cuda"
+        device = "cpu" if count == 0 else several
     for part in device.split(","):
         kind, _, index = part.partition(":")
         if kind not in ("cpu", "cuda") or (index and not index.isdigit()):

@@ -179,16 +179,17 @@ def _with_weights(config: Config, overrides: Mapping[str, Any]) -> Config:
     """`config` without what given weights leave no effect; ConfigError if that was asked for."""
     if config.policy.init_from is None:
         if config.policy.init_checkpoint != "auto":
-            raise ConfigError(f"init_checkpoint={config.policy.init_checkpoint} chooses among a run's checkpoints; name the "
-                              "run with --init-from")
+            raise ConfigError(f"init_checkpoint={config.policy.init_checkpoint} chooses among a run's checkpoints; "
+                              "name the run with --init-from")
         return config
     if not config.policy.init_from:
         raise ConfigError("init_from='' names nothing; give a run or an exported .safetensors file, or leave it out")
-    idle = {key: getattr(PolicyConfig(), key) for key in ("init", *(("log_std_init",) * (config.policy.std != "fixed")))}
+    keys = ("init",) if config.policy.std == "fixed" else ("init", "log_std_init")
+    idle = {key: getattr(PolicyConfig(), key) for key in keys}
     for key, default in idle.items():
         if key in overrides and getattr(config.policy, key) != default:
-            raise ConfigError(f"{key}={getattr(config.policy, key)} has no effect beside init_from, whose weights the run "
-                              f"begins with; leave it out or at {default}")
+            raise ConfigError(f"{key}={getattr(config.policy, key)} has no effect beside init_from, whose weights the "
+                              f"run begins with; leave it out or at {default}")
     return config.override(idle, source="configure")
 
 

@@ -55,7 +55,7 @@ class Rollout:
     """Policy state before obs[0]; () without memory."""
     activation_cache: dict[str, Tensor] | None = None
     """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
-    Valid for the weights that acted: the learner empties it when they move. None where the algorithm does not ask for it."""
+    Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""
 
     @property
     def keep(self) -> Tensor:

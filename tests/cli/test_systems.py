@@ -50,14 +50,15 @@ def test_values_are_the_systems_converted_to_means() -> None:
     assert (lesson.env.num_envs, lesson.env.random_start) == (8, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
     assert many.env.num_envs * many.runtime.rollouts_per_update == 45
-    assert (many.policy.hidden, many.policy.memory_size) == ("256,256", 256), "h_size of hyperparams.json, whatever the model"
+    assert (many.policy.hidden, many.policy.memory_size) == ("256,256", 256), "h_size of hyperparams.json"
     assert many.env.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").env.reward_terminates
     assert vantage.configure("universe-a3c", env="Breakout").env.action_subset == "FIRE,RIGHT,LEFT"
 
 
 def test_images_and_stacks_are_the_systems() -> None:
     half = vantage.configure("pytorch-a2c", env="Breakout")
-    assert (half.env.crop, half.env.screen_size, half.policy.bptt) == ("35,15,8,8", "80x72", False), "every second of 160x144 pixels"
+    assert (half.env.crop, half.env.screen_size) == ("35,15,8,8", "80x72"), "every second of 160x144 pixels"
+    assert half.policy.bptt is False
     snake = vantage.configure("pytorch-a2c", env="vantage/Snake-v0")
     assert snake.env.env_options == {"grid_size": 15, "unit_size": 4, "num_foods": 2}
     stacks = {name: (config.policy.frame_stack, config.policy.stack_pad)
@@ -115,7 +116,8 @@ def test_a_command_of_the_page_on_systems_builds_its_environment(command: str) -
 
 
 def test_presets_save_as_often_as_the_family_of_the_environment() -> None:
-    assert vantage.configure("rl-a3c-pytorch", env="Pong").run.save_every == vantage.configure("a2c", env="Pong").run.save_every
+    save_every = {vantage.configure(name, env="Pong").run.save_every for name in ("rl-a3c-pytorch", "a2c")}
+    assert len(save_every) == 1
 
 
 @pytest.mark.parametrize(("name", "env"), [(name, env) for name, envs in OWN.items() for env in envs])

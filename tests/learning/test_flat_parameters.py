@@ -44,18 +44,18 @@ def test_training_flat_parameters_equals_training_each() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_what_a_loss_does_not_depend_on_has_no_gradient() -> None:
+def test_frozen_and_unused_parameters_have_zero_gradients() -> None:
     model = network()
     flat = FlatParameters(model)
     flat.gradient.fill_(3.0)
     model[3].bias.requires_grad_(False)
     flat.backward(model[3](torch.ones(1, 45)).sum())
     assert not any(parameter.grad.any() for parameter in (*model[0].parameters(), model[3].bias))
-    assert torch.equal(model[3].weight.grad, torch.ones(2, 45)), "the former gradient is gone"
+    assert torch.equal(model[3].weight.grad, torch.ones(2, 45)), "the gradient is overwritten"
 
 
 @pytest.mark.parametrize("limit", [0.0, 8.0])
-def test_a_gradient_that_is_short_enough_is_not_clipped(limit: float) -> None:
+def test_a_gradient_below_the_limit_is_not_clipped(limit: float) -> None:
     flat = FlatParameters(nn.Linear(2, 2))
     flat.gradient[:6] = 3.0
     before = flat.gradient.clone()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 
 from vantage.config import Config
 from vantage.envs import Environments, make_environments
 from vantage.learning.play import play, play_games
-from vantage.models.actor_critic import make_model
+from vantage.models.actor_critic import ActorCritic, make_model
 
 
 @pytest.fixture
-def table():
+def table() -> Iterator[tuple[ActorCritic, Environments]]:
     """A policy of CartPole and three environments."""
     config = Config().change(env="CartPole-v1", max_episode_steps=30)
     envs = make_environments(config.env, seed=0, num_envs=3, stream=1, evaluation=True)
@@ -41,7 +43,7 @@ def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.M
     step = Environments.step
     monkeypatch.setattr(Environments, "step", lambda self, actions: steps.append(1) or step(self, actions))
     games = play_games(*table, **options(7))
-    for taken in range(4):
-        assert next(games) is None and len(steps) == taken
+    for count in range(4):
+        assert next(games) is None and len(steps) == count
     games.close()
     assert len(steps) == 3 and torch.is_grad_enabled()

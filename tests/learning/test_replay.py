@@ -1,4 +1,4 @@
-"""The replay gives back what was stored, whole rollouts, uniformly; the average policy and resumes are exact."""
+"""Replay: whole rollouts, sampled uniformly; ACER's average policy, burn-in and critic; exact resumes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.learning.learner import AveragePolicy, Learner
+from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.learning.sinks import follow
 from vantage.models.actor_critic import make_model
@@ -24,11 +24,12 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 
 T, B, PLENTY = 5, 3, 10**12
+SPEC = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (3,)))
 QUIET: dict[str, Any] = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
 
 
 def numbered(number: int, *, num_envs: int = B, keys: bool = False) -> Rollout:
-    """A rollout in which every entry of environment b says 10 * number + b."""
+    """A rollout in which every entry of environment b is 10 * number + b; with `keys`, fractional actions."""
     who = (10 * number + torch.arange(num_envs)).float()
 
     def rows(length: int, *shape: int) -> Tensor:
@@ -37,18 +38,19 @@ def numbered(number: int, *, num_envs: int = B, keys: bool = False) -> Rollout:
     images = rows(T + 1, 1, 4, 4).to(torch.uint8)
     return Rollout(
         obs={"image": images, "vector": rows(T + 1, 2)} if keys else images, is_first=rows(T + 1) % 2 == 0,
-        actions=rows(T).long(), rewards=rows(T), terminated=rows(T) % 3 == 0, valid=rows(T) >= 0,
-        action_mask=rows(T + 1, 2) >= 0 if keys else None, behaviour=rows(T, 2), state=(who.view(-1, 1).clone(),))
+        actions=rows(T) + 0.5 if keys else rows(T).long(), rewards=rows(T), terminated=rows(T) % 3 == 0,
+        valid=rows(T) >= 0, action_mask=rows(T + 1, 2) >= 0 if keys else None, behaviour=rows(T, 2),
+        state=(who.view(-1, 1).clone(),))
 
 
 def flat(rollout: Rollout) -> list[Tensor]:
     """All tensors of a rollout."""
-    found: list[Tensor] = []
+    tensors: list[Tensor] = []
     for field in fields(rollout):
         value = getattr(rollout, field.name)
-        found += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else \
+        tensors += value.values() if isinstance(value, dict) else value if isinstance(value, tuple) else \
             [value] * (value is not None)
-    return found
+    return tensors
 
 
 def filled(capacity: int, count: int, **options: Any) -> Replay:
@@ -77,19 +79,12 @@ def test_the_oldest_rows_go_first() -> None:
     assert len(replay) == 7 and replay.steps == 7 * T
 
 
-def test_draws_are_uniform() -> None:
+def test_environments_draw_uniformly_and_independently() -> None:
     replay, generator = filled(6, 2), torch.Generator().manual_seed(2)
-    counts = torch.zeros(20)
-    for _ in range(1_500):
-        for value in replay.sample(numbered(0), generator).rewards[0]:
-            counts[int(value)] += 1
+    rows = torch.stack([replay.sample(numbered(0), generator).rewards[0] for _ in range(1_500)]).long()
+    counts = torch.bincount(rows.flatten(), minlength=20)
     assert counts[[0, 1, 2, 10, 11, 12]].sub(750).abs().max() < 120
-
-
-def test_each_environment_gets_a_draw_of_its_own() -> None:
-    replay, generator = filled(6, 2), torch.Generator().manual_seed(3)
-    pairs = {tuple(replay.sample(numbered(0), generator).rewards[0, :2].tolist()) for _ in range(200)}
-    assert len(pairs) > 30, "36 can be"
+    assert len(rows[:, :2].unique(dim=0)) == 36
 
 
 def test_more_environments_than_rows_leave_the_last() -> None:
@@ -127,80 +122,39 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         Replay(2, numbered(0), PLENTY).load(saved.items())
 
 
-def spec(kind: str) -> EnvSpec:
-    action = ActionSpec("discrete", (3,)) if kind == "discrete" else ActionSpec("box", (2,), (-1.0,) * 2, (1.0,) * 2)
-    return EnvSpec(ArraySpec("vector", (4,)), action)
-
-
 def acer(**options: Any) -> vantage.Config:
     return vantage.configure("acer", **(QUIET | {"env": "CartPole-v1", "num_envs": B} | options))
 
 
-def test_the_average_policy_moves_as_alpha_says() -> None:
-    """After n updates θ_a is Σ (1-α) α^(n-i) θ_i + α^n θ_0; an average that never moves is a listed defect."""
-    model = make_model(acer().policy, spec("discrete"), critic="action")
+def test_the_average_policy_is_an_exponential_average_of_the_weights() -> None:
+    """θ_a ← α θ_a + (1 - α) θ after every update."""
+    model = make_model(acer().policy, SPEC, critic="action")
     learner = Learner(model, acer(average_decay=0.9))
     assert learner.average is not None
     expected = learner.flat.vector.clone()
-    like = rollout_of(learner)
+    like = random_rollout()
     for step in range(5):
         learner.update(like, step)
         expected = 0.9 * expected + 0.1 * learner.flat.vector
     torch.testing.assert_close(learner.average.vector, expected)
     assert (learner.average.vector - learner.flat.vector).abs().max() > 1e-5
-    parameter, moved = next(learner.average.model.parameters()), torch.ones(3)
+    parameter, average = next(learner.average.model.parameters()), torch.ones(3)
     assert parameter.untyped_storage().data_ptr() == learner.average.vector.untyped_storage().data_ptr()
-    follow(moved, torch.zeros(3), 0.75)
-    assert moved.tolist() == [0.75] * 3
+    follow(average, torch.zeros(3), 0.75)
+    assert average.tolist() == [0.75] * 3
 
 
-def rollout_of(learner: Learner) -> Rollout:
+def random_rollout() -> Rollout:
     g = torch.Generator().manual_seed(0)
-    action = learner.model.spec.action
-    actions = torch.randint(3, (T, B), generator=g) if action.kind == "discrete" else torch.rand(T, B, 2, generator=g)
-    return Rollout(torch.randn(T + 1, B, 4, generator=g), torch.zeros(T + 1, B, dtype=torch.bool), actions,
-                   torch.randn(T, B, generator=g), torch.zeros(T, B, dtype=torch.bool),
-                   torch.ones(T, B, dtype=torch.bool), None,
-                   torch.zeros(T, B, learner.model.distribution.num_params), ())
+    false = torch.zeros(T + 1, B, dtype=torch.bool)
+    return Rollout(torch.randn(T + 1, B, 4, generator=g), false, torch.randint(3, (T, B), generator=g),
+                   torch.randn(T, B, generator=g), false[1:], ~false[1:], None, torch.zeros(T, B, 3), ())
 
 
-def test_the_average_policy_normalises_as_the_other_does() -> None:
-    model = make_model(acer(obs_norm=True).policy, spec("discrete"), critic="action")
-    average = AveragePolicy(model, 0.9)
-    model.observe(torch.randn(50, 2, 4) * 7 + 3)
-    x = torch.randn(3, 2, 4), torch.zeros(3, 2, dtype=torch.bool), ()
-    torch.testing.assert_close(average.model.unroll_policy(*x), model.unroll_policy(*x))
-
-
-def test_the_dueling_critics_expectation_over_the_policy_is_v() -> None:
-    """E_{a~π}[Q̃(x, a)] → V(x) as the number of samples grows; few samples leave noise, not bias. Section 5."""
-    torch.manual_seed(0)
-    model, generator = make_model(acer().policy, spec("box"), critic="action"), torch.Generator().manual_seed(0)
-    x = (torch.randn(1, 2, 4), torch.zeros(1, 2, dtype=torch.bool), ())
-    with torch.no_grad():
-        params, features = model.unroll_features(*x)
-        values = model.state_values(features, params)
-        draws = model.distribution.sample(params.expand(20_000, *params.shape), generator)
-        advantages = model.action_advantages(features.expand(20_000, *features.shape), draws)
-        q = values + advantages[:10_000] - advantages[10_000:].mean(0)
-    assert advantages.std() > 0.1
-    torch.testing.assert_close(q.mean(0), values, rtol=0, atol=0.05 * float(advantages.std()))
-
-
-def test_continuous_actions_keep_their_fractions() -> None:
-    """An ACER that stores actions as whole numbers learns from others than it took."""
-    learner = Learner(make_model(acer().policy, spec("box"), critic="action"), acer())
-    like = rollout_of(learner)
-    replay = Replay(B, like, PLENTY)
-    replay.add(like)
-    drawn = replay.sample(like, torch.Generator().manual_seed(0))
-    assert drawn.actions.dtype == torch.float32 and (drawn.actions % 1 != 0).all()
-
-
-def test_burn_in_steps_are_not_learnt_from() -> None:
+def test_burn_in_steps_do_not_enter_the_loss() -> None:
     config = acer(memory="lstm", memory_size=8, burn_in=T - 1)
-    learner = Learner(make_model(config.policy, spec("discrete"), critic="action"), config)
-    like = rollout_of(learner)
+    learner = Learner(make_model(config.policy, SPEC, critic="action"), config)
+    like = random_rollout()
     like = Rollout(**{f.name: getattr(like, f.name) for f in fields(like)} | {"state": learner.model.initial_state(B)})
     fresh, warm = learner.loss(like, 0)[0], learner.loss(like, 0, replayed=True)[0]
     assert fresh != warm
@@ -209,7 +163,6 @@ def test_burn_in_steps_are_not_learnt_from() -> None:
 
 
 CASES: dict[str, dict[str, Any]] = {
-    "discrete": {"env": "CartPole-v1"},
     "continuous": {"env": "Pendulum-v1"},
     "recurrent": {"env": "CartPole-v1", "memory": "lstm", "memory_size": 8, "burn_in": 2},
     "pong": {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200,
@@ -235,7 +188,7 @@ def test_a_resume_with_the_replay_equals_the_uninterrupted_run(
     assert (whole["average"]["vector"] != 0).any()
 
 
-def test_a_resume_without_the_replay_says_so_and_fills_it_again(
+def test_a_resume_without_the_replay_logs_it_and_fills_the_replay_again(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=500, eval_every=0, save_every=500)
     stop_after(8, tmp_path / "run", config)
@@ -245,21 +198,20 @@ def test_a_resume_without_the_replay_says_so_and_fills_it_again(
     assert any("rows_0.safetensors" in note and "filled again" in note for note in caplog.messages)
 
 
-def test_an_older_replay_is_learnt_from_and_said_to_be_older(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_older_replay_is_used_with_a_message(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = acer(steps=2_000, replay_start=100, eval_every=0, save_every=100, replay_save_every=480)
     stop_after(14, tmp_path / "other", config)
     replay = tmp_path / "other" / "replay" / "manifest.json"
     assert "rows_0" in replay.read_text()
-    for kept in (tmp_path / "other" / "checkpoints").glob("step-*"):
-        if kept.name == f"step-{load_latest(tmp_path / 'other').step:012d}":
-            shutil.rmtree(kept)  # as if the newest had been lost: the replay is now of another step
+    newest = f"step-{load_latest(tmp_path / 'other').step:012d}"
+    shutil.rmtree(tmp_path / "other" / "checkpoints" / newest)  # the replay is now of a later step
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "other"))
     assert any("good to learn from, but this resume is not exact" in note for note in caplog.messages)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "acer"])
-def test_a_run_of_a_gpu_goes_on_on_the_cpu_with_new_draws(
+def test_a_gpu_run_resumes_on_the_cpu_with_new_random_draws(
         algo: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = vantage.configure(algo, env="CartPole-v1", steps=1_000, num_envs=4, eval_every=0, **QUIET)
     list(vantage.train(config, run=tmp_path / "run"))
@@ -283,15 +235,15 @@ def test_an_interrupted_notebook_has_its_replay(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "replay" / "manifest.json").exists()
 
 
-@pytest.mark.parametrize(("options", "says"), [
+@pytest.mark.parametrize(("options", "message"), [
     ({"replay_size": 1_500}, "replay_start=2000 steps never fit in replay_size=1500"),
     ({"truncation": "inf"}, "truncation='inf' is not a number or none"),
     ({"burn_in": 4}, "burn_in=4 warms up a memory"),
     ({"burn_in": 16, "memory": "gru"}, "leaves nothing of a rollout of 16 steps"),
     ({"runtime": "hogwild", "replay_save_every": 100}, "sync"),
 ])
-def test_values_that_do_not_go_together_are_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_inconsistent_options_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         acer(**options)
 
 

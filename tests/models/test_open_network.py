@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import vantage
+from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.torsos import make_torso
 from vantage.types import ArraySpec
@@ -46,7 +47,7 @@ class Wrong(Brightest):
 
 
 def torso(name: str, spec: ArraySpec, norm: str = "none") -> nn.Module:
-    return make_torso(f"{__name__}:{name}", spec, frame_stack=2, hidden=(), activation="tanh", init="torch", norm=norm)
+    return make_torso(f"{__name__}:{name}", spec, PolicyConfig(frame_stack=2, norm=norm))
 
 
 def test_out_features_are_inferred_and_images_are_scaled_to_one() -> None:

@@ -173,8 +173,8 @@ def test_normalisers_use_what_all_workers_have_seen() -> None:
     for name in ("mean", "var", "count"):
         torch.testing.assert_close(getattr(merged, name), getattr(alone, name), rtol=1e-4, atol=1e-4)
     ours = learners[0].reward_normalizer
-    assert ours is not None and torch.equal(ours.seen, rewards.moments), "its own part is what the first worker saw"
-    assert ours.moments[0] > 1.9 * rewards.moments[0], "but it scales by what both saw"
+    assert ours is not None and torch.equal(ours.local_stats, rewards.stats), "each worker updates its own statistics"
+    assert ours.stats[0] > 1.9 * rewards.stats[0], "but scales by those of both"
 
 
 @pytest.mark.parametrize("shape", [(), (3,)], ids=["rewards", "observations"])

@@ -68,7 +68,8 @@ def assert_same(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> None:
 def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
     config = configure(**CASES[case])
     finish(config, tmp_path / "whole")
-    updates = config.run.steps // (config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update)
+    runtime = config.runtime
+    updates = config.run.steps // (config.env.num_envs * runtime.rollout_lengths[0] * runtime.rollouts_per_update)
     run = tmp_path / "parts"
     for part, count in enumerate((1, updates // 3, updates // 3)):
         stop_after(count, run, None if part else config)

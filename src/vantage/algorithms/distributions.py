@@ -1,9 +1,9 @@
-"""Action distributions as pure functions of their parameters [..., P]; what computes the parameters is not here.
+"""Action distributions as pure functions of their parameters [..., P]. `vantage.models.heads` computes the parameters.
 
-The parameters of an action say all about how it was drawn: masked logits are already masked, a Gaussian's mean and
-deviation already squashed and floored (`vantage.models.heads`), so that a stored row can be evaluated years later. P is
-`num_params`. Every method keeps the leading dimensions. `sample` needs a generator on the parameters' device and is a
-function of that generator's state alone; gradients never flow through a sample. Entropies are in nats.
+The parameters determine the distribution completely: logits are masked, and a Gaussian's mean and deviation squashed
+and floored, before they arrive here, so stored parameters can be evaluated later. P is `num_params`; leading dimensions
+are preserved. `sample` needs a generator on the parameters' device and depends on no other random state; no gradient
+flows through a sample. Entropies are in nats.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from vantage.types import ActionSpec
 
 MASKED = -1e9
-"""Logit of an action that is not allowed. exp(-1e9 - x) is exactly 0 in float32 and float64 for any logit x that a
-network gives, so the allowed ones keep their probabilities to the last bit; and unlike -inf it makes no NaN: 0 * MASKED
-is 0 in the entropy and in every gradient."""
+"""Logit of an action that is not allowed. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits x, so
+the probabilities of allowed actions are exact. Unlike -inf it makes no NaN: 0 * MASKED is 0 in entropy and gradients.
+"""
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -30,7 +30,7 @@ PerRow = Float[Tensor, "*batch"]
 
 
 def mask_logits(logits: Params, mask: Bool[Tensor, "*batch P"] | None) -> Params:
-    """`logits` with `MASKED` where `mask` is False; no gradient reaches those."""
+    """`logits`, with the constant `MASKED` where `mask` is False."""
     return logits if mask is None else torch.where(mask, logits, MASKED)
 
 
@@ -78,9 +78,9 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class MultiDiscrete:
-    """Independent categoricals, one per dimension; the logits are those of the dimensions side by side.
+    """Independent categoricals, one per dimension; the parameters are the logits of all dimensions, side by side.
 
-    Actions are int64 [..., len(sizes)]; log-probabilities, entropies and divergences are summed over dimensions.
+    Actions are int64 [..., len(sizes)]. Log-probabilities, entropies and divergences are sums over dimensions.
     """
 
     sizes: tuple[int, ...]
@@ -99,7 +99,7 @@ class MultiDiscrete:
 
     def log_prob(self, params: Params, actions: Int[Tensor, "*batch D"]) -> PerRow:
         each = zip(self._parts, self._split(params), actions.unbind(-1), strict=True)
-        return torch.stack([part.log_prob(logits, taken) for part, logits, taken in each]).sum(0)
+        return torch.stack([part.log_prob(logits, action) for part, logits, action in each]).sum(0)
 
     def entropy(self, params: Params) -> PerRow:
         each = zip(self._parts, self._split(params), strict=True)
@@ -122,7 +122,7 @@ class MultiDiscrete:
 class MultiBinary:
     """`size` independent Bernoulli variables; the parameters are logits x of a 1. Actions are int64 [..., size].
 
-    log p(a) = Σ_i log σ(±x_i), + where a_i is 1;  H and KL are sums over the variables too.
+    log p(a) = Σ_i log σ(±x_i), + where a_i is 1;  H and KL are also sums over the variables.
     """
 
     size: int
@@ -160,7 +160,7 @@ class Gaussian:
     log p(a) = Σ_i -½ ((a_i - μ_i) / σ_i)² - log σ_i - ½ log 2π,  H = Σ_i log σ_i + ½ + ½ log 2π
     KL(p || q) = Σ_i ½ (σ_p² / σ_q² + (μ_p - μ_q)² / σ_q² - 1) - log (σ_p / σ_q)
 
-    Actions are floats [..., size] and not clipped to any bounds: the density is that of what was drawn.
+    Actions are floats [..., size], not clipped to bounds: densities are those of the unclipped samples.
     """
 
     size: int
@@ -195,7 +195,7 @@ Distribution = Categorical | MultiDiscrete | MultiBinary | Gaussian
 
 
 def make_distribution(action: ActionSpec) -> Distribution:
-    """The distribution over the actions that `action` describes."""
+    """The distribution over actions of the kind `action`."""
     match action.kind:
         case "discrete":
             return Categorical(action.sizes[0])

@@ -69,7 +69,7 @@ class Needs:
     critic: Literal["state", "action"] = "state"
     """What the critic values: states, V(s), or actions, Q(s, a)."""
     activation_cache: bool = False
-    """Learning may reuse the layer outputs of acting: only for one pass over a fresh rollout by the weights that acted."""
+    """Learning may reuse the layer outputs of acting: for one pass over a fresh rollout by the weights that acted."""
     average_decay: float | None = None
     """θ_a ← α θ_a + (1 - α) θ after each update: the α of an average policy; None: there is none."""
     replay: ReplayNeeds | None = None

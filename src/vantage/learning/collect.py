@@ -1,4 +1,4 @@
-"""Acting: the policy and the environments make a rollout together. No learning here."""
+"""Rollouts: the policy acts in the environments. No learning here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERYWHERE = slice(None)
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where acting stands: all that the policy's next step needs."""
+    """The inputs of the policy's next step."""
 
     obs: Obs
     """[B, *obs]"""
@@ -33,15 +33,15 @@ class Position:
     state: State
 
     @classmethod
-    def after(cls, seen: First | Step, state: State, device: torch.device) -> Position:
-        """The position after the environments' reset or a step, with the policy's `state`."""
-        mask = None if seen.action_mask is None else torch.from_numpy(seen.action_mask).to(device)
-        return cls(tensor_obs(seen.obs, device), torch.from_numpy(seen.is_first).to(device), mask, state)
+    def after(cls, step: First | Step, state: State, device: torch.device) -> Position:
+        """The position after a reset or step of the environments, with the policy's `state`."""
+        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
+        return cls(tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device), mask, state)
 
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A rollout, the position after it, the games that ended in it, and where the time went."""
+    """A rollout, the position after it, the games that ended in it, and the time of environments and policy."""
 
     rollout: Rollout
     position: Position
@@ -53,10 +53,10 @@ class Collected:
 @torch.no_grad()
 def collect(model: ActorCritic, groups: Sequence[Environments], position: Position, *, length: int,
             generator: torch.Generator, activation_cache: bool = False) -> Collected:
-    """Act `length` steps in each environment with sampled actions, from `position` on.
+    """Act `length` steps in each environment with sampled actions, starting from `position`.
 
-    The groups hold the environments side by side. While one takes its step, in threads or processes of its own, the
-    policy acts for the next. With `activation_cache` the rollout has one where the model supports it.
+    Each group holds some of the environments, in order. While one group steps, in its own threads or processes, the
+    policy acts for the next. With `activation_cache` the rollout has one if the model supports it.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache)
     columns = columns_of(groups)
@@ -88,22 +88,22 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
 
 def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: State,
         generator: torch.Generator) -> tuple[Tensor, State]:
-    """Draw the actions of step t in these columns, from the policy's `state`; returns them and the state after it.
+    """Sample the actions of step t in these columns, from the policy's `state`; returns them and the state after it.
 
-    What learning takes is written to the rollout: actions, the distribution's parameters, and what the policy keeps.
+    Writes actions, distribution parameters and cached activations to the rollout.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-    kept: ActivationCache | None = None if rollout.activation_cache is None else {}
-    params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, kept)
-    if kept and rollout.activation_cache is not None:
-        _keep(rollout.activation_cache, rollout.rewards.shape, t, column, kept)
+    cache: ActivationCache | None = None if rollout.activation_cache is None else {}
+    params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, cache)
+    if cache and rollout.activation_cache is not None:
+        _store_cache(rollout.activation_cache, rollout.rewards.shape, t, column, cache)
     actions = model.distribution.sample(params, generator)
     rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
     return actions, state
 
 
-def _keep(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, kept: ActivationCache) -> None:
-    for name, out in kept.items():
+def _store_cache(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, cache: ActivationCache) -> None:
+    for name, out in cache.items():
         part = images_last(out)
         if name not in outputs:
             outputs[name] = part.new_empty((*shape, *part.shape[1:]))
@@ -111,13 +111,13 @@ def _keep(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, ke
 
 
 def columns_of(groups: Sequence[Environments]) -> list[slice]:
-    """Where each group's environments lie among all."""
+    """The columns of each group's environments in a rollout."""
     ends = accumulate(group.num_envs for group in groups)
     return [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
 
 
 def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
-    """Write what step t of the environments in these columns led to."""
+    """Write the results of step t of the environments in these columns."""
     _write(rollout.obs, t + 1, column, step.obs)
     rollout.rewards[t, column] = torch.from_numpy(step.rewards)
     rollout.terminated[t, column] = torch.from_numpy(step.terminated)
@@ -128,7 +128,7 @@ def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
 
 
 def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False) -> Rollout:
-    """A rollout whose first row is `position` and whose others are yet to be written."""
+    """A rollout whose first row is `position`; its other rows are not initialised."""
     is_first, mask = position.is_first, position.action_mask
     num_envs, device = is_first.shape[0], is_first.device
     action = model.spec.action
@@ -159,22 +159,22 @@ def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
 
 
 def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:
-    """Row `t` of each part, of some of the environments."""
+    """Row `t` of each part, for the environments of `column`."""
     return map_obs(lambda part: part[t, column], obs)
 
 
 def join_firsts(firsts: Sequence[First]) -> First:
-    """What the environments of several groups show before the first step, side by side."""
-    every: list[Any] = [first.obs for first in firsts]
-    obs = ({key: np.concatenate([part[key] for part in every]) for key in every[0]} if isinstance(every[0], Mapping)
-           else np.concatenate(every))
+    """The first observations of several groups of environments, side by side."""
+    parts: list[Any] = [first.obs for first in firsts]
+    obs = ({key: np.concatenate([part[key] for part in parts]) for key in parts[0]} if isinstance(parts[0], Mapping)
+           else np.concatenate(parts))
     masks = [first.action_mask for first in firsts if first.action_mask is not None]
     return First(obs, np.concatenate([first.is_first for first in firsts]), np.concatenate(masks) if masks else None,
                  tuple(env for first in firsts for env in first.lost))
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
-    """Rollouts of equal length side by side, as if as many environments had made them at once."""
+    """Rollouts of equal length as one rollout of all their environments."""
     if len(rollouts) == 1:
         return rollouts[0]
 
@@ -184,7 +184,7 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
             return None
         if isinstance(first, Mapping):
             return {key: side_by_side([part[key] for part in parts]) for key in first}
-        if isinstance(first, tuple):  # states, whose first axis is the environments'
+        if isinstance(first, tuple):  # states: environments are the first axis
             return tuple(torch.cat(column) for column in zip(*parts, strict=True))
         return torch.cat(list(parts), 1)
 

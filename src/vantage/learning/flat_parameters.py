@@ -1,4 +1,4 @@
-"""All parameters of a model as one vector, and all gradients as another. What moves the vector is not here."""
+"""All parameters of a model as one vector, and all gradients as another. Optimisers are in `optimizers`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts 
 class FlatParameters:
     """All parameters of a model as views of one contiguous vector, all gradients as views of another.
 
-    Clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy. Convolution
-    weights stay channels_last within it. Gaps between parameters hold zeros and stay zero.
+    Gradient clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy.
+    Convolution weights stay channels_last. Gaps between parameters stay zero.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -24,9 +24,9 @@ class FlatParameters:
         self.move(vector, torch.zeros_like(vector))
 
     def move(self, vector: Tensor, gradient: Tensor, *, keep: bool = True) -> None:
-        """Let the model live in these [P], for example in memory that others see.
+        """Make the model's parameters and gradients views of these [P], for example in shared memory.
 
-        `keep`: with its own weights, which `vector` takes up; else with those that `vector` holds.
+        `keep` copies the model's weights into `vector`; otherwise the model takes the weights of `vector`.
         """
         self.vector, self.gradient = vector, gradient
         offset = 0
@@ -39,35 +39,35 @@ class FlatParameters:
             offset += size
 
     def backward(self, loss: Tensor) -> None:
-        """Make `gradient` that of a scalar; zero for frozen parameters and those that it does not depend on.
+        """Write the gradient of a scalar into `gradient`; zero for frozen and unused parameters.
 
-        To add each parameter's to zeros, as `Tensor.backward` does, takes two more passes over the memory.
+        `Tensor.backward` would add to zeros, which takes two more passes over the memory.
         """
-        wanted = [parameter for parameter in self._parameters if parameter.requires_grad]
-        found = dict(zip(wanted, torch.autograd.grad(loss, wanted, allow_unused=True), strict=True))
+        trainable = [parameter for parameter in self._parameters if parameter.requires_grad]
+        gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, allow_unused=True), strict=True))
         for parameter in self._parameters:
             assert parameter.grad is not None
-            gradient = found.get(parameter)
+            gradient = gradients.get(parameter)
             if gradient is None:
                 parameter.grad.zero_()
             else:
                 parameter.grad.copy_(gradient)
 
     def clip_gradient(self, max_norm: float) -> float:
-        """Scale the gradient to at most `max_norm` (0: leave it); returns the global norm before."""
+        """Scale the gradient to at most `max_norm` (0: no limit); returns its global norm before that."""
         norm: float = torch.linalg.vector_norm(self.gradient).item()
         shorten(self.gradient, norm, max_norm)
         return norm
 
 
 def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:
-    """Scale all or a part of a gradient of the global `norm` to at most `max_norm` (0: leave it), in place."""
+    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place."""
     if max_norm > 0 and norm > max_norm:
         gradient.mul_(max_norm / (norm + 1e-6))
 
 
 def flat_size(model: nn.Module) -> int:
-    """Length of the vector that `FlatParameters` makes of the model."""
+    """Length of the `FlatParameters` vector of a model."""
     return sum(_sizes(model.parameters()))
 
 

@@ -105,7 +105,7 @@ class Learner:
         if self.average is not None:
             self.average.vector.copy_(self.flat.vector)
         if self.reward_normalizer is not None and rewards is not None:
-            self.reward_normalizer.moments.copy_(rewards)
+            self.reward_normalizer.stats.copy_(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint, by group: model, optimizer, rewards, average, draws."""

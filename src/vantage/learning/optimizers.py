@@ -1,7 +1,7 @@
-"""Optimisers of one flat vector, by name. How a model becomes one is in `flat`.
+"""Optimisers of one flat vector, by name. `flat_parameters` makes the vector of a model.
 
-Those that workers can share are functions on the vector, the gradient and the statistics. Making one of torch's
-optimisers, or stepping it, imports torch's compiler: a second and 75 megabytes in each process (torch 2.13).
+Optimisers that workers can share are functions of the vector, the gradient and the statistics. Constructing or stepping
+a torch.optim class imports torch's compiler: a second and 75 megabytes in each process (torch 2.13).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STATISTICS: Mapping[str, Mapping[str, float]] = {
     "adam": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "step": 0.0},
     "amsgrad": {"exp_avg": 0.0, "exp_avg_sq": 0.0, "max_exp_avg_sq": 0.0, "step": 0.0},
 }
-"""What each optimiser keeps beside the weights, by torch's names, and what it starts from; `step` is one number."""
+"""Statistics of each optimiser by torch's names, with their initial values; `step` is a scalar."""
 
 
 class Optimizer(Protocol):
@@ -36,14 +36,14 @@ class Optimizer(Protocol):
         """Move the vector once, in place; `gradient` [P] is on its device."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """The statistics, which a checkpoint must hold; none before the first step."""
+        """The statistics, for a checkpoint; empty before the first step."""
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up what `tensors` gave."""
+        """Restore `tensors`."""
 
 
 class FlatOptimizer:
-    """One of `STATISTICS`. With `shared` statistics it moves those, and `tensors` and `load` are their owner's."""
+    """An optimiser of `STATISTICS`. It updates `shared` statistics if given; their owner then saves and loads them."""
 
     def __init__(self, name: str, vector: Tensor, *, eps: float, decay: float,
                  shared: Mapping[str, Tensor] | None = None) -> None:
@@ -65,11 +65,11 @@ class FlatOptimizer:
         self._move(self._vector, gradient, self._statistics, lr=lr)
 
     def tensors(self) -> dict[str, Tensor]:
-        """The statistics, which a checkpoint must hold; none before the first step."""
+        """The statistics, for a checkpoint; empty before the first step."""
         return dict(self._statistics)
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up what `tensors` gave. KeyError or RuntimeError where it is of another optimiser or vector."""
+        """Restore `tensors` of the same optimiser and vector length; otherwise KeyError or RuntimeError."""
         self._statistics = self._fresh() if tensors else {}
         for name, statistic in self._statistics.items():
             statistic.copy_(tensors[name])
@@ -81,11 +81,11 @@ class FlatOptimizer:
 
 def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float,
                 decay: float) -> None:
-    """RMSProp as TensorFlow has it, with which the published A2C and A3C scores were made.
+    """TensorFlow's RMSProp, which produced the published A2C and A3C scores.
 
     s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)            Mnih et al. 2016, arXiv:1602.01783, section 4, eq. 8 and 9
 
-    ε is inside the root, and s starts at 1, which warms the step size up; torch's own has ε outside and s at 0.
+    ε is inside the root, and s starts at 1, which warms the step size up. In torch ε is outside and s starts at 0.
     """
     square_avg = statistics["square_avg"].mul_(decay)
     square_avg.addcmul_(gradient, gradient, value=1 - decay)
@@ -100,9 +100,9 @@ def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
 
 
 def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float) -> None:
-    """torch.optim.Adam: Kingma and Ba 2015, arXiv:1412.6980; AMSGrad where a largest second moment is kept.
+    """torch.optim.Adam: Kingma and Ba 2015, arXiv:1412.6980; AMSGrad if the statistics include a largest second moment.
 
-    On a CPU all in one pass over the memory: 0.9 ms for the 1.2 million weights of Pong, which took 3.7 in many.
+    On a CPU the fused kernel makes one pass over the memory: 0.9 ms for the 1.2 million weights of Pong instead of 3.7.
     """
     largest = [statistics[name] for name in ("max_exp_avg_sq",) if name in statistics]
     adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest, [statistics["step"]],
@@ -111,7 +111,7 @@ def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *,
 
 
 class TorchOptimizer:
-    """Any other class of torch.optim, with its own defaults beside the learning rate and `options`."""
+    """Any other class of torch.optim, with its defaults except for the learning rate and `options`."""
 
     def __init__(self, kind: type[torch.optim.Optimizer], vector: Tensor, options: dict[str, Any]) -> None:
         self._parameter = nn.Parameter(vector)
@@ -125,12 +125,12 @@ class TorchOptimizer:
         self._optimizer.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The statistics, which a checkpoint must hold; none before the first step."""
+        """The statistics, for a checkpoint; empty before the first step."""
         state = self._optimizer.state_dict()["state"].get(0, {})
         return {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up what `tensors` gave."""
+        """Restore `tensors`."""
         if tensors:
             groups = self._optimizer.state_dict()["param_groups"]
             self._optimizer.load_state_dict({"state": {0: dict(tensors)}, "param_groups": groups})
@@ -138,10 +138,10 @@ class TorchOptimizer:
 
 def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
                    shared: Mapping[str, Tensor] | None = None) -> Optimizer:
-    """The optimiser `name` of `vector`: one of `STATISTICS`, maybe `shared` ones, or a class of torch.optim.
+    """The optimiser `name` of `vector`: one of `STATISTICS`, possibly with `shared` statistics, or a torch.optim class.
 
-    `eps` is for all that have one, `decay` for RMSProp. ConfigError for an unknown one, and for one that does not go by
-    a vector's gradient alone.
+    `eps` applies to every optimiser that has one, `decay` to RMSProp. ConfigError for an unknown name, and for
+    optimisers that need more than one vector and its gradient.
     """
     if name in STATISTICS:
         return FlatOptimizer(name, vector, eps=eps, decay=decay, shared=shared)
@@ -161,5 +161,5 @@ def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
 
 
 def check_optimizer(config: OptimizerConfig) -> None:
-    """ConfigError where no learner can have this optimiser."""
+    """ConfigError if no learner can use this optimiser."""
     make_optimizer(config.optimizer, torch.zeros(1), eps=config.optimizer_eps, decay=config.optimizer_decay)

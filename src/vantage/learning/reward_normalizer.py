@@ -1,4 +1,4 @@
-"""Running normalisation of rewards by the deviation of the discounted return. That of observations is in the model."""
+"""Reward scaling by the running deviation of the discounted return. Observations are normalised by the model."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
 class RewardNormalizer:
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
-    R_t = γ R_{t-1} + r_t, cleared where an episode starts; rewards become clip(r / √(Var R + 1e-8), ±10). The
-    statistics move once a rollout, after it was learnt from. They are part of a checkpoint.
+    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). The
+    learner updates the statistics after it has used a rollout. They are part of a checkpoint.
     """
 
     def __init__(self, num_envs: int, device: torch.device) -> None:
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        self.moments = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
-        """Count, mean and variance of the discounted return, as rewards are scaled by."""
-        self.seen = self.moments
-        """The same of what `update` took in: where actor-learners share, `moments` are those of all of them."""
+        self.stats = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
+        """Count, mean and variance of the discounted return, which scale the rewards."""
+        self.local_stats = self.stats
+        """The statistics that `update` changes: of this actor-learner only, if several share `stats`."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
-        deviation = (self.moments[2] + 1e-8).sqrt().to(rewards.dtype)
+        deviation = (self.stats[2] + 1e-8).sqrt().to(rewards.dtype)
         return (rewards / deviation).clamp(-_CLIP, _CLIP)
 
     def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
-        """Take in the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
+        """Update the statistics from the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
         returns = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
         for t in range(rewards.shape[0]):
             self.returns = torch.where(is_first[t], 0.0, self.returns) * gamma + rewards[t]
             returns[t] = self.returns
         batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
                              returns.mean(), returns.var(correction=0)])
-        self.seen.copy_(torch.stack(merge_stats(*self.seen, *batch.to(self.seen.device))))
+        self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch.to(self.local_stats.device))))
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint must hold."""
-        return {"returns": self.returns, "moments": self.moments}
+        """Tensors for a checkpoint."""
+        return {"returns": self.returns, "moments": self.stats}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Take up what `tensors` gave."""
-        if len(tensors["returns"]) == len(self.returns):  # else of another runtime, whose episodes are over
+        """Restore `tensors` in place."""
+        if len(tensors["returns"]) == len(self.returns):  # otherwise from another runtime, whose episodes have ended
             self.returns.copy_(tensors["returns"])
-        self.moments.copy_(tensors["moments"])
+        self.stats.copy_(tensors["moments"])

@@ -1,4 +1,4 @@
-"""Networks: from observations to distribution parameters and values. What acts or learns with them is not here."""
+"""Networks from observations to distribution parameters and values. Acting and learning are in `vantage.learning`."""
 
 from vantage.models.actor_critic import ActorCritic, make_model
 

@@ -1,7 +1,7 @@
-"""Layers that store their outputs while acting, so that learning with the same weights need not run them again.
+"""Convolutions and linear layers that reuse the outputs of acting, so that learning need not compute them again.
 
-A forward pass receives a dict: it fills an empty one, and takes the outputs from a filled one. Gradients are those of
-the pass that filled it.
+A forward pass receives a dict. It fills an empty dict with layer outputs, and reads the outputs from a filled one. The
+gradients equal those of the pass that filled it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 ActivationCache = dict[str, Tensor]
-"""Outputs [N, ...] by layer, not copies: the next operation may change them in place if it is idempotent, as a ReLU."""
+"""Outputs [N, ...] by layer, not copied: a later operation may change them in place if it is idempotent (a ReLU)."""
 
 Pair = tuple[int, int]
 
@@ -29,10 +29,10 @@ class _Conv(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight = ctx.saved_tensors
-        of_x, of_weight, of_bias = torch.ops.aten.convolution_backward(
+        gradients = torch.ops.aten.convolution_backward(
             gradient, x, weight, [weight.shape[0]] if ctx.bias else None, ctx.stride, ctx.padding, (1, 1), False,
             (0, 0), 1, (ctx.needs_input_grad[0], True, ctx.bias))
-        return of_x, of_weight, of_bias, None, None, None
+        return *gradients, None, None, None
 
 
 class _Linear(torch.autograd.Function):
@@ -50,7 +50,7 @@ class _Linear(torch.autograd.Function):
 
 def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, cache: ActivationCache | None,
            name: str) -> Tensor:
-    """`torch.nn.functional.conv2d`, whose output is stored in the cache, or taken from it, under `name`."""
+    """`torch.nn.functional.conv2d` that stores its output in the cache as `name`, or reads it from there."""
     if cache is not None and name in cache:
         return _Conv.apply(x, weight, bias, cache[name], stride, padding)  # type: ignore[no-any-return,no-untyped-call]
     out = F.conv2d(x, weight, bias, stride, padding)
@@ -60,7 +60,7 @@ def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, cache: ActivationCache | None, name: str) -> Tensor:
-    """`torch.nn.functional.linear`, whose output is stored in the cache, or taken from it, under `name`."""
+    """`torch.nn.functional.linear` that stores its output in the cache as `name`, or reads it from there."""
     if cache is not None and name in cache:
         return _Linear.apply(x, weight, bias, cache[name])  # type: ignore[no-any-return,no-untyped-call]
     out = F.linear(x, weight, bias)
@@ -70,11 +70,11 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, cache: ActivationCach
 
 
 def images_last(x: Tensor) -> Tensor:
-    """[..., C, H, W] as [..., H, W, C], without a copy; vectors [N, F] as they are."""
+    """[..., C, H, W] as [..., H, W, C], without a copy; vectors [N, F] unchanged."""
     return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
 
 
 def flatten_steps(cache: ActivationCache) -> ActivationCache:
-    """The caches of several steps, [T, B, H, W, C] or [T, B, F] each, as that of one pass over all of them."""
+    """The cache of several steps, parts [T, B, H, W, C] or [T, B, F], as the cache of one pass over T * B rows."""
     rows = {name: part.flatten(0, 1) for name, part in cache.items()}
     return {name: part.permute(0, 3, 1, 2) if part.dim() == 4 else part for name, part in rows.items()}

@@ -1,4 +1,4 @@
-"""The policy and its critic as one module: frame stack, normalisation, torsos, memory and heads. No sampling."""
+"""The policy and its critic in one module: frame stack, normalisation, torsos, memory and heads. No sampling."""
 
 from __future__ import annotations
 
@@ -23,17 +23,14 @@ from vantage.types import ArraySpec, EnvSpec, Obs, State
 
 
 class Trunk(nn.Module):
-    """Features of all parts of an observation: a torso for each, side by side, then the memory if there is one."""
+    """One torso for each part of an observation, their features side by side, then the memory if there is one."""
 
     def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
-        images = any(part.kind == "image" for part in parts)
-
-        def network(part: ArraySpec) -> str:  # vectors beside images do not go through a network of the user's
-            return "mlp" if images and part.kind == "vector" and ":" in policy.network else policy.network
-
-        torsos = [make_torso(network(part), part, frame_stack=policy.frame_stack, hidden=policy.hidden_sizes,
-                             activation=policy.activation, init=policy.init, norm=policy.norm) for part in parts]
+        network = policy.network
+        # An imported network is for images where there are any; vectors beside them go through an mlp.
+        beside_images = "mlp" if ":" in network and any(part.kind == "image" for part in parts) else network
+        torsos = [make_torso(network if part.kind == "image" else beside_images, part, policy) for part in parts]
         self.torsos = nn.ModuleList(torsos)
         self.out_features = sum(torso.out_features for torso in torsos)
         self.memory: Recurrent | None = None
@@ -47,10 +44,7 @@ class Trunk(nn.Module):
         return self.memory.num_states if self.memory is not None else 0
 
     def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
-        """[N, F] from one [N, ...] per part, those in bfloat16 through their torsos in bfloat16.
-
-        `cache` is for the layers of a single torso that supports it.
-        """
+        """Features [N, F] of one tensor [N, ...] per part, with bfloat16 torsos for bfloat16 parts."""
         if cache is not None:
             (torso,), (part,) = self.torsos, inputs
             return cast(Tensor, torso(part, cache))
@@ -70,8 +64,8 @@ class Trunk(nn.Module):
 
     def unroll(self, inputs: list[Tensor], last: list[Tensor], is_first: Tensor, state: State,
                cache: ActivationCache | None = None) -> Tensor:
-        # The last row is only bootstrapped from, as a constant: backpropagating its zeros through the torso would cost
-        # 1/(T+1) of the learning time.
+        # The last row only bootstraps, as a constant: backpropagating its zeros through the torso would cost 1/(T+1)
+        # of the learning time.
         with torch.no_grad():
             features = self.encode(last)
         if len(is_first) > 1:
@@ -81,12 +75,11 @@ class Trunk(nn.Module):
 
 
 class ActorCritic(nn.Module):
-    """Distribution parameters and values of raw observations; `make_model` builds it.
+    """Distribution parameters and values of raw observations on the model's device.
 
-    Its state, in this order, each [B, ...]: the last frame_stack - 1 observations of every part of the observation in
-    their raw dtype, sorted by key (none if frame_stack is 1); the policy's (h, c) or (h,); with `separate`, the same of
-    the critic. `is_first` clears it before the observation it belongs to, so any contents do before an episode's start.
-    Observations lie on the model's device.
+    The state is a tuple of tensors [B, ...], in this order: the last frame_stack - 1 observations of every part, raw
+    and sorted by key (none if frame_stack is 1); the policy's (h, c) or (h,); with `separate`, the same of the critic.
+    Where `is_first` is True, the state is cleared before the observation is used.
     """
 
     def __init__(self, policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
@@ -96,26 +89,24 @@ class ActorCritic(nn.Module):
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
         parts = self.parts = spec.parts
         self.frame_stack, self.stack_pad = policy.frame_stack, policy.stack_pad
+        self.num_frame_states = len(parts) if policy.frame_stack > 1 else 0
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
         low, high = policy.pixel_range
-        # What brings pixels to that range once the torsos have divided them by 255.
+        # Torsos divide pixels by 255 after this affine map.
         self.pixel_factor, self.pixel_shift = high - low, 255 * low
-        self.num_frame_states = len(parts) if policy.frame_stack > 1 else 0
         self.normalizers = nn.ModuleDict(
             {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
              for i, part in enumerate(parts) if (policy.obs_norm if part.kind == "vector" else policy.image_norm)})
         self.actor = Trunk(policy, parts)
         self.critic = Trunk(policy, parts) if policy.separate else None
         self.detach_critic = policy.detach_critic
-        self.policy_head = make_policy_head(
-            self.actor.out_features, spec.action, std=policy.std, log_std_init=policy.log_std_init,
-            min_std=policy.min_std, squash_mean=policy.squash_mean, init=policy.init)
-        critic_features = (self.critic or self.actor).out_features
+        self.policy_head = make_policy_head(self.actor.out_features, spec.action, policy)
         self.fixed_deviation = policy.std == "fixed"
+        critic_features, size = (self.critic or self.actor).out_features, spec.action.sizes[0]
         self.has_q = critic == "action" and spec.action.kind == "discrete"
-        self.value_head = make_value_head(critic_features, spec.action.sizes[0] if self.has_q else 1, init=policy.init)
-        self.advantage_head = (AdvantageHead(critic_features, spec.action.sizes[0], init=policy.init)
-                               if critic == "action" and spec.action.kind == "box" else None)
+        self.value_head = make_value_head(critic_features, size if self.has_q else 1, init=policy.init)
+        has_advantage = critic == "action" and spec.action.kind == "box"
+        self.advantage_head = AdvantageHead(critic_features, size, init=policy.init) if has_advantage else None
 
     @property
     def can_cache(self) -> bool:
@@ -124,7 +115,7 @@ class ActorCritic(nn.Module):
         return len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache and self.image_dtype is None
 
     def initial_state(self, batch: int) -> State:
-        """The state before an episode of each of `batch` environments: zeros on the model's device."""
+        """Zeros on the model's device: the state of `batch` environments before an episode."""
         weight, state = self.value_head.weight, []
         if self.num_frame_states:
             for part in self.parts:
@@ -139,8 +130,7 @@ class ActorCritic(nn.Module):
              cache: ActivationCache | None = None) -> tuple[Float[Tensor, "B P"], State]:
         """Parameters of one observation [B, ...] of each environment, and the state after it.
 
-        A separate critic runs only if it has a memory to advance: it is a third of acting for an mlp. An empty `cache`
-        is filled with layer outputs that `unroll` may reuse (if `can_cache`).
+        An empty `cache` is filled with layer outputs that `unroll` can reuse (if `can_cache`).
         """
         params, _, state = self._step(obs, is_first, state, action_mask, values=False, cache=cache)
         return params, state
@@ -148,20 +138,18 @@ class ActorCritic(nn.Module):
     def step_with_values(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State,
                          action_mask: Bool[Tensor, "B A"] | None = None,
                          ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
-        """`step`, and the values."""
+        """Parameters and values of one observation of each environment, and the state after it."""
         params, features, state = self._step(obs, is_first, state, action_mask, values=True)
         return params, self.state_values(features, params), state
 
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None, *,
               values: bool, cache: ActivationCache | None = None) -> tuple[Tensor, Tensor, State]:
         """Parameters, the critic's features (the actor's unless `values`), and the next state."""
-        raw = self._split(obs)
-        after: list[Tensor] = []
+        raw, frames = self._split(obs), []
         if self.num_frame_states:
-            pairs = [push_frame(part, is_first, frames, pad=self.stack_pad)
-                     for part, frames in zip(raw, state[:len(raw)], strict=True)]
-            raw = [stack for stack, _ in pairs]
-            after = [frames for _, frames in pairs]
+            pairs = [push_frame(part, is_first, past, pad=self.stack_pad)
+                     for part, past in zip(raw, state, strict=False)]
+            raw, frames = [stack for stack, _ in pairs], [past for _, past in pairs]
         if cache is not None:
             raw = [channels_last(part) for part in raw]
             cache["stack"] = raw[0]
@@ -169,18 +157,19 @@ class ActorCritic(nn.Module):
         actor_state, critic_state = self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
+        # Without values a separate critic runs only to advance its memory: it takes a third of acting with an mlp.
         if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
-        return params, features, (*after, *actor_state, *critic_state)
+        return params, features, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
                ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
-        """Parameters and values of observations [T, B, ...], from the state before obs[0]: what `step` gives, at once.
+        """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
-        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`'s past,
-        and not from the last row into its torso: that row is only bootstrapped from. `cache` holds outputs of `step`
-        for all rows but the last, [T-1, B, ...], images with channels last; ValueError if the weights have changed.
+        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`, and not
+        from the last row into its torso: that row only bootstraps. `cache` holds outputs of `step` for all rows but the
+        last, [T-1, B, ...], images with channels last. They must come from the present weights.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
@@ -188,7 +177,7 @@ class ActorCritic(nn.Module):
     def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                         action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
                         ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
-        """`unroll`, with the input features of the critic's heads instead of values."""
+        """Like `unroll`, with the input features of the critic's heads instead of values."""
         if cache:
             cache = flatten_steps(cache)
         inputs = self._unrolled_inputs(obs, is_first, state, cache)
@@ -201,11 +190,10 @@ class ActorCritic(nn.Module):
 
     def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
                       action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
-        """The parameters that `unroll` gives, without the critic."""
-        inputs = self._unrolled_inputs(obs, is_first, state)
+        """The parameters of `unroll`, without running the critic."""
+        inputs = self._unrolled_inputs(obs, is_first, state, None)
         features = self.actor.unroll(*inputs, is_first, self._memory_states(state)[0])
-        params: Tensor = self.policy_head(features, action_mask)
-        return params
+        return cast(Tensor, self.policy_head(features, action_mask))
 
     def state_values(self, features: Float[Tensor, "*batch F"],
                      params: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch"]:
@@ -214,16 +202,14 @@ class ActorCritic(nn.Module):
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
     def action_values(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch A"]:
-        """Q of every discrete action; of a critic that has them (`has_q`)."""
-        q_values: Tensor = self.value_head(features)
-        return q_values
+        """Q of every discrete action; only with `has_q`."""
+        return cast(Tensor, self.value_head(features))
 
     def action_advantages(self, features: Float[Tensor, "*batch F"],
                           actions: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
-        """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is taken off."""
+        """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is subtracted."""
         assert self.advantage_head is not None
-        advantages: Tensor = self.advantage_head(features, actions)
-        return advantages
+        return cast(Tensor, self.advantage_head(features, actions))
 
     def constant_weights(self) -> AbstractContextManager[Any]:
         """Context in which weights do not change, so that their bfloat16 copies are made once instead of every step."""
@@ -245,77 +231,70 @@ class ActorCritic(nn.Module):
                 module.update()
 
     def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
-                         cache: ActivationCache | None = None) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs of all steps but the last, from the cache if there is one, and of the last."""
+                         cache: ActivationCache | None) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs of all steps but the last, from the cache if there is one, and inputs of the last."""
         raw = self._split(obs)
         if self.num_frame_states:
-            raw = [stack_frames(part, is_first, frames, pad=self.stack_pad)[0]
-                   for part, frames in zip(raw, state[:len(raw)], strict=True)]
+            raw = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
+                   for part, past in zip(raw, state, strict=False)]
         if cache:
             return self._prepare([cache["stack"]]), self._prepare([part[-1] for part in raw])
-        inputs, learnt = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
-        return [part[:learnt] for part in inputs], [part[learnt:] for part in inputs]
+        inputs, end = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
+        return [part[:end] for part in inputs], [part[end:] for part in inputs]
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
 
     def _memory_states(self, state: State) -> tuple[State, State]:
-        begin = self.num_frame_states
-        end = begin + self.actor.num_states
-        return state[begin:end], state[end:]
+        end = self.num_frame_states + self.actor.num_states
+        return state[self.num_frame_states:end], state[end:]
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
-        """Stacked observations [N, ...] as floats, vectors normalised, once for the policy and the critic."""
-        dtype = self.value_head.weight.dtype
-        inputs = []
-        for i, (part, x) in enumerate(zip(self.parts, raw, strict=True)):
-            if part.kind == "image":
-                wanted = self.image_dtype or dtype
-                x = to_floats(x, wanted).to(wanted)
-                if str(i) in self.normalizers:
-                    inputs.append((self.normalizers[str(i)](x) * 255).to(wanted))  # which torsos divide by
-                    continue
-                inputs.append(x if self.pixel_factor == 1 and not self.pixel_shift
-                              else x * self.pixel_factor + self.pixel_shift)
-                continue
-            if str(i) in self.normalizers:
-                x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
-            inputs.append(x.to(dtype))
-        return inputs
+        """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
+        return [self._prepare_image(i, x) if part.kind == "image" else self._prepare_vector(i, x)
+                for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
+
+    def _prepare_image(self, i: int, x: Tensor) -> Tensor:
+        dtype = self.image_dtype or self.value_head.weight.dtype
+        x = to_floats(x, dtype).to(dtype)
+        if str(i) in self.normalizers:
+            return cast(Tensor, self.normalizers[str(i)](x) * 255).to(dtype)  # torsos divide by 255
+        return x if (self.pixel_factor, self.pixel_shift) == (1, 0) else x * self.pixel_factor + self.pixel_shift
+
+    def _prepare_vector(self, i: int, x: Tensor) -> Tensor:
+        if str(i) in self.normalizers:
+            x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
+        return x.to(self.value_head.weight.dtype)
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy` for an environment `spec`; initial weights come from torch's default generator.
+    """The model of `policy` for the environments of `spec`; torch's default generator draws the initial weights.
 
-    `critic` is what it values: states, V(s), or actions, Q(s, a), as ACER needs.
-
-    ConfigError for images too small for the network, squashed means without bounds, masks on actions without any,
-    actions that ACER has no critic for, and options that would do nothing.
+    The critic estimates values of states, V(s), or of actions, Q(s, a), as ACER needs. ConfigError if the options do
+    not fit the observations or actions, or have no effect.
     """
-    if critic == "action" and spec.action.kind not in ("discrete", "box"):
-        raise ConfigError(f"acer is for Discrete and Box actions, not for {spec.action.kind}: its critic gives each "
-                          "action a value, and a product space has too many; use a2c or a3c")
+    action = spec.action.kind
+    if critic == "action" and action not in ("discrete", "box"):
+        raise ConfigError(f"acer is for Discrete and Box actions, not for {action}: its critic gives each action a "
+                          "value, and a product space has too many; use a2c or a3c")
     check_inputs(policy, spec)
     if policy.detach_critic and policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
-    if spec.masked and spec.action.kind not in ("discrete", "multi_discrete"):
-        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {spec.action.kind}; "
-                          "drop action_mask from the environment's info")
+    if spec.masked and action not in ("discrete", "multi_discrete"):
+        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {action}; drop "
+                          "action_mask from the environment's info")
     return ActorCritic(policy, spec, critic=critic)
 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
-    """ConfigError for keys of observations that would do nothing with those of `spec`."""
+    """ConfigError for options that have no effect on the observations of `spec`."""
     kinds = {part.kind for part in spec.parts}
-    shown = "vector" if policy.network == "conv1d" else "image"
-    if policy.network not in ("auto", "mlp") and ":" not in policy.network and shown not in kinds:
-        raise ConfigError(f"network={policy.network} is for {shown}s, and this environment shows none; use "
-                          "network=auto")
-    for key, asked in (("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
-                       ("image_norm", policy.image_norm)):
-        if asked and "image" not in kinds:
-            raise ConfigError(f"{key}={getattr(policy, key)} is for images, and this environment shows none; leave it "
-                              "out")
+    kind = "vector" if policy.network == "conv1d" else "image"
+    if policy.network not in ("auto", "mlp") and ":" not in policy.network and kind not in kinds:
+        raise ConfigError(f"network={policy.network} is for {kind}s, and this environment shows none; use network=auto")
+    for key, used in (("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
+                      ("image_norm", policy.image_norm)):
+        if used and "image" not in kinds:
+            raise ConfigError(f"{key}={getattr(policy, key)} is for images, and this environment shows none; drop it")
     if policy.image_norm and policy.pixel_range != (0, 1):
-        raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; give one "
-                          "of them")
+        raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; drop one")

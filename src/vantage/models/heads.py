@@ -1,4 +1,4 @@
-"""Heads: features to distribution parameters, and to values. What the parameters mean is in distributions.py."""
+"""Heads: features to distribution parameters and to values. The distributions are in `algorithms.distributions`."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.algorithms.distributions import make_distribution, mask_logits
+from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.initialization import initialise
 from vantage.types import ActionSpec
 
 POLICY_SCALE = 0.01
-"""So small that the first policy is nearly uniform."""
+"""Small, so that the first policy is nearly uniform."""
 
 ADVANTAGE_WIDTH = 64
 
 SQUASHED_FLOOR = math.exp(-(math.log(2 * math.pi) + 1))
-"""Of a squashed variance: that of a Gaussian whose entropy is 0 (dgriff777/a3c_continuous)."""
+"""Added to a squashed variance: the variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)."""
 
 
 class LogitsHead(nn.Module):
-    """Logits of discrete actions; those of actions not allowed are MASKED."""
+    """Logits of discrete actions, MASKED where an action is not allowed."""
 
     def __init__(self, in_features: int, num_params: int, *, init: str) -> None:
         super().__init__()
@@ -37,28 +38,27 @@ class LogitsHead(nn.Module):
 class GaussianHead(nn.Module):
     """Means and logs of standard deviations, side by side.
 
-    The deviations are free parameters (`std="free"`), the exponential of a linear function s of the features ("state"),
-    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) of it ("squashed") or constant ("fixed"), floored at `min_std` (0: no floor).
-    Below the floor their gradient is zero; a free one that falls there stays at the floor. `squash_mean` puts the mean
-    through tanh and scales it to the bounds, which must then be finite.
+    With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s ("state"),
+    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least `min_std` (0: no floor). Below
+    the floor its gradient is zero, so a free deviation stays there. `squash_mean` applies tanh to the mean and scales
+    it to the action bounds, which must be finite.
     """
 
     low: Tensor
     high: Tensor
 
-    def __init__(self, in_features: int, action: ActionSpec, *, std: str, log_std_init: float, min_std: float,
-                 squash_mean: bool, init: str) -> None:
+    def __init__(self, in_features: int, action: ActionSpec, policy: PolicyConfig) -> None:
         super().__init__()
-        size = action.sizes[0]
-        if squash_mean and not all(map(math.isfinite, (*action.low, *action.high))):
+        size, std = action.sizes[0], policy.std
+        if policy.squash_mean and not all(map(math.isfinite, (*action.low, *action.high))):
             raise ConfigError(
                 f"squash_mean=true needs finite action bounds, but these are low={action.low}, high={action.high}; "
                 "use squash_mean=false")
-        self.squash_mean, self.squash_variance = squash_mean, std == "squashed"
-        self.min_log_std = math.log(min_std) if min_std > 0 else -math.inf
+        self.squash_mean, self.squash_variance = policy.squash_mean, std == "squashed"
+        self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
         self.linear = nn.Linear(in_features, 2 * size if std in ("state", "squashed") else size)
-        initialise(self.linear, init=init, scale=POLICY_SCALE)
-        log_std = torch.full((size,), float(log_std_init))
+        initialise(self.linear, init=policy.init, scale=POLICY_SCALE)
+        log_std = torch.full((size,), float(policy.log_std_init))
         if std == "free":
             self.log_std: Tensor | None = nn.Parameter(log_std)
         elif std == "fixed":
@@ -67,7 +67,7 @@ class GaussianHead(nn.Module):
             self.register_parameter("log_std", None)
             if std == "state":
                 with torch.no_grad():
-                    self.linear.bias[size:] += log_std_init
+                    self.linear.bias[size:] += policy.log_std_init
         self.register_buffer("low", torch.tensor(action.low), persistent=False)
         self.register_buffer("high", torch.tensor(action.high), persistent=False)
 
@@ -87,13 +87,11 @@ class GaussianHead(nn.Module):
 PolicyHead = LogitsHead | GaussianHead
 
 
-def make_policy_head(in_features: int, action: ActionSpec, *, std: str, log_std_init: float, min_std: float,
-                     squash_mean: bool, init: str) -> PolicyHead:
-    """The head for `action`; the options of a Gaussian do not matter to the others."""
+def make_policy_head(in_features: int, action: ActionSpec, policy: PolicyConfig) -> PolicyHead:
+    """The head for `action`."""
     if action.kind == "box":
-        return GaussianHead(in_features, action, std=std, log_std_init=log_std_init, min_std=min_std,
-                            squash_mean=squash_mean, init=init)
-    return LogitsHead(in_features, make_distribution(action).num_params, init=init)
+        return GaussianHead(in_features, action, policy)
+    return LogitsHead(in_features, make_distribution(action).num_params, init=policy.init)
 
 
 class AdvantageHead(nn.Module):
@@ -112,7 +110,7 @@ class AdvantageHead(nn.Module):
 
 
 def make_value_head(in_features: int, outputs: int = 1, *, init: str) -> nn.Linear:
-    """The head whose output is the value, or with several `outputs` the value of each action."""
+    """The head for the value, or with several `outputs` for the value of each action."""
     head = nn.Linear(in_features, outputs)
     initialise(head, init=init)
     return head

@@ -1,16 +1,16 @@
-"""What weights begin as, by the `init` of the config. Which layers a network has is not known here.
+"""Initial weights of single layers and recurrent cells, by the config's `init`. No networks here.
 
     init        hidden layers                     policy head       other heads     each gate of an lstm or gru
     orthogonal  orthogonal, gain √2               orthogonal, 0.01  orthogonal, 1   orthogonal, gain 1
     columns     normal, rows of norm 1            norm 0.01         norm 1          rows of norm 1
     kaiming     U(±g √(3/fan_in))                 g = 1             g = 1           g = 1
     xavier      U(±√(6/(fan_in + fan_out)))       the same          the same        the same
-    torch       torch's own, everywhere
+    torch       PyTorch's default everywhere
 
-A row is the weights of one output, which the 2016 A3C scripts kept as a column: normalized_columns_initializer of
-openai/universe-starter-agent. Gain g is torch.nn.init.calculate_gain of the activation (√2 for elu and silu, of which
-torch has none): He et al. 2015, arXiv:1502.01852. Xavier has no gain: Glorot and Bengio 2010, eq. 16. But for torch's
-own, biases are 0, and 1 for the forget gate of an lstm.
+A row holds the weights of one output; in the 2016 A3C scripts it is a column (normalized_columns_initializer of
+openai/universe-starter-agent). Gain g is torch.nn.init.calculate_gain of the activation, and √2 for elu and silu, which
+torch does not list: He et al. 2015, arXiv:1502.01852. Xavier has no gain: Glorot and Bengio 2010, eq. 16. Biases are 0,
+and 1 for the forget gate of an lstm, except with "torch".
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _GAINS = {"elu": ("relu", 0.0), "silu": ("relu", 0.0), "leaky_relu": ("leaky_rel
 @torch.no_grad()
 def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, *, init: str, activation: str = "linear",
                scale: float = 1.0) -> None:
-    """Weights for a layer before `activation`; "linear": a head, of orthogonal gain or norm of rows `scale`."""
+    """Initialise a layer before `activation`; "linear": a head, whose orthogonal gain or row norm is `scale`."""
     if init == "torch":
         return
     hidden = activation != "linear"
@@ -37,11 +37,10 @@ def initialise(layer: nn.Linear | nn.Conv1d | nn.Conv2d, *, init: str, activatio
 
 
 @torch.no_grad()
-def initialise_gates(weights: tuple[Tensor, Tensor], biases: tuple[Tensor, Tensor], *, size: int, lstm: bool,
-                     init: str) -> None:
-    """Weights for an lstm or gru of `size` cells: from the input and from the cells, the gates one below the other."""
+def initialise_gates(weights: list[Tensor], biases: list[Tensor], *, size: int, lstm: bool, init: str) -> None:
+    """Initialise an lstm or gru of `size` cells: weights from the input and from the cells, gates stacked as rows."""
     for parameter in (*weights, *biases):
-        nn.init.uniform_(parameter, -1 / math.sqrt(size), 1 / math.sqrt(size))  # as torch.nn.LSTM has it
+        nn.init.uniform_(parameter, -1 / math.sqrt(size), 1 / math.sqrt(size))  # the default of torch.nn.LSTM
     if init == "torch":
         return
     for weight in weights:

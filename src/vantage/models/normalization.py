@@ -1,4 +1,4 @@
-"""Normalisation by running statistics: of vector observations, of images, and of features. Rewards are not here."""
+"""Normalisers of vectors, images and features by running statistics. Rewards are in `learning.reward_normalizer`."""
 
 from __future__ import annotations
 
@@ -10,20 +10,17 @@ from vantage.models.running_stats import RunningStats
 CLIP = 10.0
 """Normalised values are clipped to this many standard deviations."""
 
-
 EPSILON = 1e-5
 
 RATE = 0.01
-"""Smallest weight of a new batch in BatchNorm's statistics; until 1/RATE batches, all have the same weight."""
+"""Smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches all have the same weight."""
 
 
 class ObsNormalizer(RunningStats):
-    """Observations minus their running mean, over their running deviation, clipped to [-10, 10].
+    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of the observations.
 
-    y = clip((x - m) / √(s² + 1e-8), ±10)
-
-    The statistics change only in `update`, so acting and learning on a rollout use the same function. They start at
-    mean 0 and variance 1.
+    Statistics start at mean 0 and variance 1. They change only in `update`, so acting and learning on one rollout use
+    the same function.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -32,8 +29,8 @@ class ObsNormalizer(RunningStats):
 
     def update(self, x: Tensor) -> None:
         """Merge the observations `x` [..., N] into the statistics, in place."""
-        where, _, _ = self.seen or self.stats
-        self.merge(*self._batch_stats(x.to(where.device)))
+        device = (self.local_stats or self.stats)[0].device
+        self.merge(*self._batch_stats(x.to(device)))
 
     def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
         """Count, mean and variance of `x`."""
@@ -42,7 +39,7 @@ class ObsNormalizer(RunningStats):
 
 
 class PixelNormalizer(ObsNormalizer):
-    """`ObsNormalizer` for images: one mean and one deviation of all pixels, for any shape."""
+    """`ObsNormalizer` for images: one mean and one deviation over all pixels of images of any size."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -57,12 +54,10 @@ class BatchNorm(RunningStats):
 
     y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
 
-    The output depends on the running statistics alone, when acting and when learning, so both evaluate the same policy.
-    The gradient flows through the mean and deviation of the training batch, as in batch normalisation:
-    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the scale and shift of the weights before would
-    get a gradient and chase statistics that cancel them.
-
-    The statistics change only in `update`. They start at mean 0 and variance 1.
+    The output depends only on the running statistics, so acting and learning evaluate the same policy. The gradient
+    flows through the mean and deviation of the training batch, as in batch normalisation:
+    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the earlier layers' scale and shift would receive
+    gradients that later statistics cancel. Statistics start at mean 0 and variance 1, and change only in `update`.
     """
 
     def __init__(self, size: int) -> None:

@@ -1,4 +1,4 @@
-"""Running moments: count, mean and variance of all that was seen, sample by sample. What they normalise is not here."""
+"""Running statistics: count, mean and variance of all samples so far. The normalisers that use them are not here."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import torch
 from torch import Tensor, nn
 
 INITIAL_STATS = (1e-4, 0.0, 1.0)
-"""Count, mean and variance before anything was seen: variance 1 has the weight of a ten-thousandth of a sample."""
+"""Count, mean and variance before the first sample: variance 1 has the weight of a ten-thousandth of a sample."""
 
 Stats = tuple[Tensor, Tensor, Tensor]
 """Count [] float64, mean and variance [N]."""
 
 
 class RunningStats(nn.Module):
-    """Stats [N] as buffers, for what normalises by them. They change only in `merge`."""
+    """Base of normalisers with Stats [N] as buffers, which change only in `merge`."""
 
     mean: Tensor
     var: Tensor
@@ -27,9 +27,9 @@ class RunningStats(nn.Module):
         self.register_buffer("mean", torch.full((size,), mean))
         self.register_buffer("var", torch.full((size,), var))
         self.register_buffer("count", torch.tensor(count, dtype=torch.float64))
-        self.seen: Stats | None = None
-        """What `merge` moves; None: the buffers. Where several processes learn, each moves its own, and the buffers
-        take what they merge to."""
+        self.local_stats: Stats | None = None
+        """The statistics that `merge` updates; None: the buffers. Processes that share weights each update their own,
+        and the buffers receive the merged statistics of all."""
 
     @property
     def stats(self) -> Stats:
@@ -38,23 +38,23 @@ class RunningStats(nn.Module):
 
     @torch.no_grad()
     def merge(self, size: int, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
-        """Take in a sample of `size`, in place; what was seen before counts as at most `most`."""
-        seen = self.seen or self.stats
-        device = seen[0].device
+        """Merge a batch of `size` in place; the samples before it count as at most `most`."""
+        stats = self.local_stats or self.stats
+        device = stats[0].device
         count = torch.tensor(size, dtype=torch.float64, device=device)
-        merged = merge_stats(seen[0].clamp(max=most), seen[1].double(), seen[2].double(), count,
-                               mean.to(device).double(), variance.to(device).double())
-        for statistic, value in zip(seen, merged, strict=True):
+        merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), count,
+                             mean.to(device).double(), variance.to(device).double())
+        for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
 
     def share(self, other: RunningStats) -> None:
-        """From now on use the buffers of `other`, whatever it does to them."""
+        """Use the buffers of `other` from now on, so that every change to them applies here too."""
         self.count, self.mean, self.var = other.stats
 
 
 def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
-                  new_variance: Tensor) -> Stats:
-    """Stats of two samples together, from those of each.
+                new_variance: Tensor) -> Stats:
+    """Stats of the union of two samples.
 
     n = n₁ + n₂,  δ = m₂ - m₁;  m = m₁ + δ n₂/n,  s² = (n₁ s₁² + n₂ s₂² + δ² n₁ n₂/n) / n
                                                     Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1

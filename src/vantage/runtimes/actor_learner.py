@@ -156,8 +156,8 @@ class ActorLearner:
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Act on from where `acting_tensors` was taken."""
         if not restore_generator(self.generator, tensors["acting"]["generator"]):
-            log.warning(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this resume is "
-                   "not exact")
+            log.warning(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
+                        "resume is not exact")
         if "replay_generator" in tensors["acting"]:
             self.replay_generator.set_state(tensors["acting"]["replay_generator"])
         names = sorted(name for name in tensors["acting"] if name.startswith("state_"))
@@ -233,7 +233,8 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     """
     threads = torch.get_num_threads()
     beside = config.env.vector == "async" and config.env.num_envs >= 4
-    sizes = [config.env.num_envs - config.env.num_envs // 2, config.env.num_envs // 2] if beside else [config.env.num_envs]
+    half = config.env.num_envs // 2
+    sizes = [config.env.num_envs - half, half] if beside else [config.env.num_envs]
     groups: list[Environments] = []
     try:
         for size in sizes:

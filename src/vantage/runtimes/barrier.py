@@ -27,8 +27,8 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02
-"""Seconds to spin before sleeping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up to
-1.5 times as fast as in one with spinning, 1.2 times without."""
+"""Seconds to spin before sleeping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up
+to 1.5 times as fast as in one with spinning, 1.2 times without."""
 
 NAP_SECONDS = 0.002
 """Seconds between two checks after that, as during an evaluation."""

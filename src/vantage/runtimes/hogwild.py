@@ -65,8 +65,8 @@ class HogwildRun:
         if checkpoint is None:
             self.save()
         else:
-            log.info("workers begin new episodes, and the order of their updates never repeats: an asynchronous run goes "
-                   "on after a resume, but not to the same bits" + self._about_replays())
+            log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not "
+                     "exact" + self._about_replays())
         try:
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
@@ -147,7 +147,8 @@ class HogwildRun:
         self._weights.push()
         self._replay_bytes = replay_share(self.config.runtime.num_workers)
         if first is not None:
-            self._check_replay(Position.after(first, model.initial_state(self.config.env.num_envs), torch.device("cpu")))
+            state = model.initial_state(self.config.env.num_envs)
+            self._check_replay(Position.after(first, state, torch.device("cpu")))
 
     def _check_replay(self, position: Position) -> None:
         """ConfigError for replays that need more memory than the machine has."""
@@ -164,8 +165,8 @@ class HogwildRun:
         return self._learner.tensors(), self._state()
 
     def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self.spec.to_json(), "optimizer": self.config.optimizer.optimizer,
-                "workers_started": self._started}
+        return {"progress": self.progress.state(), "spec": self.spec.to_json(),
+                "optimizer": self.config.optimizer.optimizer, "workers_started": self._started}
 
     # Workers
 
@@ -243,7 +244,8 @@ class HogwildRun:
             raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
                               f"{error}") from None
         self._restarts += 1
-        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {self.config.hogwild.max_restarts}): {error}")
+        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of "
+                    f"{self.config.hogwild.max_restarts}): {error}")
         self._start(worker)
 
     def _replace_hung(self) -> None:

@@ -70,7 +70,8 @@ class Recorder:
     def note_due_evaluation(self, before: int) -> None:
         """An evaluation falls due after the steps since `before`, or at this time of the run."""
         config, progress = self.config, self.progress
-        if passed(config.run.eval_every, before, progress.step) or progress.unevaluated_for(config.run.eval_every_seconds):
+        if passed(config.run.eval_every, before, progress.step) or progress.unevaluated_for(
+                config.run.eval_every_seconds):
             progress.evaluation_due = True
 
     def first_report(self) -> Report:

@@ -164,30 +164,30 @@ class SharedWeights:
     def attach(self, model: ActorCritic, rewards: RewardNormalizer | None, worker: int) -> None:
         """Make the normalisers of this process write the statistics of `worker`."""
         for name, normalizer in model.running():
-            slots = self._moments(name)
-            normalizer.seen = (slots[0][worker], slots[1][worker], slots[2][worker])
+            slots = self._stats(name)
+            normalizer.local_stats = (slots[0][worker], slots[1][worker], slots[2][worker])
         if rewards is not None:
-            rewards.seen = self._memory["rewards"][worker]
+            rewards.local_stats = self._memory["rewards"][worker]
 
     def pull_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Copy the merged statistics of all workers into the normalisers of this process."""
         for name, normalizer in model.running():
-            for own, merged in zip(normalizer.stats, _merge(*self._moments(name)), strict=True):
+            for own, merged in zip(normalizer.stats, _merge(*self._stats(name)), strict=True):
                 own.copy_(merged)
         if rewards is not None:
-            rewards.moments.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
+            rewards.stats.copy_(torch.stack(_merge(*self._memory["rewards"].unbind(1))))
 
     def push_normalizers(self, model: ActorCritic, rewards: RewardNormalizer | None) -> None:
         """Initialise the shared statistics from the normalisers of this process, as the first worker's."""
         for name, normalizer in model.running():
-            for slots, fresh, value in zip(self._moments(name), INITIAL_STATS, normalizer.stats, strict=True):
+            for slots, fresh, value in zip(self._stats(name), INITIAL_STATS, normalizer.stats, strict=True):
                 slots.fill_(fresh)
                 slots[0] = value
         self._memory["rewards"][:] = torch.tensor(INITIAL_STATS, dtype=torch.float64)
         if rewards is not None:
-            self._memory["rewards"][0] = rewards.moments
+            self._memory["rewards"][0] = rewards.stats
 
-    def _moments(self, name: str) -> Stats:
+    def _stats(self, name: str) -> Stats:
         return self._memory[f"{name}.count"], self._memory[f"{name}.mean"], self._memory[f"{name}.var"]
 
     # Counters: each worker writes its own, anybody sums them.

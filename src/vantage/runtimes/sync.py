@@ -48,7 +48,8 @@ class SyncRun:
             self.recorder = Recorder(config, directory, checkpoint, self.progress)
             self.recorder.show_weights(self.actor_learner.model)
             if self.ranks is not None:
-                log.info(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} environments in each; "
+                log.info(f"{config.runtime.num_workers} processes, "
+                         f"{self.actor_learner.config.env.num_envs} environments in each; "
                        "one update by all")
                 self.ranks.start(checkpoint.tensors if checkpoint else None)
             if checkpoint is None:
