@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from processes import assert_ends
 
-from vantage.system import compute_for_long, used_memory
+from vantage import system
+from vantage.system import compute_for_long, cores_for, used_memory
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
@@ -33,6 +34,15 @@ def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: 
     after = used_memory()
     assert during is not None and after is not None
     assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
+
+
+def test_the_cpu_quota_of_a_container_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    monkeypatch.setattr(system, "CGROUP", tmp_path)
+    assert cores_for(0) == 64
+    for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):
+        (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+        assert cores_for(0) == cores and cores_for(7) == 7
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")

@@ -29,21 +29,11 @@ CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container, version 2; psutil does not read them."""
 
 
-def usable_cores() -> int:
-    """Cores that the affinity of this process allows."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def core_limit() -> float | None:
-    """Cores that the control group's CPU quota equals, as a container's; None without a limit."""
-    quota, period = _cgroup_number("cpu.max", r"(\d+) "), _cgroup_number("cpu.max", r" (\d+)")
-    return None if quota is None or not period else quota / period
-
-
 def available_cores() -> int:
-    """Cores that this process may use at once; more threads than that would wait for each other."""
-    limit = core_limit()
-    return usable_cores() if limit is None else max(1, min(usable_cores(), int(limit)))
+    """Cores that this process may use at once, by its affinity and the CPU quota of its control group; at least 1."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota, period = _cgroup_number("cpu.max", r"(\d+) "), _cgroup_number("cpu.max", r" (\d+)")
+    return cores if quota is None or not period else max(1, min(cores, quota // period))
 
 
 def cores_for(threads: int) -> int:
@@ -72,10 +62,11 @@ def used_memory() -> int | None:
     if not sys.platform.startswith("linux"):
         return None
     used = psutil.Process().memory_info().rss
-    for process in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            memory = process.memory_info()
-            used += memory.rss - memory.shared
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                memory = process.memory_info()
+                used += memory.rss - memory.shared
     return int(used)
 
 
@@ -156,9 +147,9 @@ def _restore_default_signals() -> None:
 
 def kill_descendants(pid: int | str = "self") -> None:
     """Kill every running process that `pid` ("self": this one) has started, and their children."""
-    with contextlib.suppress(psutil.NoSuchProcess):
+    with contextlib.suppress(psutil.Error):
         for child in psutil.Process(None if pid == "self" else int(pid)).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
+            with contextlib.suppress(psutil.Error):
                 child.kill()
 
 

@@ -1,4 +1,4 @@
-"""The model card of an exported policy: what it is, what it scored, how it was trained, how to load it."""
+"""The model card of an exported policy: its origin, scores and config, and how to load it."""
 
 from __future__ import annotations
 
@@ -9,28 +9,29 @@ from importlib.metadata import version
 from vantage.runs.policy_file import Description
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
-_MEANING = {"eval/mean_reward": "mean return of the evaluation beside training that chose it",
-            "rollout/ep_rew_mean": "mean return of the last training games before it was saved"}
+_MEANINGS = {"eval/mean_reward": "mean return of the evaluation that selected it",
+             "rollout/ep_rew_mean": "mean return of the last 100 training games"}
 
 
-def card(known: Description, file: str) -> str:
-    """Markdown, with the header that model hubs read."""
-    config = known.config
-    scores = [f"| `{name}` | {_MEANING.get(name, 'return')} | {value:,.2f} |" for name, value in known.scores.items()]
+def card(description: Description, file: str) -> str:
+    """Markdown with the metadata header of model hubs."""
+    config = description.config
+    scores = [f"| `{name}` | {_MEANINGS.get(name, 'return')} | {value:,.2f} |"
+              for name, value in description.scores.items()]
     table = ["| metric | | raw score |", "|---|---|---|", *scores] if scores else ["No game had ended yet."]
     return "\n".join([
         "---", "library_name: vantage-rl", "tags: [reinforcement-learning, actor-critic]", "---", "",
         f"# {config.algo} on {config.env.id}", "",
-        f"A policy and its value function, trained with {config.algo} by Vantage {version('vantage-rl')}: the "
-        f"checkpoint `{known.checkpoint}` after {known.step:,} of {config.run.steps:,} agent steps, seed {config.run.seed}. "
-        f"The weights in `{file}` are float32.", "",
-        f"- Observations: {_observations(known.spec)}",
-        f"- Actions: {_actions(known.spec.action)}{', masked' if known.spec.masked else ''}", "",
+        f"A policy and its value function, trained with {config.algo} by Vantage {version('vantage-rl')}: checkpoint "
+        f"`{description.checkpoint}` after {description.step:,} of {config.run.steps:,} agent steps, seed "
+        f"{config.run.seed}. The weights in `{file}` are float32.", "",
+        f"- Observations: {_observations(description.spec)}",
+        f"- Actions: {_actions(description.spec.action)}{', masked' if description.spec.masked else ''}", "",
         "## Scores", "", *table, "",
         "## How to load it", "",
         "```python", "import vantage", "",
-        f'agent = vantage.load("{file}"{known.trust_argument})  # needs no environment',
-        "state = agent.initial_state(batch=1)", f"action, state = agent.act({_arguments(known.spec)})", "```", "",
+        f'agent = vantage.load("{file}"{description.trust_argument})  # needs no environment',
+        "state = agent.initial_state(batch=1)", f"action, state = agent.act({_arguments(description.spec)})", "```", "",
         f"`vantage evaluate {file}` plays whole games with it where the environment is installed.", "",
         "## Config", "", "```json", config.to_json(), "```", ""])
 

@@ -1,4 +1,4 @@
-"""Learning curves as numbers: runs read from metrics.jsonl, seeds gathered in groups, what stands for each group."""
+"""Learning curves as numbers: metrics of runs, grouped by seeds, with a mean and an interval. No drawing."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Axis = Literal["steps", "minutes", "frames"]
 Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
 
-_APART = ("seed", "env_timeout", "max_restarts", "save_every", "replay_save_every", "keep_checkpoints", "eval_every",
-          "eval_every_seconds", "eval_episodes", "log_every_seconds", "tensorboard", "log_weights", "max_minutes",
-          "stop_at_eval", "stop_at_return")
-"""Keys that do not make two runs different settings: what is saved, watched and written, and when a run ends."""
+_IGNORED = ("seed", "env_timeout", "max_restarts", "save_every", "replay_save_every", "keep_checkpoints", "eval_every",
+            "eval_every_seconds", "eval_episodes", "log_every_seconds", "tensorboard", "log_weights", "max_minutes",
+            "stop_at_eval", "stop_at_return")
+"""Keys that do not change what is learned: the seed, and what only saves, observes or ends a run."""
 _GRID_POINTS = 500
 _RESAMPLES = 2_000
 
@@ -39,25 +39,25 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ in nothing but the seed, and what stands for them where all of them have data."""
+    """Runs that differ only in the seed, aggregated over the range of x that all of them cover."""
 
     label: str
     curves: tuple[Curve, ...]
     x: Points
     middle: Points
-    """Mean or interquartile mean over the runs; a single run itself."""
+    """Mean or interquartile mean over the runs; a single run unchanged."""
     band: tuple[Points, Points] | None
-    """95% bootstrap interval of `middle` over the runs; None for a single run."""
+    """95% bootstrap interval of `middle`; None for a single run."""
 
     def ending(self) -> str:
-        """`middle` and its interval at the end, for a person."""
+        """The last value with its interval, as text."""
         if not len(self.x):
             return "no common range"
         text = f"{self.middle[-1]:.5g}"
         return text if self.band is None else f"{text} ({self.band[0][-1]:.5g} to {self.band[1][-1]:.5g})"
 
     def peak(self) -> tuple[float, float] | None:
-        """The highest of `middle`, and its x."""
+        """The highest value and its x."""
         if not len(self.x):
             return None
         at = int(np.argmax(self.middle))
@@ -67,35 +67,34 @@ class Group:
 def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
     """`metric` of the run at `path`; ConfigError if it has none."""
     config = RunDirectory.open(path, trust=trust).config
-    records = read_metrics(path)
-    if not records:
-        raise ConfigError(f"{path} has no metrics yet: nothing to plot until it has trained for some seconds")
-    names = {name for record in records for name in record if "/" in name}
+    lines = read_metrics(path)
+    if not lines:
+        raise ConfigError(f"{path} has no metrics yet: plot it after some seconds of training")
+    names = {name for line in lines for name in line if "/" in name}
     for name in [metric] + ["time/frames"] * (x == "frames"):
         if name not in names:
             raise ConfigError(f"{path} has no metric {name!r}{nearest(name, names)}; it has {', '.join(sorted(names))}")
-    # By x, so that of several records at one place the last one holds.
-    points = {at: value for record in records
-              if (value := record.get(metric)) is not None and (at := _position(record, x, metric)) is not None}
+    # A dictionary, so that the last of several lines at one x wins.
+    points = {at: value for line in lines
+              if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
     if not points:
-        raise ConfigError(f"{path} has recorded no finite value of {metric} yet")
-    xs = sorted(points)
-    values = np.array([points[at] for at in xs], dtype=np.float64)
-    return Curve(config, np.array(xs, dtype=np.float64), _smoothed(values, smooth))
+        raise ConfigError(f"{path} has no finite value of {metric} yet")
+    xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
+    return Curve(config, xs, _smoothed(ys, smooth))
 
 
 def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:
-    """Curves by config without the seed and the like, in the order given, labelled by what tells them apart."""
+    """Group curves whose configs differ only in ignored keys; labels contain the keys that differ between groups."""
     grouped: dict[tuple[Any, ...], list[Curve]] = {}
     for curve in curves:
-        key = tuple((name, value) for name, value in curve.config.flat().items() if name not in _APART)
+        key = tuple((name, value) for name, value in curve.config.flat().items() if name not in _IGNORED)
         grouped.setdefault(key, []).append(curve)
     configs = [members[0].config for members in grouped.values()]
-    return [_summarise(_label(members[0].config, configs), members, aggregate) for members in grouped.values()]
+    return [_aggregated(_label(members[0].config, configs), members, aggregate) for members in grouped.values()]
 
 
 def interquartile_mean(values: Points) -> Points:
-    """Mean over the first axis without its lowest and highest quarter, of n values floor(n/4) at each end.
+    """Mean over the first axis without the lowest and highest floor(n/4) of n values.
 
     Agarwal et al. 2021, arXiv:2108.13264, section 4.2.
     """
@@ -105,7 +104,7 @@ def interquartile_mean(values: Points) -> Points:
 
 
 def bootstrap_interval(values: Points, aggregate: Aggregate) -> tuple[Points, Points]:
-    """95% interval of the aggregate of `values` [runs, N]: percentiles over runs drawn anew with replacement.
+    """95% percentile interval of the aggregate of `values` [runs, N], over runs resampled with replacement.
 
     Efron and Tibshirani 1993, section 13.3.
     """
@@ -115,14 +114,14 @@ def bootstrap_interval(values: Points, aggregate: Aggregate) -> tuple[Points, Po
     return low, high
 
 
-def _summarise(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
+def _aggregated(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
     if len(curves) == 1:
         return Group(f"{label} (1 seed)", tuple(curves), curves[0].x, curves[0].y, None)
     first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     x = np.linspace(first, last, _GRID_POINTS) if first < last else np.empty(0)
     values = np.stack([np.interp(x, curve.x, curve.y) for curve in curves])
-    what = "seeds" if len({curve.config.run.seed for curve in curves}) == len(curves) else "runs"
-    return Group(f"{label} ({len(curves)} {what})", tuple(curves), x, _middle(values, aggregate),
+    unit = "seeds" if len({curve.config.run.seed for curve in curves}) == len(curves) else "runs"
+    return Group(f"{label} ({len(curves)} {unit})", tuple(curves), x, _middle(values, aggregate),
                  bootstrap_interval(values, aggregate))
 
 
@@ -134,30 +133,29 @@ def _middle(values: Points, aggregate: Aggregate) -> Points:
 def _label(config: Config, configs: Sequence[Config]) -> str:
     """The algorithm, the environment if there are several, and the keys that differ among runs of both."""
     words = [config.algo] + [config.env.id] * (len({other.env.id for other in configs}) > 1)
-    rivals = [other for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
-    for name, value in config.flat().items():
-        if name not in _APART and len({rival.flat().get(name) for rival in rivals}) > 1:
-            words.append(f"{name}={value}")
+    rivals = [other.flat() for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
+    words += [f"{name}={value}" for name, value in config.flat().items()
+              if name not in _IGNORED and len({rival.get(name) for rival in rivals}) > 1]
     return " ".join(words)
 
 
-def _position(record: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
-    """Where a record's `metric` belongs: an evaluation at the step whose policy it played, not where it was over."""
-    told = record["step"] or 0
-    step = record.get("eval/step") if metric.startswith("eval/") else None
+def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
+    """The x of a line; an evaluation counts at the step of the policy that it played, not at its end."""
+    logged = line["step"] or 0
+    step = line.get("eval/step") if metric.startswith("eval/") else None
     match x:
         case "steps":
-            return told if step is None else step
+            return logged if step is None else step
         case "minutes":
-            seconds = record.get("seconds")
+            seconds = line.get("seconds")
             return None if seconds is None else seconds / 60
         case "frames":
-            frames = record.get("time/frames")
-            return frames if frames is None or step is None or not told else frames * step / told
+            frames = line.get("time/frames")
+            return frames if frames is None or step is None or not logged else frames * step / logged
 
 
 def _smoothed(values: Points, weight: float) -> Points:
-    """Exponential running mean without the bias of its start: the sums of w^k y and of w^k, one over the other."""
+    """Exponential moving average without start-up bias: the sum of w^k y divided by the sum of w^k."""
     result, total, mass = np.empty_like(values), 0.0, 0.0
     for i, value in enumerate(values):
         total, mass = weight * total + value, weight * mass + 1

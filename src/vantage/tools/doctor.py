@@ -1,55 +1,79 @@
-"""`vantage doctor`: what this machine has, what of Vantage works on it, and what to do about what does not.
+"""`vantage doctor`: versions, the machine, optional libraries and a trial training, on one screen.
 
-What it says of the machine is in `inspect_machine`, of installed libraries in `installed`. Here are the trials, each in
-a process of its own, so that one that crashes is told of like the others, and what all findings come to.
+Whatever imports a compiled library runs in a subprocess, so that a crash or a hang is reported like any other failure.
 """
 
 from __future__ import annotations
 
+import os
+import platform
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from time import perf_counter
+from typing import Literal
 
-from vantage.tools.inspect_machine import Finding, inspect_machine
-from vantage.tools.installed import DISTRIBUTION, extras, version_of, versions
+import psutil
 
-FAMILIES = {"classic": "CartPole-v1", "box2d": "LunarLander-v3", "mujoco": "HalfCheetah-v5", "atari": "Pong"}
-"""The environment that is tried of each."""
+from vantage.system import available_cores, free_memory
 
-LIBRARIES = {"classic": "pygame-ce", "box2d": "box2d", "mujoco": "mujoco", "atari": "ale-py"}
+SHARED_MEMORY = Path("/dev/shm")
+MIN_SHARED_MEMORY = 256 << 20
+"""Bytes below which a3c and vector=async may run out; Docker's default is 64 MB."""
 
-REMEDIES = {"classic": "pip install --force-reinstall 'gymnasium[classic-control]'",
-            "box2d": "pip install 'gymnasium[box2d]'; where there is no wheel of it, that needs swig and a compiler",
-            "mujoco": f"pip install '{DISTRIBUTION}[mujoco]'",
-            "atari": "pip install --force-reinstall ale-py"}
+LIBRARIES = {  # code that prints a version, and what to do where it fails
+    "torch": ("import torch; print(torch.__version__)", "pip install --force-reinstall torch"),
+    "gymnasium": ("import gymnasium; print(gymnasium.__version__)", "pip install --force-reinstall gymnasium"),
+    "numpy": ("import numpy; print(numpy.__version__)", "pip install --force-reinstall numpy"),
+    "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "
+              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", "pip install --force-reinstall ale-py"),
+    "box2d": ("import Box2D; print(Box2D.__version__)",
+              "pip install 'gymnasium[box2d]', which needs swig and a compiler where there is no wheel"),
+    "mujoco": ("import mujoco; print(mujoco.__version__)", "pip install 'vantage-rl[mujoco]'"),
+    "optuna": ("import optuna; print(optuna.__version__)", "pip install 'vantage-rl[search]'"),
+    "onnx": ("import onnx, onnxscript, onnxruntime; print(f'{onnx.__version__}, runtime {onnxruntime.__version__}')",
+             "pip install 'vantage-rl[export]'"),
+    "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
+               "pip install --force-reinstall imageio-ffmpeg"),
+}
 
-TRIAL_STEPS = 200
-TRIAL_SECONDS = 120
-"""After this long a trial is taken for hung."""
+TIMEOUT = 120
+"""Seconds after which a subprocess counts as hung."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of the report; `remedy` is empty where there is nothing to do. A problem prevents training."""
+
+    name: str
+    status: Literal["ok", "note", "problem"]
+    text: str
+    remedy: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All findings, in the order in which a person reads them."""
+    """All findings in the order of the report."""
 
     findings: tuple[Finding, ...]
 
     @property
     def works(self) -> bool:
-        """Training works, and so does every family of environments that is installed."""
-        return not any(finding.status == "problem" for finding in self.findings)
+        """Whether training works."""
+        return all(finding.status != "problem" for finding in self.findings)
 
     def as_dict(self) -> dict[str, object]:
         """As a JSON object."""
         return {"works": self.works, "findings": [asdict(finding) for finding in self.findings]}
 
     def table(self) -> str:
-        """For a person: a line each, and below it what to do."""
+        """As text, with the remedy below each line that needs one."""
         width = max(len(finding.name) for finding in self.findings)
         lines = []
         for finding in self.findings:
@@ -57,74 +81,70 @@ class Examination:
             if finding.remedy:
                 lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
         problems = [finding.name for finding in self.findings if finding.status == "problem"]
-        verdict = "training works on this machine" if self.works else f"to be put right: {', '.join(problems)}"
-        return "\n".join([*lines, "", verdict])
+        works = "training works on this machine"
+        return "\n".join([*lines, "", f"training does not work: fix {', '.join(problems)}" if problems else works])
 
 
 def examine() -> Examination:
-    """Look at everything and try it: about ten seconds."""
-    training = try_training()
-    torch_works, said = (True, "") if training.status == "ok" else attempt("import torch")
-    broken = Finding("torch import", "problem", said, "pip install --force-reinstall torch")
-    return Examination((*versions(), *(broken,) * (not torch_works), *inspect_machine(torch_works=torch_works),
-                        *map(try_family, FAMILIES), training, *extras()))
+    """Run all checks; about ten seconds."""
+    libraries = [check_library(name) for name in LIBRARIES]
+    return Examination((Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}"),
+                        Finding("vantage", "ok", metadata.version("vantage-rl")), *libraries[:3], *check_machine(),
+                        *libraries[3:], check_training()))
 
 
-def try_family(family: str) -> Finding:
-    """Whether an environment of the family can be made and stepped."""
-    env = FAMILIES[family]
-    works, said = attempt(f"from vantage.tools.doctor import step_environment; step_environment({env!r})")
+def check_library(name: str) -> Finding:
+    """The version of a library; only a broken torch, gymnasium or numpy prevents training."""
+    code, remedy = LIBRARIES[name]
+    works, text = attempt(code)
     if works:
-        return Finding(family, "ok", f"{env}: {said}")
-    if version_of(LIBRARIES[family]) is None and family in _optional():
-        return Finding(family, "note", "optional, not installed", REMEDIES[family])
-    return Finding(family, "problem", f"{env}: {said}", REMEDIES[family])
+        return Finding(name, "ok", text)
+    required = name in ("torch", "gymnasium", "numpy")
+    return Finding(name, "problem" if required else "note", text.removeprefix("ModuleNotFoundError: "), remedy)
 
 
-def try_training() -> Finding:
-    """Whether a policy can be trained, saved and loaded again."""
-    works, said = attempt("from vantage.tools.doctor import train_a_little; train_a_little()")
-    if works:
-        return Finding("training", "ok", said)
-    return Finding("training", "problem", said, "put right what is named above; if nothing is, report this line")
+def check_machine() -> Iterator[Finding]:
+    """Cores, memory, shared memory and CUDA."""
+    yield Finding("cores", "ok", f"{available_cores()} available of {os.cpu_count()}")
+    yield Finding("memory", "ok", f"{_gib(free_memory())} free of {_gib(psutil.virtual_memory().total)}")
+    if SHARED_MEMORY.exists():
+        total = shutil.disk_usage(SHARED_MEMORY).total
+        if total < MIN_SHARED_MEMORY:
+            yield Finding("shared memory", "note", f"{_gib(total)}, too little for a3c and vector=async",
+                          "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
+    works, text = attempt("from vantage.tools.doctor import describe_cuda; print(describe_cuda())")
+    remedy = "install torch for CUDA: https://pytorch.org/get-started/locally" if "without CUDA" in text else ""
+    yield Finding("cuda", "ok" if works and not text.startswith("none") else "note", text, remedy)
 
 
-def attempt(code: str) -> tuple[bool, str]:
-    """Run Python code in a process of its own: whether it succeeded, and the last line that it said."""
-    try:
-        # -P: a file of the working directory called like a module is not taken for it.
-        done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, errors="replace",
-                              stdin=subprocess.DEVNULL, timeout=TRIAL_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return False, f"no answer within {TRIAL_SECONDS} seconds"
-    if done.returncode < 0:
-        return False, f"the process was ended by {signal.Signals(-done.returncode).name}"
-    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    return done.returncode == 0, lines[-1] if lines else f"status {done.returncode} without a word"
+def describe_cuda() -> str:
+    """The GPUs that torch can use, or why it can use none."""
+    import torch
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count:
+        devices = [torch.cuda.get_device_properties(index) for index in range(count)]
+        return ", ".join(f"{device.name} ({_gib(device.total_memory)})" for device in devices)
+    if shutil.which("nvidia-smi") is None:
+        return "none: no NVIDIA driver; training runs on the CPU"
+    if torch.version.cuda is None:
+        return f"none: an NVIDIA driver is installed, but torch {torch.__version__} is built without CUDA"
+    if "CUDA_VISIBLE_DEVICES" in os.environ:
+        return f"none: CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} hides the GPUs"
+    return f"none: {caught[0].message if caught else 'torch reports no device'}".partition(". ")[0]
 
 
-def step_environment(env: str) -> None:
-    """Make `env`, step it, and print how fast it was."""
-    import numpy as np
-
-    from vantage.envs import make_environments
-    from vantage.presets import configure
-
-    environments = make_environments(configure("a2c", env=env).env, seed=0, num_envs=1, stream=0, threads=1)
-    try:
-        environments.reset()
-        action = environments.spec.action
-        actions = np.zeros((1, *action.shape), np.float32 if action.kind == "box" else np.int64)
-        start = perf_counter()
-        for _ in range(TRIAL_STEPS):
-            environments.step(actions)
-        print(f"made and stepped, {TRIAL_STEPS / (perf_counter() - start):,.0f} steps/s")
-    finally:
-        environments.close()
+def check_training() -> Finding:
+    """Train, save, load and act in a subprocess."""
+    works, text = attempt("from vantage.tools.doctor import train_briefly; print(train_briefly())")
+    remedy = "" if works else "fix the problems above; if there are none, report this line as a bug"
+    return Finding("training", "ok" if works else "problem", text, remedy)
 
 
-def train_a_little() -> None:
-    """Train A2C on CartPole in a directory that goes away again, act with what was saved, and print that it worked."""
+def train_briefly() -> str:
+    """Train A2C on CartPole in a temporary directory and act with the saved policy."""
     import numpy as np
 
     from vantage.presets import configure
@@ -135,10 +155,22 @@ def train_a_little() -> None:
         *_, last = train(config, run=Path(folder) / "run", argv=())
         agent = load(last.run)
         agent.act(np.zeros((1, 4), np.float32), agent.initial_state(1))
-    print(f"{last.step:,} steps of A2C on CartPole-v1 trained, saved and loaded again")
+    return f"{last.step:,} steps of A2C on CartPole-v1: trained, saved and loaded"
 
 
-def _optional() -> Iterator[str]:
-    yield "mujoco"
-    if sys.version_info >= (3, 14):  # as pyproject.toml says
-        yield "box2d"
+def attempt(code: str) -> tuple[bool, str]:
+    """Whether Python code succeeds in a subprocess, and the last line that it prints."""
+    try:
+        # -P: a file in the working directory cannot shadow a module.
+        done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, errors="replace",
+                              stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False)
+    except subprocess.TimeoutExpired:
+        return False, f"no answer within {TIMEOUT} seconds"
+    if done.returncode < 0:
+        return False, f"the process was killed by {signal.Signals(-done.returncode).name}"
+    lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
+    return done.returncode == 0, lines[-1] if lines else f"exit status {done.returncode} without output"
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

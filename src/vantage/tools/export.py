@@ -1,11 +1,14 @@
-"""`vantage export`: a policy as one file for use elsewhere, read back and compared before it is called good."""
+"""`vantage export`: a policy as one file, ONNX or safetensors, read back and compared with the policy before it counts.
+
+How a policy becomes an ONNX model is in `onnx_policy`.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,17 +24,17 @@ from vantage.tools.card import card
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, check_libraries, make_onnx
 from vantage.training import load
 
+log = logging.getLogger(__name__)
+
 FORMATS = ("onnx", "safetensors")
 
 TOLERANCE = 1e-5
-"""Largest difference from torch, absolute or, for numbers above 1, relative."""
-
+"""Largest allowed difference from torch, relative for numbers above 1."""
 ROUNDING = 10
-"""Or so many times what rounding to float32 changes in torch itself: a fresh impala's LSTM cells move by 1e-5."""
+"""Or this multiple of what rounding to float32 changes in torch itself: a fresh impala's LSTM cells move by 1e-5."""
 
-STEPS = 8
-BATCHES = (1, 3)
-"""What the comparison plays: random observations, with episodes that open in between."""
+STEPS, BATCHES = 8, (1, 3)
+"""Length and batch sizes of the comparison, on random observations with random starts of episodes."""
 
 Tensors = Mapping[str, Tensor]
 Call = Callable[[Tensors], Tensors]
@@ -39,73 +42,70 @@ Call = Callable[[Tensors], Tensors]
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A file that computes what the policy of the run does."""
+    """An exported file that computes what the policy of the run does."""
 
     path: Path
     description: Description
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     difference: float
-    """The largest that the comparison met."""
+    """The largest in the comparison."""
     card: Path | None
-    """The model card beside it."""
+    """The model card of a safetensors file."""
 
     def sentence(self) -> str:
-        """For a person."""
-        known, size = self.description, self.path.stat().st_size
-        lines = [f"{self.path}: {known.config.algo} on {known.config.env.id}, step {known.step:,}, {known.checkpoint}, "
+        """As text."""
+        about, size = self.description, self.path.stat().st_size
+        lines = [f"{self.path}: {about.config.algo} on {about.config.env.id}, step {about.step:,}, {about.checkpoint}, "
                  f"{size / 1e6:.2f} MB",
                  f"  checked    read back and compared with the policy over {STEPS} steps of random observations: "
-                 f"largest difference {self.difference:.1e}",
-                 f"  in         {', '.join(self.inputs)}",
-                 f"  out        {', '.join(self.outputs)}"]
+                 f"largest difference {self.difference:.1e}"]
         if self.card is not None:
-            lines[2:] = [f"  card       {self.card}",
-                         f"  load       vantage.load({str(self.path)!r}{known.trust_argument})"]
-        return "\n".join(lines)
+            return "\n".join([*lines, f"  card       {self.card}", f"  load       vantage.load({str(self.path)!r}"
+                              f"{about.trust_argument})"])
+        return "\n".join([*lines, f"  in         {', '.join(self.inputs)}", f"  out        {', '.join(self.outputs)}"])
 
 
 def export(run: str | Path, *, format: str, output: Path | None = None, checkpoint: str = "auto",
-           trust: bool = False, notify: Callable[[str], None] = warnings.warn) -> Export:
+           trust: bool = False) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
-    A file that is there is replaced once the new one has been read back and computes the same; VantageError if it does
-    not, and then nothing has changed. `checkpoint` and `trust` are as for `vantage.load`.
+    An existing file is replaced only after the new one has been read back and computes the same; otherwise nothing
+    changes and VantageError is raised. `checkpoint` and `trust` are those of `vantage.load`.
     """
     if format not in FORMATS:
         raise ConfigError(f"format={format!r} is not one of {', '.join(FORMATS)}")
-    output = _output(Path(run), output, f".{format}")
-    text = output.with_name(f"{output.stem}.card.md") if format == "safetensors" else None
-    for path in filter(None, (output, text)):
-        _check_free(path)
+    output = _resolve(Path(run), output, f".{format}")
+    card_path = output.with_name(f"{output.stem}.card.md") if format == "safetensors" else None
+    for path in filter(None, (output, card_path)):
+        _check_place(path)
     if format == "onnx":
         check_libraries()
     agent = load(run, checkpoint=checkpoint, trust=trust)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":
-        notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
+        log.warning("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
         config = config.change(precision="float32")
         model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
         model.load_state_dict(agent.model.state_dict())
-    known = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
+    description = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
     policy = PolicyStep(model)
-    new = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}")
-    writing = output
+    temporary, target = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}"), output
     try:
-        difference = _write_and_compare(new, policy, known)
-        os.replace(new, output)
-        if text is not None:
-            writing = text
-            write_atomically(text, card(known, output.name))
+        difference = _write_and_compare(temporary, policy, description)
+        os.replace(temporary, output)
+        if card_path is not None:
+            target = card_path
+            write_atomically(card_path, card(description, output.name))
     except OSError as error:
-        raise ConfigError(f"cannot write {writing}: {error.strerror or error}; choose another place with -o") from None
+        raise ConfigError(f"cannot write {target}: {error.strerror or error}; choose another place with -o") from None
     finally:
-        with contextlib.suppress(OSError):  # where nothing can be written there is nothing to remove
-            new.unlink()
-    return Export(output, known, policy.inputs, policy.outputs, difference, text)
+        with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
+            temporary.unlink()
+    return Export(output, description, policy.inputs, policy.outputs, difference, card_path)
 
 
-def _output(run: Path, output: Path | None, suffix: str) -> Path:
+def _resolve(run: Path, output: Path | None, suffix: str) -> Path:
     if output is None:
         return (run if run.is_dir() else run.parent) / f"policy{suffix}"
     if output.suffix != suffix:
@@ -115,27 +115,27 @@ def _output(run: Path, output: Path | None, suffix: str) -> Path:
     return output
 
 
-def _check_free(path: Path) -> None:
-    """ConfigError where no file of that name can be read back, or where a run keeps its own checkpoints."""
+def _check_place(path: Path) -> None:
+    """ConfigError for a name that cannot be read back, a directory, and a file among the checkpoints of a run."""
     check_utf8(path, "choose another place with -o")
     if path.is_dir():
         raise ConfigError(f"{path} is a directory; move it, or name another file with -o")
     place = path.parent.resolve()
     for folder in (place, *place.parents):
         if folder.name in ("best", "checkpoints") and (folder.parent / "config.json").is_file():
-            raise ConfigError(f"{path} is among the checkpoints of the run {folder.parent}, which must stay as they "
-                              "are; choose another place with -o")
+            raise ConfigError(f"{path} is among the checkpoints of the run {folder.parent}, which must not change; "
+                              "choose another place with -o")
 
 
-def _write_and_compare(path: Path, policy: PolicyStep, known: Description) -> float:
+def _write_and_compare(path: Path, policy: PolicyStep, description: Description) -> float:
     if path.suffix == ".onnx":
         import onnx
 
-        proto = make_onnx(policy, known)
+        proto = make_onnx(policy, description)
         onnx.checker.check_model(proto)
         path.write_bytes(proto.SerializeToString())
         return compare(OnnxSession(path), policy)
-    write_weights(path, policy.model.state_dict(), known)
+    write_weights(path, policy.model.state_dict(), description)
     return compare(_in_torch(PolicyStep(load(path, trust=True).model)), policy)
 
 
@@ -148,9 +148,9 @@ def _in_torch(policy: PolicyStep) -> Call:
 
 
 def compare(candidate: Call, policy: PolicyStep) -> float:
-    """The largest difference between what `candidate` and the policy answer, each going on from its own state.
+    """The largest difference between the outputs of `candidate` and of the policy, each fed its own state.
 
-    VantageError where one is above `TOLERANCE` and no rounding, which the same policy in float64 tells.
+    VantageError for one above `TOLERANCE` that rounding, measured with the same policy in float64, does not explain.
     """
     exact = copy.deepcopy(policy).double()
     calls, generator, largest = (_in_torch(policy), candidate, _in_torch(exact)), torch.Generator().manual_seed(0), 0.0
@@ -171,17 +171,17 @@ def compare(candidate: Call, policy: PolicyStep) -> float:
     return largest
 
 
-def _differences(name: str, policy: PolicyStep, expected: Tensors, given: Tensors, exact: Tensors,
+def _differences(name: str, policy: PolicyStep, expected: Tensors, actual: Tensors, exact: Tensors,
                  ) -> tuple[float, float]:
-    """How far the output `name` is from what the policy says, and the policy from what it would say in float64."""
+    """How far the output `name` is from the policy's, and the policy's from its own in float64."""
     if name == "action" and policy.model.spec.action.kind != "box":
-        # Of two actions that are equally probable but for rounding, each may take its own.
-        return _difference(given[name], policy.model.distribution.mode(given["logits"])), 0.0
-    return _difference(given[name], expected[name]), _difference(exact[name].to(expected[name].dtype), expected[name])
+        # Rounding may decide between two equally probable actions, so compare with the mode of the file's own logits.
+        return _difference(actual[name], policy.model.distribution.mode(actual["logits"])), 0.0
+    return _difference(actual[name], expected[name]), _difference(exact[name].to(expected[name].dtype), expected[name])
 
 
-def _difference(given: Tensor, expected: Tensor) -> float:
-    if given.shape != expected.shape or given.dtype != expected.dtype:
+def _difference(actual: Tensor, expected: Tensor) -> float:
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
-    a, b = given.double(), expected.double()
+    a, b = actual.double(), expected.double()
     return float(((a - b).abs() / b.abs().clamp(min=1)).max())

@@ -1,7 +1,4 @@
-"""One step of a policy as a function from named tensors to named tensors, and that function as an ONNX model.
-
-Whether the model computes the same is for `export` to find out.
-"""
+"""One step of a policy as a function of named tensors, and as an ONNX model. `export` checks that both agree."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from vantage.errors import ConfigError, VantageError
-from vantage.models.actor_critic import ActorCritic, Trunk
+from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead
 from vantage.runs.policy_file import Description
 
@@ -35,13 +32,13 @@ SAMPLING = {
     "multi_binary": "each of the {count} numbers is 1 with probability sigmoid(logits), else 0",
     "box": "draw from a normal distribution around mean with standard deviation exp(log_std), then clip to the bounds",
 }
-"""How to draw an action, by the kind of actions; `action` is the most probable one."""
+"""How to sample an action of each kind; the output `action` is the most probable one."""
 
 
 class PolicyStep(nn.Module):
-    """`ActorCritic.step_with_values` with its tensors in the order of the names `inputs` and `outputs`.
+    """`ActorCritic.step_with_values` on positional tensors, named by `inputs` and `outputs`.
 
-    `is_first` is there where there is a state that it could clear, `action_mask` where the policy knows masks.
+    A policy without state has no input `is_first`, one without masks no `action_mask`.
     """
 
     def __init__(self, model: ActorCritic) -> None:
@@ -55,12 +52,12 @@ class PolicyStep(nn.Module):
         self.outputs = (*self.parameters_of, "value", "action", *(f"next_state.{name}" for name in self.state))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        given = dict(zip(self.inputs, inputs, strict=True))
-        parts = [given[name] for name in self.obs]
+        named = dict(zip(self.inputs, inputs, strict=True))
+        parts = [named[name] for name in self.obs]
         obs = dict(zip(self.model.keys, parts, strict=True)) if self.model.keys else parts[0]
-        is_first = given.get("is_first", torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
-        state = tuple(given[f"state.{name}"] for name in self.state)
-        params, value, state = self.model.step_with_values(obs, is_first, state, given.get("action_mask"))
+        is_first = named.get("is_first", torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
+        state = tuple(named[f"state.{name}"] for name in self.state)
+        params, value, state = self.model.step_with_values(obs, is_first, state, named.get("action_mask"))
         action = self.model.distribution.mode(params)
         head = self.model.policy_head
         if not isinstance(head, GaussianHead):
@@ -69,11 +66,11 @@ class PolicyStep(nn.Module):
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
         """Zeros for every `state` input."""
-        return {f"state.{name}": part
-                for name, part in zip(self.state, self.model.initial_state(batch), strict=True)}
+        parts = self.model.initial_state(batch)
+        return {f"state.{name}": part for name, part in zip(self.state, parts, strict=True)}
 
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """Random inputs but for the state; vectors are spread as the normaliser has seen them."""
+        """Random inputs without the state; vectors have the mean and variance of the normaliser."""
         inputs = {}
         for i, (name, part) in enumerate(zip(self.obs, self.model.parts, strict=True)):
             if part.kind == "image":
@@ -91,16 +88,16 @@ class PolicyStep(nn.Module):
 
 
 def check_libraries() -> None:
-    """ConfigError where a library that ONNX files take is missing."""
+    """ConfigError if a library for ONNX files is missing."""
     missing = [name for name in LIBRARIES if find_spec(name) is None]
     if missing:
-        raise ConfigError(f"--format onnx needs {', '.join(LIBRARIES)}, and {' and '.join(missing)} "
-                          f"{'is' if len(missing) == 1 else 'are'} missing: pip install 'vantage-rl[export]', "
-                          "or use --format safetensors")
+        verb = "is" if len(missing) == 1 else "are"
+        raise ConfigError(f"--format onnx needs {', '.join(LIBRARIES)}, and {' and '.join(missing)} {verb} missing: "
+                          "pip install 'vantage-rl[export]', or use --format safetensors")
 
 
 def make_onnx(policy: PolicyStep, description: Description) -> onnx.ModelProto:
-    """The policy as an ONNX model for batches of any size; its metadata says what it is and how to run it."""
+    """The policy as an ONNX model for any batch size, with its description and usage as metadata."""
     batch = torch.export.Dim("batch")
     example = {**policy.example(2, torch.Generator().manual_seed(0)), **policy.initial_state(2)}
     inputs = tuple(example[name] for name in policy.inputs)
@@ -112,11 +109,11 @@ def make_onnx(policy: PolicyStep, description: Description) -> onnx.ModelProto:
                                         dynamic_shapes=(tuple({0: batch} for _ in inputs),))
     except torch.onnx.OnnxExporterError as error:
         why = str(error.__cause__ or error).strip().splitlines()[0]
-        raise VantageError(f"torch cannot write network={description.config.policy.network} as ONNX: {why}; use --format "
-                           "safetensors") from error
+        raise VantageError(f"torch cannot write network={description.config.policy.network} as ONNX: {why}; "
+                           "use --format safetensors") from error
     assert program is not None
     model = program.model_proto
-    _forget_sources(model)
+    _remove_sources(model)
     for key, value in {**description.to_header(), **_usage(policy)}.items():
         model.metadata_props.add(key=key, value=value)
     model.doc_string = f"{description.config.algo} on {description.config.env.id}, exported by vantage"
@@ -124,7 +121,7 @@ def make_onnx(policy: PolicyStep, description: Description) -> onnx.ModelProto:
 
 
 class OnnxSession:
-    """An ONNX file under onnxruntime, on the CPU."""
+    """An ONNX file loaded by onnxruntime, on the CPU."""
 
     def __init__(self, path: Path) -> None:
         import onnxruntime  # type: ignore[import-untyped]
@@ -138,41 +135,32 @@ class OnnxSession:
         self.outputs = [output.name for output in self._session.get_outputs()]
 
     def __call__(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The outputs by name."""
+        """Outputs by name."""
         arrays = self._session.run(None, {name: tensor.numpy() for name, tensor in inputs.items()})
         return {name: torch.from_numpy(np.asarray(array)) for name, array in zip(self.outputs, arrays, strict=True)}
 
 
 def _state_names(model: ActorCritic) -> tuple[str, ...]:
-    """Names of the parts of the model's state, in its order."""
-    frames = [f"frames.{key}" for key in model.keys] or ["frames"]
-    names = frames if model.num_frame_states else []
+    """Names of the parts of the model's state, in order."""
+    names = ([f"frames.{key}" for key in model.keys] or ["frames"]) if model.num_frame_states else []
     for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
-        names += [f"{prefix}{name}" for name in _memory_names(trunk)]
+        if trunk is not None and trunk.memory is not None:
+            names += [f"{prefix}{part}" for part in (("lstm_h", "lstm_c") if trunk.memory.is_lstm else ("gru_h",))]
     return tuple(names)
-
-
-def _memory_names(trunk: Trunk | None) -> tuple[str, ...]:
-    if trunk is None or trunk.memory is None:
-        return ()
-    return ("lstm_h", "lstm_c") if trunk.memory.is_lstm else ("gru_h",)
 
 
 def _random_mask(sizes: tuple[int, ...], batch: int, generator: torch.Generator) -> Tensor:
     """[B, A] bool that allows at least one choice of each component."""
-    parts = []
-    for size in sizes:
-        part = torch.rand(batch, size, generator=generator) < 0.5
-        allowed = torch.randint(size, (batch, 1), generator=generator)
-        parts.append(part.scatter(1, allowed, True))
-    return torch.cat(parts, 1)
+    masks = [torch.rand(batch, size, generator=generator) < 0.5 for size in sizes]
+    allowed = [torch.randint(size, (batch, 1), generator=generator) for size in sizes]
+    return torch.cat([mask.scatter(1, index, True) for mask, index in zip(masks, allowed, strict=True)], 1)
 
 
 def _usage(policy: PolicyStep) -> dict[str, str]:
     """How to run the model, for its metadata."""
     action = policy.model.spec.action
     usage = {"sampling": SAMPLING[action.kind].format(sizes=list(action.sizes), count=len(action.sizes)),
-             "action": "the most probable action, for acting without chance"}
+             "action": "the most probable action"}
     if action.kind == "box":
         bounds = [[bound if np.isfinite(bound) else None for bound in side] for side in (action.low, action.high)]
         usage["action_bounds"] = json.dumps(dict(zip(("low", "high"), bounds, strict=True)))
@@ -183,8 +171,8 @@ def _usage(policy: PolicyStep) -> dict[str, str]:
     return usage
 
 
-def _forget_sources(model: onnx.ModelProto) -> None:
-    """Take off what the exporter notes of each operation: Python stacks with the paths of this machine."""
+def _remove_sources(model: onnx.ModelProto) -> None:
+    """Remove the metadata of operations, which holds Python stacks with paths of this machine."""
     graph = model.graph
     for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
         del part.metadata_props[:]
@@ -192,8 +180,8 @@ def _forget_sources(model: onnx.ModelProto) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """torch 2.13's exporter warns of its own deprecated calls, logs which libraries it does without, and prints what it
-    fails on (2026-11)."""
+    """Silence torch 2.13's exporter, which warns of its own deprecated calls, logs missing libraries and prints its
+    failures (2026-11)."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

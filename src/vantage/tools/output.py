@@ -1,4 +1,4 @@
-"""The file that a command was told to write: whole, or as it was before."""
+"""Writing the output file of a command completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from vantage.errors import ConfigError, VantageError
 
 @contextmanager
 def whole_file(output: Path) -> Iterator[Path]:
-    """A path beside `output` that becomes it once the block has ended well; else nothing stays of it."""
+    """A temporary path that replaces `output` when the block ends, and is removed when it raises.
+
+    ConfigError if the file cannot be written, VantageError if the block wrote nothing.
+    """
     temporary = None
     try:
         output.parent.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,9 @@
-"""Learning curves as a figure with its table, and as CSV. Writes only the files that it is told to."""
+"""`vantage plot`: learning curves as a figure with a table below it, and as CSV. The numbers come from `curves`."""
 
 from __future__ import annotations
 
 import csv as csv_module
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import cycle, product
 from pathlib import Path
 from typing import get_args
@@ -17,8 +17,9 @@ from vantage.tools.curves import Aggregate, Axis, Group, group_curves, read_curv
 from vantage.tools.output import whole_file
 
 _FORMATS = (".png", ".svg", ".pdf")
-# Okabe and Ito (2008), told apart also by the colour-blind; yellow left out, too light on white.
+# Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_STYLES = [(colour, dashes) for dashes, colour in product(("-", "--", ":"), _COLOURS)]
 _X_LABELS = {
     "steps": "agent steps, all environments together",
     "minutes": "wall time of training, minutes",
@@ -36,18 +37,17 @@ _Y_LABELS = {
     "time/memory_mib": "resident memory, MiB",
 }
 _AGGREGATES = {"mean": "mean", "iqm": "interquartile mean"}
-_ROW, _LABEL_WIDTH = 0.2, 54  # inches of a row of the table; characters of its first column
+_ROW, _LABEL_WIDTH = 0.2, 54  # inches of a table row; characters of its first column
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
          aggregate: Aggregate = "mean", smooth: float = 0.0, csv: Path | None = None,
          trust: bool = False) -> list[Group]:
-    """Draw `metric` of the runs into `output` (png, svg or pdf), and the same numbers into `csv` if it is given.
+    """Draw `metric` of the runs into `output` (png, svg or pdf), and write the same numbers to `csv`.
 
-    Runs that differ only in the seed become one curve, their mean or, with `aggregate="iqm"`, their interquartile mean,
-    with its 95% bootstrap interval as a band. `smooth` in [0, 1) is the weight of the past in a running mean, as in
-    TensorBoard. Returns what was drawn. ConfigError for a run without the metric and for an output that cannot be
-    written.
+    Runs that differ only in the seed become one curve, their mean or interquartile mean, with its 95% bootstrap
+    interval as a band. `smooth` in [0, 1) is the weight of the past in a moving average, as in TensorBoard. Returns the
+    groups. ConfigError for a run without the metric and for an output that cannot be written.
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
@@ -62,7 +62,7 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     unique = {path.resolve(): path for path in runs}
     groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
     with whole_file(output) as picture:
-        _draw(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
+        _figure(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
         if csv is not None:
             with whole_file(csv) as numbers:
                 _write_csv(groups, numbers, x)
@@ -70,33 +70,29 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
 
 
 def table(groups: Sequence[Group], x: Axis) -> list[tuple[str, str, str]]:
-    """Of each group its label, its value at the end with the 95% interval, and its highest with where that was."""
-    rows = []
-    for group in groups:
-        peak = group.peak()
-        rows.append((group.label, group.ending(), "" if peak is None else f"{peak[0]:.5g} at {_place(peak[1], x)}"))
-    return rows
+    """For each group its label, its last value with the 95% interval, and its highest value with its x."""
+    peaks = [group.peak() for group in groups]
+    return [(group.label, group.ending(), "" if peak is None else f"{peak[0]:.5g} at {_format_x(peak[1], x)}")
+            for group, peak in zip(groups, peaks, strict=True)]
 
 
-def _place(at: float, x: Axis) -> str:
+def _format_x(value: float, x: Axis) -> str:
     if x == "minutes":
-        return f"{at:.1f} min"
-    return f"{at:.0f}" if at < 1_000 else EngFormatter(sep="", places=1)(at)
+        return f"{value:.1f} min"
+    return f"{value:.0f}" if value < 1_000 else EngFormatter(sep="", places=1)(value)
 
 
-def _draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, smooth: float) -> Figure:
-    # A Figure of its own, never pyplot: nothing global changes in a notebook that calls this.
+def _figure(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, smooth: float) -> Figure:
+    # A Figure without pyplot, whose global state would change in a notebook that calls this.
     below = _ROW * (len(groups) + 2)
     figure = Figure(figsize=(8, 4.4 + below), layout="constrained")
     axes, under = figure.subplots(2, height_ratios=(4.4, below))
-    styles = [(colour, dashes) for dashes, colour in product(("-", "--", ":"), _COLOURS)]
-    for group, style in zip(groups, cycle(styles), strict=False):
-        _draw_group(axes, group, *style)
+    for group, (colour, dashes) in zip(groups, cycle(_STYLES), strict=False):
+        _draw_group(axes, group, colour, dashes)
     envs = list(dict.fromkeys(group.curves[0].config.env.id for group in groups))
     axes.set_title(", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments", fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
-    smoothing = f"\nrunning mean, smooth = {smooth:g}" if smooth else ""
-    axes.set_ylabel(_Y_LABELS.get(metric, metric) + smoothing)
+    axes.set_ylabel(_Y_LABELS.get(metric, metric) + (f"\nrunning mean, smooth = {smooth:g}" if smooth else ""))
     if x != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
@@ -106,36 +102,31 @@ def _draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, s
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("0.5")
     axes.tick_params(color="0.5")
-    _draw_table(under, groups, styles, x, aggregate)
+    _draw_table(under, groups, x, aggregate)
     return figure
 
 
 def _draw_group(axes: Axes, group: Group, colour: str, dashes: str) -> None:
-    marker = "o" if len(group.curves[0].x) <= 30 else ""
+    marker = "o" if group.band is None and len(group.x) <= 30 else ""
     if group.band is not None:
         for curve in group.curves:
             axes.plot(curve.x, curve.y, color=colour, linewidth=0.6, alpha=0.35)
         axes.fill_between(group.x, *group.band, color=colour, alpha=0.18, linewidth=0)
-        marker = ""
     axes.plot(group.x, group.middle, color=colour, linestyle=dashes, linewidth=2, marker=marker, markersize=4)
 
 
-def _draw_table(axes: Axes, groups: Sequence[Group], styles: Sequence[tuple[str, str]], x: Axis,
-                aggregate: Aggregate) -> None:
-    """The legend and the figures in one: a row for each group."""
+def _draw_table(axes: Axes, groups: Sequence[Group], x: Axis, aggregate: Aggregate) -> None:
+    """Legend and results in one: a row for each group."""
     axes.set_axis_off()
     axes.set_xlim(0, 1)
     axes.set_ylim(len(groups) + 1.5, -0.5)
     bands = any(group.band is not None for group in groups)
-    words = f"{_AGGREGATES[aggregate]}, 95% bootstrap interval; thin: each run" if bands else ""
-    rows = [(words, "at the end", "highest"), *table(groups, x)]
-    for i, (label, ending, peak) in enumerate(rows):
-        grey = "0.4" if i == 0 else "0"
+    caption = f"{_AGGREGATES[aggregate]}, 95% bootstrap interval; thin: each run" if bands else ""
+    for i, (label, ending, peak) in enumerate([(caption, "at the end", "highest"), *table(groups, x)]):
         short = label if len(label) <= _LABEL_WIDTH else f"{label[:_LABEL_WIDTH // 2]}…{label[-_LABEL_WIDTH // 2 + 1:]}"
-        axes.text(0.06 if i else 0, i, short, fontsize=8.5, va="center", color=grey)
-        axes.text(0.8, i, ending, fontsize=8.5, va="center", ha="right", color=grey)
-        axes.text(1, i, peak, fontsize=8.5, va="center", ha="right", color=grey)
-    for i, (colour, dashes) in zip(range(1, len(rows)), cycle(styles), strict=False):
+        for at, text, side in ((0.06 if i else 0, short, "left"), (0.8, ending, "right"), (1, peak, "right")):
+            axes.text(at, i, text, fontsize=8.5, va="center", ha=side, color="0" if i else "0.4")
+    for i, (colour, dashes) in zip(range(1, len(groups) + 1), cycle(_STYLES), strict=False):
         axes.plot((0, 0.045), (i, i), color=colour, linestyle=dashes, linewidth=2)
 
 
@@ -143,10 +134,7 @@ def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv_module.writer(file)
         writer.writerow(["group", "runs", x, "value", "low", "high"])
-        writer.writerows(row for group in groups for row in _rows(group))
-
-
-def _rows(group: Group) -> Iterator[list[str]]:
-    for i, at in enumerate(group.x):
-        band = ["", ""] if group.band is None else [f"{bound[i]:.6g}" for bound in group.band]
-        yield [group.label, str(len(group.curves)), f"{at:.10g}", f"{group.middle[i]:.6g}", *band]
+        for group in groups:
+            for i, at in enumerate(group.x):
+                band = ["", ""] if group.band is None else [f"{bound[i]:.6g}" for bound in group.band]
+                writer.writerow([group.label, len(group.curves), f"{at:.10g}", f"{group.middle[i]:.6g}", *band])

@@ -1,11 +1,11 @@
-"""A run as one HTML page that opens from disk, on any machine: everything is in the file, nothing is fetched."""
+"""`vantage report`: a run as one HTML file that contains everything it shows and loads nothing."""
 
 from __future__ import annotations
 
 import base64
+import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from html import escape
 from pathlib import Path
 from string import Template
@@ -21,12 +21,12 @@ from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import plot
 from vantage.tools.record import defect, record
 
+log = logging.getLogger(__name__)
+
 _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
-_MOST_VIDEO = 2_500_000
-"""Bytes of a video that still goes into the page, a third more in text, so that it stays below 5 MB."""
-_PRIVATE = ("host", "config_hmac")
-"""What meta.json has and a page that is passed on should not."""
+_MAX_VIDEO = 2_500_000
+"""Bytes of a video in the page; base64 adds a third, and the page stays below 5 MB."""
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -50,38 +50,37 @@ $body
 
 
 def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", trust: bool = False,
-           notify: Callable[[str], None] = warnings.warn) -> Path:
-    """Write the page of `run`: curves, an evaluation over `episodes` games, one recorded game, the config.
+           checkpoint: str = "auto", trust: bool = False) -> Path:
+    """Write the page of `run`: an evaluation over `episodes` games, one recorded game, curves and the config.
 
-    `output` is by default report.html in the run. `checkpoint` is as `evaluate` has it; `notify` hears why a game
-    could not be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
+    `output` defaults to report.html in the run. `checkpoint` and `trust` are those of `evaluate`; a warning says why no
+    game could be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
     """
     directory = RunDirectory.open(Path(run), trust=trust)
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
-    # Before the games: a damaged file shows at once.
-    origin, lead, recorded = _origin(directory), _lead(directory), _recorded(directory.path)
+    # Read all files before playing, so that a damaged one is reported at once.
+    metrics = {name for line in read_metrics(directory.path) for name, value in line.items() if value is not None}
+    lead, meta = _lead(directory), directory.read_meta()
+    for private in ("host", "config_hmac"):  # the page may be passed on
+        meta.pop(private, None)
     result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
-    with tempfile.TemporaryDirectory() as folder:
-        parts = [_section("Evaluation", _evaluation(result, Path(folder)))]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        sections = {"Evaluation": _evaluation(result, folder)}
         if video:
-            parts.append(_section("A game", _video(directory.path, Path(folder), checkpoint, trust, notify)))
-        parts.append(_section("Curves", _curves(directory.path, recorded, Path(folder), trust)))
-    parts += [_section("Config", _config(directory.config)), _section("Origin", origin)]
+            sections["A game"] = _video(directory.path, folder, checkpoint, trust)
+        sections["Curves"] = _curves(directory.path, metrics, folder, trust)
+    sections |= {"Config": _config(directory.config), "Origin": _table(_flat(meta))}
     title = escape(f"{directory.config.algo} on {directory.config.env.id}")
-    page = _PAGE.substitute(title=title, lead=lead, body="\n".join(parts))
+    body = "\n".join(f"<section><h2>{name}</h2>\n{content}</section>" for name, content in sections.items())
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(output, page)
+        write_atomically(output, _PAGE.substitute(title=title, lead=lead, body=body))
     except OSError as error:
         raise ConfigError(f"cannot write {output}: {error.strerror}; choose another output") from None
     return output
-
-
-def _section(title: str, content: str) -> str:
-    return f"<section><h2>{title}</h2>\n{content}</section>"
 
 
 def _lead(directory: RunDirectory) -> str:
@@ -102,58 +101,48 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
     return f"<p>{escape(result.sentence())}</p>\n{_image(folder / 'scores.png', 'scores of the games')}"
 
 
-def _video(run: Path, folder: Path, checkpoint: str, trust: bool, notify: Callable[[str], None]) -> str:
-    """The newest whole video in the run's videos/, else one recorded now; words where there can be none."""
+def _video(run: Path, folder: Path, checkpoint: str, trust: bool) -> str:
+    """The newest intact video in the run's videos/, else a new recording; the reason as text if neither works."""
     try:
-        path = _newest_video(run / "videos", notify)
+        path = _newest_video(run / "videos")
         if path is None:
             path = record(run, folder / "game.mp4", checkpoint=checkpoint, trust=trust).path
     except VantageError as error:
-        notify(f"no video in the page: {error}")
+        log.warning(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"
     size = path.stat().st_size
-    if size > _MOST_VIDEO:
-        words = (f"The game is {size / 1e6:.1f} MB of video, too much for this page; record it with "
-                 "<code>vantage record</code>.")
-        return f"<p>{words}</p>"
+    if size > _MAX_VIDEO:
+        return (f"<p>The game is {size / 1e6:.1f} MB of video, too much for this page; record it with "
+                "<code>vantage record</code>.</p>")
     return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
 
 
-def _newest_video(videos: Path, notify: Callable[[str], None]) -> Path | None:
-    """The newest that plays, or that is too large for the page anyway; `notify` hears what is wrong with the others."""
+def _newest_video(videos: Path) -> Path | None:
+    """The newest video that plays or is too large for the page anyway; warnings name the others."""
     files = [path for path in videos.glob("*.mp4") if path.is_file()]
     for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
-        wrong = "" if path.stat().st_size > _MOST_VIDEO else defect(path)
+        wrong = "" if path.stat().st_size > _MAX_VIDEO else defect(path)
         if not wrong:
             return path
-        notify(f"{path} is left out of the page, it is no whole video ({wrong}): remove it or record it anew")
+        log.warning(f"{path} is left out of the page because it is damaged ({wrong}): remove it or record it again")
     return None
 
 
-def _recorded(run: Path) -> set[str]:
-    """Metrics of which the run has at least one value."""
-    return {name for line in read_metrics(run) for name, value in line.items() if value is not None}
-
-
-def _curves(run: Path, names: Set[str], folder: Path, trust: bool) -> str:
+def _curves(run: Path, metrics: Set[str], folder: Path, trust: bool) -> str:
     images = []
     for metric in _CURVES:
-        if metric in names:
+        if metric in metrics:
             path = folder / f"{metric.replace('/', '-')}.png"
             plot([run], path, metric=metric, trust=trust)
             images.append(_image(path, metric))
-    return f'<div class="grid">{"".join(images)}</div>' if images else "<p>Nothing has been recorded yet.</p>"
+    return f'<div class="grid">{"".join(images)}</div>' if images else "<p>No metrics yet.</p>"
 
 
 def _config(config: Config) -> str:
-    standard = Config.of(config.algo).flat()
-    changed = {name for name, value in config.flat().items() if value != standard.get(name)}
+    defaults = Config.of(config.algo).flat()
+    changed = {name for name, value in config.flat().items() if value != defaults.get(name)}
     rows = sorted(config.flat().items(), key=lambda item: item[0] not in changed)
-    return "<p>Bold: other than without any environment or algorithm in mind.</p>\n" + _table(rows, bold=changed)
-
-
-def _origin(directory: RunDirectory) -> str:
-    return _table(_flat({key: value for key, value in directory.read_meta().items() if key not in _PRIVATE}))
+    return "<p>Bold: differs from the general default.</p>\n" + _table(rows, bold=changed)
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -164,8 +153,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, An
             yield prefix + key, " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def _table(rows: Iterator[tuple[str, Any]] | list[tuple[str, Any]], *, bold: set[str] | None = None) -> str:
-    lines = [f"<tr{' class=changed' if bold and name in bold else ''}><td>{escape(name)}</td>"
+def _table(rows: Iterable[tuple[str, Any]], *, bold: Set[str] = frozenset()) -> str:
+    lines = [f"<tr{' class=changed' if name in bold else ''}><td>{escape(name)}</td>"
              f"<td><code>{escape(str(value))}</code></td></tr>" for name, value in rows]
     return f"<table>{''.join(lines)}</table>"
 
