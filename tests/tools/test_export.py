@@ -228,7 +228,8 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path, caplog: pyt
 def test_safetensors_hold_the_whole_agent(tmp_path: Path) -> None:
     spec = EnvSpec({"pos": VECTOR, "camera": IMAGE}, BOX)
     run = make_run(tmp_path / "run", spec, memory="lstm", obs_norm=True, network="mlp")
-    ours, theirs = load(export(run, format="safetensors", output=tmp_path / "p.safetensors").path, trust=True), load(run)
+    file = export(run, format="safetensors", output=tmp_path / "p.safetensors").path
+    ours, theirs = load(file, trust=True), load(run)
     assert (ours.config, ours.step, ours.checkpoint, ours.scores, ours.model.spec) == (
         theirs.config, 1000, "checkpoints/step-000000001000", {"rollout/ep_rew_mean": 2.5}, theirs.model.spec)
     obs = {"pos": np.ones((2, 3), np.float32), "camera": np.ones((2, 1, 20, 21), np.uint8)}
@@ -271,7 +272,7 @@ def test_an_agent_acts_on_arrays_without_its_environment(tmp_path: Path) -> None
     ("run --format safetensors -o run/best/x.safetensors", "among the checkpoints of the run"),
     ("run --format safetensors -o run/checkpoints/step-000000001000/model.safetensors", "among the checkpoints"),
     ("run --format safetensors -o q.safetensors", "q.card.md is a directory"),
-    ("run --format safetensors -o \udcff.safetensors", "no name in UTF-8; choose another place with -o"),
+    ("run --format safetensors -o \udcff.safetensors", "not valid UTF-8; choose another place with -o"),
     ("none.safetensors --format onnx", "cannot read none.safetensors"),
     ("other.safetensors --format onnx", "is not a policy"),
 ])
