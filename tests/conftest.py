@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import tempfile
 from pathlib import Path
 
 # Before anything opens a window: Matplotlib and SDL (which Gymnasium draws with) read these when they are imported.
@@ -11,11 +13,19 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
 
+# Where the key is that marks runs as the user's own; processes that tests start inherit it.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vantage-state-")
+
 import numpy as np
 import pytest
 import torch
 
 import vantage
+
+
+def pytest_unconfigure() -> None:
+    """Remove the key."""
+    shutil.rmtree(os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

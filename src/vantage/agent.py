@@ -15,7 +15,7 @@ from vantage.config import Config
 from vantage.learning.collect import Array, tensor_obs
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import fitting
-from vantage.runs.policy import read_policy
+from vantage.runs.policy_file import read_policy
 from vantage.types import EnvSpec, Obs, State
 
 log = logging.getLogger(__name__)
@@ -75,16 +75,15 @@ def _check_obs(obs: Obs, spec: EnvSpec) -> None:
                          f"{expected}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
 
 
-def load(run: str | Path, *, checkpoint: str = "auto") -> Agent:
+def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:
     """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
 
     `run` may also be a file written by `vantage export --format safetensors`. The environment is not built and need
-    not be installed. Damaged checkpoints that had to be skipped are logged as warnings.
+    not be installed. Damaged checkpoints that had to be skipped are logged as warnings. `trust` allows code from
+    outside Vantage that the file, or the config of someone else's run, names.
     """
-    policy = read_policy(Path(run), checkpoint)
-    for message in policy.skipped:
-        log.warning(message)
-    known = policy.known
+    policy = read_policy(Path(run), checkpoint, trust=trust)
+    known = policy.description
     model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)
     with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):

@@ -25,7 +25,8 @@ def load_class(path: str, *, what: str) -> Any:
     module_name, _, attribute = path.partition(":")
     if not module_name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class")
-    add_current_folder()
+    if module_name.partition(".")[0] != "vantage":
+        add_current_folder()
     try:
         target: Any = importlib.import_module(module_name)
     except (Exception, SystemExit) as error:

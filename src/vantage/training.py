@@ -28,7 +28,7 @@ from vantage.runs.checkpoint import Checkpoint, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
-from vantage.runs.policy import SavedPolicy, read_policy
+from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.sync import SyncRun
@@ -81,14 +81,15 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
 
 @_closed_at_exit
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-           max_minutes: float | None = None, device: str | None = None) -> Generator[Report]:
+           max_minutes: float | None = None, device: str | None = None,
+           trust: bool = False) -> Generator[Report]:
     """Continue the run in directory `run` from its newest valid checkpoint, as if it had never stopped.
 
     `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes`
-    applies to this call only.
+    applies to this call only. `trust` allows code from outside Vantage that the config of someone else's run names.
     """
     with closing(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                                device=device)) as all_updates:
+                                device=device, trust=trust)) as all_updates:
         for report in all_updates:
             if report is not None and report.metrics:
                 yield report
@@ -111,15 +112,14 @@ def train_updates(config: Config, *, run: str | Path | None = None, root: str | 
 
 
 def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-                   max_minutes: float | None = None, device: str | None = None) -> Generator[Report | None]:
+                   max_minutes: float | None = None, device: str | None = None,
+                   trust: bool = False) -> Generator[Report | None]:
     """`resume` as `train_loop.updates` yields it: also after every update and during evaluations."""
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     saved = _resumed_config(directory.config, steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_latest(directory.path)
-        for message in checkpoint.skipped:
-            log.warning(message)
         if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
             raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
                               "on")
@@ -159,9 +159,7 @@ def read_initial(config: Config) -> SavedPolicy | None:
     envs.close()
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
-    known = policy.known
-    for message in policy.skipped:
-        log.warning(message)
+    known = policy.description
     log.info(f"weights and normalisers of {known.config.algo} on {known.config.env.id}, step {known.step:,}, from "
            f"{config.policy.init_from}")
     if config.env.reward_norm and policy.rewards is None:
@@ -189,7 +187,7 @@ def check(config: Config) -> None:
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
     """The policy in `path`, whose errors are those of a key that a person gave."""
     try:
-        return read_policy(Path(path), checkpoint, key="init_checkpoint")
+        return read_policy(Path(path), checkpoint, key="init_checkpoint", runs_code=False)
     except ConfigError as error:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:

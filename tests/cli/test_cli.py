@@ -81,7 +81,7 @@ def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
     (["record", "runs/nothing"], "-o"),
     (["evaluate", "runs/nothing", "--episodes", "1e300"], "above 1,000,000"),
     (["bench", "a2c", "--env", "CartPole-v1", "--seconds", "1e999"], "at most 86,400"),
-    ([*CARTPOLE, "--run", "name-\udcff"], "no name in UTF-8; choose another place with --run"),
+    ([*CARTPOLE, "--run", "name-\udcff"], "not valid UTF-8; choose another place with --run"),
     (["watch", "runs/nothing"], "no such run directory"),
     (["watch", "runs/nothing", "--seed", "-1"], "below 0"),
     (["preview", "Pnog", "-o", "x.png"], "did you mean Pong"),

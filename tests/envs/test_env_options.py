@@ -1,4 +1,4 @@
-"""The options of environments: on both Atari paths, on any environment, and where they would do nothing."""
+"""The options of environments: on both Atari paths, on any environment, and where they have no effect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PLAIN = dataclasses.replace(PROTOCOLS["v5"], sticky=0.0)
 class Frames(gym.Env):
     """Pays 1 a frame and shows the number of frames so far: as a gray level, or by `vector` as a number.
 
-    The four actions are noted in `actions` of the class.
+    The class's `actions` lists the four actions as they arrive.
     """
 
     actions: list[int] = []  # noqa: RUF012
@@ -72,11 +72,10 @@ def play_of(name: str, max_episode_steps: int = 0, **keys) -> Play:
 
 
 @pytest.mark.parametrize(("name", "keys"), [
-    ("Breakout", {}), ("Pong", {"screen_size": "60x47"}), ("Breakout", {"grayscale": False}),
-    ("SpaceInvaders", {"crop": "rl-a3c-pytorch", "screen_size": 80}), ("Carnival", {"crop": "10,4,8,0"}),
-    ("Pong", {"frame_skip": 1}), ("Breakout", {"frame_skip": 3, "max_frames": 1}),
-    ("Breakout", {"crop": "30,0,0,0", "grayscale": False})])
-def test_wrapped_emulators_are_the_native_ones(name, keys):
+    ("Pong", {"screen_size": "60x47"}), ("Breakout", {"grayscale": False}), ("Carnival", {"crop": "10,4,8,0"}),
+    ("SpaceInvaders", {"crop": "rl-a3c-pytorch", "screen_size": 80, "frame_skip": 1}),
+    ("Breakout", {"crop": "30,0,0,0", "grayscale": False, "frame_skip": 3, "max_frames": 1})])
+def test_wrapped_emulators_equal_native_ones(name, keys):
     play, both = play_of(name, 60, **keys), np.ones(2, bool)
     native, wrapped = NativeEmulators(play, 2, 1), WrappedEmulators(play, 2)
     assert play.beyond_native == () and native.actions == wrapped.actions
@@ -124,7 +123,6 @@ def test_more_frames_are_pooled_beyond_the_native_path():
 
 @pytest.mark.parametrize(("name", "keys"), [
     ("Breakout", {"max_frames": 3, "random_start": 20, "action_subset": "NOOP,RIGHT,LEFT", "max_episode_steps": 70}),
-    ("Breakout", {"crop": "34,16,0,0", "action_subset": "0,3", "grayscale": False, "max_episode_steps": 50}),
     ("ALE/Seaquest-v5", {"frame_skip": "2-4", "max_frames": 1, "max_episode_steps": 60}),
     ("test_env_options:Frames", {"frame_skip": "1-3", "random_start": 9, "max_episode_steps": 40, "grayscale": None}),
     ("CartPole-v1", {"frame_skip": "2", "random_start": 5, "action_subset": "1"})])
@@ -221,7 +219,7 @@ def test_images_of_any_environment_are_cropped_made_gray_and_resized():
     assert (car.reset().obs[0, 0] == gray).all()
 
 
-def test_a_table_of_crops_knows_each_game():
+def test_a_crop_table_has_margins_by_game():
     games = {rom for rom in CROP_TABLES["rl-a3c-pytorch"][0] if rom}
     assert all(resolve_env(game).atari.game == game and game not in TWO_PLAYERS for game in games)
     for game, rows in (("pong", (34, 194)), ("ms_pacman", (2, 170)), ("space_invaders", (8, 196)),
@@ -265,36 +263,30 @@ def test_pixels_are_brought_to_their_range():
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
     ("CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
-    ("CartPole-v1", {"fire_on_reset": False}, "fire_on_reset has no effect here"),
     ("CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
     ("Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"), ("Pong", {"crop": "rl-a3c"}, "did you mean rl-a3c-pytorch"),
     ("Pong", {"screen_size": "0"}, "1 to 1024"), ("Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
     ("Pong", {"frame_skip": "5-2"}, "range from a smaller"), ("Pong", {"frame_skip": "0"}, "1 to 1000"),
-    ("Pong", {"action_subset": "1;2"}, "not a list of actions"), ("Pong", {"obs_scale": "1"}, "LOW:HIGH"),
-    ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH"), ("Pong", {"noop_max": -1}, "below 0"),
-    ("Pong", {"reward": "clipped"}, "did you mean clip")])
-def test_what_can_be_said_without_building_is_said_at_once(env, keys, says):
+    ("Pong", {"action_subset": "1;2"}, "not a list of actions"), ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH")])
+def test_an_option_is_refused_before_building_if_possible(env, keys, says):
     with pytest.raises(ConfigError, match=says):
         configure("a2c", env=env, **keys)
 
 
 @pytest.mark.parametrize(("env", "keys", "says"), [
     ("CartPole-v1", {"screen_size": 40}, "screen_size has no effect here: it is for environments that show one image"),
-    ("CartPole-v1", {"grayscale": True}, "grayscale has no effect"), ("CartPole-v1", {"crop": "1,1,1,1"}, "no effect"),
-    ("CartPole-v1", {"max_frames": 2, "frame_skip": 4}, "max_frames has no effect"),
     ("Pendulum-v1", {"action_subset": "0"}, "action_subset has no effect here.*this one's are Box"),
     ("test_env_options:Frames", {"grayscale": True}, "the images are gray"),
     ("test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
     ("test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
     ("CartPole-v1", {"action_subset": "0,2"}, "'2' is none of the 2 actions \\(0 to 1\\)"),
     ("CartPole-v1", {"action_subset": "0,0"}, "names an action twice"),
-    ("Pong", {"action_subset": "NOOP,RIHGT"}, "did you mean RIGHT"), ("Pong", {"action_subset": "6"}, "0 NOOP, 1 FIRE"),
-    ("Pong", {"max_frames": 5}, "max_frames=5 is more than the 4 frames"),
+    ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE.*did you mean RIGHT"),
     ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
     ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway"),
     ("test_env_options:Frames", {"screen_size": "8x3"}, "leave images 3 pixels wide"),
     ("Pong", {"max_episode_steps": 10**12}, "emulators count; give at most 536,870,911")])
-def test_options_that_would_do_nothing_are_refused(env, keys, says):
+def test_an_option_without_effect_is_refused(env, keys, says):
     with pytest.raises(ConfigError, match=says):
         make(env, **keys)
 

@@ -85,14 +85,14 @@ def test_cartpole_goes_on_from_every_step():
 @pytest.mark.parametrize(("name", "steps", "keys"), [
     ("Pendulum-v1", 150, {"max_episode_steps": 40}), ("LunarLander-v3", 300, {}),
     ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("CarRacing-v3", 40, {"max_episode_steps": 12}),
-    ("FrozenLake-v1", 60, {})])
+    ("FrozenLake-v1", 60, {}), ("CartPole-v1", 60, {"vector": "async"})])
 def test_simulators_go_on(name, steps, keys):
     run = uninterrupted(name, steps, **keys)
     for stop in moments(run[2]):
         check(name, run, stop, 100, **keys)
 
 
-@pytest.mark.parametrize(("name", "steps"), [("Pong", 1000), ("Breakout", 500), ("ALE/Seaquest-v5", 500)])
+@pytest.mark.parametrize(("name", "steps"), [("Breakout", 500), ("ALE/Seaquest-v5", 500)])
 def test_emulators_go_on(name, steps):
     keys = {"reseed_steps": 250}
     run = uninterrupted(name, steps, **keys)
@@ -111,13 +111,6 @@ def test_emulators_go_on_through_bare_resets():
         check("ALE/Seaquest-v5", run, stop, 100, **keys)
 
 
-def test_processes_go_on():
-    keys = {"vector": "async"}
-    run = uninterrupted("CartPole-v1", 60)
-    ends = [t for t, step in enumerate(run[2]) if step.episodes]
-    check("CartPole-v1", run, ends[0] + 1, 30, **keys)
-
-
 def test_masks_go_on():
     def run(snapshot=None):
         envs = make("faulty_envs:Masked")
@@ -133,7 +126,7 @@ def test_masks_go_on():
     assert again[0].sum() == 2
 
 
-def test_a_game_that_cannot_be_reproduced_begins_anew_and_says_so():
+def test_a_game_that_a_replay_cannot_reproduce_begins_anew():
     envs = make("faulty_envs:Drifting")
     envs.reset()
     for _ in range(2):
@@ -166,7 +159,7 @@ def test_one_lost_environment_does_not_disturb_the_others():
         assert envs.snapshot()["length"][1] == 10
 
 
-def test_a_snapshot_holds_arrays_alone():
+def test_a_snapshot_is_a_copy_in_arrays():
     for name in ("CartPole-v1", "Pendulum-v1", "Pong", "faulty_envs:Odd"):
         envs = make(name)
         envs.reset()
@@ -186,7 +179,7 @@ def test_a_snapshot_of_other_environments_is_refused():
         make("Pong").reset(envs.snapshot())
 
 
-@pytest.mark.parametrize(("name", "steps"), [("Pendulum-v1", 7), ("Pong", 7), ("Pendulum-v1", 10), ("Pong", 10)])
+@pytest.mark.parametrize(("name", "steps"), [("Pendulum-v1", 7), ("Pong", 10)])
 def test_a_reset_at_any_moment_begins_the_next_episode_by_its_number(name, steps):
     played, idle = make(name, max_episode_steps=10), make(name, max_episode_steps=10)
     played.reset(), idle.reset()

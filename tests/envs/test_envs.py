@@ -1,4 +1,4 @@
-"""Environments by name, the conversion of their spaces, and what is said where they are wrong. Atari has test_atari."""
+"""Environments by name, the conversion of their spaces, and their errors. Atari has test_atari."""
 
 from __future__ import annotations
 
@@ -23,17 +23,11 @@ def make(env: str, num_envs: int = 2, **keys: Any):
     return environments.make(env, num_envs, **keys)
 
 
-def rewards_of(envs, actions):
-    envs.reset()
-    return envs.step(np.array(actions)).rewards
-
-
 # Names
 
 @pytest.mark.parametrize(("name", "game", "protocol"), [
-    ("Pong", "pong", "classic"), ("pong", "pong", "classic"), ("SPACEINVADERS", "space_invaders", "classic"),
-    ("space_invaders", "space_invaders", "classic"), ("PongNoFrameskip-v4", "pong", "classic"),
-    ("ALE/Pong-v5", "pong", "v5"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5")])
+    ("SPACEINVADERS", "space_invaders", "classic"), ("space_invaders", "space_invaders", "classic"),
+    ("PongNoFrameskip-v4", "pong", "classic"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5")])
 def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
     atari = resolve_env(name).atari
     assert (atari.game, atari.protocol.name) == (game, protocol)
@@ -54,14 +48,12 @@ def test_an_environment_belongs_to_a_family(name, family):
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("Cartpole", "did you mean CartPole-v1"), ("LunarLander-v2", "did you mean LunarLander-v3"),
-    ("pongg", "did you mean Pong"), ("ALE/Breakot-v5", "did you mean ALE/Breakout-v5"),
+    ("LunarLander-v2", "did you mean LunarLander-v3"), ("pongg", "did you mean Pong"),
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
-    ("Pong-v0", "ALE/Pong-v5"), ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
-    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "cannot be imported"),
-    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*is it installed, or in the current directory"),
-    ("faulty_envs:Countr", "did you mean Counter"),
-    ("faulty_envs:OldEnv", "old gym library")])
+    ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
+    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
+    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
+    ("faulty_envs:Countr", "it has .*Counter")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
         resolve_env(name)
@@ -73,7 +65,7 @@ def test_names_and_environments_need_no_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_a_module_of_the_current_directory_is_found(tmp_path, monkeypatch):
+def test_modules_of_the_current_folder_can_be_imported(tmp_path, monkeypatch):
     (tmp_path / "mine_of_tmp.py").write_text("from faulty_envs import Counter as Mine\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -92,7 +84,7 @@ def test_a_module_of_the_current_directory_is_found(tmp_path, monkeypatch):
     ("faulty_envs:Echo", {"kind": "text"}, ConfigError, "Text space actions are not supported"),
     ("faulty_envs:Counter", {"fault": "reset"}, EnvError, "RuntimeError: reset failed"),
     ("faulty_envs:Counter", {"bad_init": True}, EnvError, "OSError: no simulator here")])
-def test_what_cannot_be_built_is_refused_in_words(name, options, error, says):
+def test_an_environment_that_cannot_be_built_is_refused(name, options, error, says):
     with pytest.raises(error, match=says):
         make(name, options=options)
 
@@ -113,29 +105,6 @@ def test_a_missing_library_is_named_with_the_one_command_that_installs_it(
         resolve_env(f"gymnasium.envs.{package}.{'half_cheetah_v5' if library == 'mujoco' else 'lunar_lander'}:Env")
 
 
-def test_an_environment_that_imports_in_vain_when_built_is_refused_in_words(monkeypatch):
-    def moved(**_):
-        raise ImportError("moved to another project")
-
-    monkeypatch.setattr("faulty_envs.make_counter", moved)
-    with pytest.raises(ConfigError, match=r"cannot be built.*moved to another project"):
-        make("faulty_envs:make_counter")
-
-
-def test_a_module_that_fails_is_not_called_missing(tmp_path, monkeypatch):
-    (tmp_path / "broken_of_tmp.py").write_text("import no_such_library\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(ConfigError, match=r"No module named 'no_such_library'; put that right in the module$"):
-        resolve_env("broken_of_tmp:Env")
-
-
-def test_a_function_may_make_the_environment():
-    envs = make("faulty_envs:make_counter", options={"length": 3})
-    envs.reset()
-    steps = [envs.step(np.zeros(2, int)) for _ in range(4)]
-    assert [bool(s.terminated.all()) for s in steps] == [False, False, True, False]
-
-
 @pytest.mark.parametrize("name", ["faulty_envs:Counter", "faulty_envs:RegisteredByModule-v0"])
 def test_a_time_limit_ends_the_episode_but_not_the_task(name):
     envs = make(name, max_episode_steps=3)
@@ -150,7 +119,7 @@ def test_a_time_limit_ends_the_episode_but_not_the_task(name):
 # What a policy sees and does
 
 def test_the_step_after_an_end_only_resets():
-    envs = make("faulty_envs:Counter", options={"length": 2})
+    envs = make("faulty_envs:make_counter", options={"length": 2})
     assert envs.reset().is_first.all()
     steps = [envs.step(np.ones(2, int)) for _ in range(5)]
     assert [s.obs[0, 0] for s in steps] == [1, 2, 0, 1, 2]
@@ -177,6 +146,7 @@ def test_observations_are_images_and_vectors_by_the_path_of_their_part():
     camera = np.arange(6 * 7 * 3).reshape(6, 7, 3)
     assert (obs["camera"][1] == camera.transpose(2, 0, 1)).all()
     assert any("camera: image 3x6x7, transposed from HWC" in note for note in envs.notes)
+    assert envs.step(np.array([0, 2])).rewards.tolist() == [5, 7], "discrete actions start where the space does"
 
 
 @pytest.mark.parametrize(("shape", "kind", "target"), [
@@ -192,17 +162,13 @@ def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, kind, target):
     (spaces.Discrete(3), 3, "outside its space"), (spaces.Discrete(3), 1.0, "integers"),
     (spaces.MultiDiscrete([2, 2]), np.array([0, 2]), "outside its space"),
     (spaces.MultiDiscrete([2, 2]), np.array([0]), "has shape"), (spaces.Box(0, 1, (2,)), [1, 2, 3], "has shape"),
-    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64, its space says uint8"),
+    (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 4)), "is float64, its space is uint8"),
     (spaces.Box(0, 255, (4, 4), np.uint8), np.zeros((4, 5), np.uint8), "has shape"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {}, "lacks 'a'"),
     (spaces.Dict({"a": spaces.Box(0, 1, (2,))}), {"a": np.zeros(3)}, "in 'a': .* has shape")])
 def test_an_observation_outside_its_space_is_an_error(space, value, says):
     with pytest.raises((TypeError, ValueError), match=says):
         make_observer(space).convert(value)
-
-
-def test_discrete_actions_start_where_the_space_does():
-    assert rewards_of(make("faulty_envs:Odd"), [0, 2]).tolist() == [5, 7]
 
 
 @pytest.mark.parametrize(("kind", "action", "arrives"), [
@@ -215,10 +181,12 @@ def test_actions_arrive_inside_their_space(kind, action, arrives):
     assert envs.step(actions).obs[0, :2].tolist() == arrives
 
 
-def test_action_specs_say_kind_sizes_and_bounds():
+def test_action_specs_have_kind_sizes_and_bounds():
     assert make_actor(spaces.Box(np.float32([-1, 0]), np.float32([1, np.inf]))).spec == ActionSpec(
         "box", (2,), (-1.0, 0.0), (1.0, float("inf")))
-    assert make_actor(spaces.MultiDiscrete([[2, 3]])).spec == ActionSpec("multi_discrete", (2, 3))
+    choices = make_actor(spaces.MultiDiscrete([[2, 3]], start=[[1, 4]]))
+    assert choices.spec == ActionSpec("multi_discrete", (2, 3))
+    assert choices.convert(np.array([0, 2])).tolist() == [[1, 6]]
     assert make_actor(spaces.MultiBinary(3)).spec == ActionSpec("multi_binary", (2, 2, 2))
 
 
@@ -227,17 +195,6 @@ def test_actions_of_another_shape_are_refused():
     envs.reset()
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         envs.step(np.zeros(3, int))
-
-
-def test_rewards_are_learnt_by_sign_and_scale_but_scored_raw():
-    keys = {"options": {"length": 3}, "reward": "sign", "reward_scale": 0.5}
-    envs, raw = make("faulty_envs:Counter", **keys), make("faulty_envs:Counter", evaluation=True, **keys)
-    envs.reset(), raw.reset()
-    steps, raws = ([e.step(np.zeros(2, int)) for _ in range(3)] for e in (envs, raw))
-    assert [s.rewards[0] for s in steps] == [0.5, 0.5, 0.5]
-    assert [s.rewards[0] for s in raws] == [1, 2, 3]
-    assert steps[2].episodes == raws[2].episodes
-    assert steps[2].episodes[0].score == 6.0
 
 
 def test_with_reward_terminates_a_reward_ends_the_return_but_not_the_episode_in_training_alone():
@@ -281,7 +238,7 @@ def test_a_mask_of_several_choices_allows_one_of_each():
 # Faults
 
 FAULTS = [("raise", "KeyError: '100% of %s'"), ("nan obs", "nan.* is not finite after action 1"),
-          ("inf reward", "reward inf is not finite"), ("shape", r"shape \(4,\), its space says \(3,\)"),
+          ("inf reward", "reward inf is not finite"), ("shape", r"shape \(4,\), its space has \(3,\)"),
           ("text", "not numbers"), ("reward", "a ndarray, not a number"),
           ("flag", "terminated is 1, a int, not a bool"), ("old step", "old gym interface")]
 
@@ -308,7 +265,7 @@ def test_an_error_names_environment_seed_episode_and_step(fault, says):
 
 
 @pytest.mark.parametrize(("fault", "says"), [FAULTS[0], FAULTS[1]])
-def test_an_error_in_a_process_of_its_own_says_the_same(fault, says):
+def test_an_error_in_a_worker_process_has_the_same_message(fault, says):
     message = fault_after_two_steps(fault, "async")
     assert message.startswith(fault_after_two_steps(fault, "sync"))
     assert ("Traceback" in message and "faulty_envs.py" in message) == (fault == "raise")

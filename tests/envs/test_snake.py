@@ -28,16 +28,12 @@ def cells(env, i=0):
     return list(env._snakes[i].cells)
 
 
-@pytest.mark.parametrize("name", ["vantage/Snake-v0", "vantage/SnakePlural-v0"])
-def test_gymnasiums_checker_passes(name):
-    check_env(gym.make(name, render_mode="rgb_array").unwrapped)
-
-
 @pytest.mark.parametrize(("name", "side", "actions"), [
     ("vantage/Snake-v0", 150, gym.spaces.Discrete(4)),
     ("vantage/SnakePlural-v0", 250, gym.spaces.MultiDiscrete([4, 4, 4]))])
 def test_the_registered_games_are_those_of_gym_snake(name, side, actions):
     env = gym.make(name, render_mode="rgb_array")
+    check_env(env.unwrapped)
     obs, info = env.reset(seed=1)
     assert obs.shape == (side, side, 3) and env.action_space == actions
     assert (env.render() == obs).all()
@@ -59,7 +55,7 @@ def test_importing_vantage_after_gymnasium_or_its_environments_registers_the_gam
 
 @pytest.mark.parametrize(("action", "head", "way"), [(UP, (2, 3), UP), (RIGHT, (3, 4), RIGHT), (DOWN, (4, 3), DOWN),
                                                      (LEFT, (3, 4), RIGHT)])
-def test_a_snake_goes_where_it_is_told_but_not_straight_back(action, head, way):
+def test_a_snake_turns_but_not_straight_back(action, head, way):
     env = board([([(3, 2), (3, 3)], RIGHT)])
     _, reward, terminated, truncated, info = env.step(action)
     assert cells(env) == [(3, 3), head] and env._snakes[0].direction == way
@@ -147,20 +143,15 @@ def test_seeds_decide_all_and_random_starts_go_every_way():
 
 @pytest.mark.parametrize(("options", "says"), [
     ({"grid_size": 3}, "too small"), ({"num_snakes": 20}, "too small"), ({"num_foods": 300}, "too small"),
-    ({"unit_gap": 10}, "leaves nothing"), ({"unit_size": 0, "unit_gap": 0}, "below 1"),
-    ({"snake_size": 1}, "at least 2"), ({"num_foods": 0}, "at least one"),
-    ({"grid_size": [3]}, r"grid_size=\[3\] is not one side"), ({"grid_size": [9, 9, 9]}, "is not one side"),
-    ({"grid_size": 9.5}, "grid_size=9.5 is not a whole number"), ({"grid_size": [9, "9"]}, "grid_size='9' is not"),
-    ({"unit_size": "4"}, "unit_size='4' is not a whole number"), ({"num_foods": 1.5}, "num_foods=1.5 is not"),
-    ({"snake_size": 3.0}, "snake_size=3.0 is not"), ({"num_snakes": True}, "num_snakes=True is not"),
-    ({"random_start": "no"}, "random_start='no' is not true or false")])
-def test_boards_that_cannot_be_are_refused(options, says):
+    ({"unit_gap": 10}, "leaves nothing"), ({"num_foods": 0}, "num_foods=0 is below 1"),
+    ({"grid_size": [9, 9, 9]}, "is not one side"), ({"grid_size": [9, "9"]}, "grid_size='9' is not a whole number"),
+    ({"num_snakes": True}, "num_snakes=True is not"), ({"random_start": "no"}, "random_start='no' is not true")])
+def test_an_impossible_board_is_refused(options, says):
     with pytest.raises(ConfigError, match=says):
         Snake(**options)
 
 
-@pytest.mark.parametrize("name", ["vantage/Snake-v0", "vantage/SnakePlural-v0"])
-def test_games_go_on_after_a_resume(name):
-    run = uninterrupted(name, 60)
+def test_games_go_on_after_a_resume():
+    run = uninterrupted("vantage/SnakePlural-v0", 60)
     for stop in moments(run[2])[:3]:
-        check(name, run, stop, 10)
+        check("vantage/SnakePlural-v0", run, stop, 10)

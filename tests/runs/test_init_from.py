@@ -134,9 +134,9 @@ def test_a_resume_needs_the_weights_no_more() -> None:
     ("a2c", {"env": "Acrobot-v1"}, r"for discrete \[2\] actions, this environment has discrete \[3\]; .*action-subset"),
     ("a2c", {"env": "Pendulum-v1"}, r"for discrete \[2\] actions, this environment has box \[1\]; give weights"),
     ("a2c", {"env": "tiny:Bandit"}, r"it sees vector \[4\], this environment shows vector \[1\]"),
-    ("acer", {"separate": True}, "it is of a2c, whose critic is not that of acer"),
+    ("acer", {"separate": True}, "the critic of a2c is not that of acer"),
     ("a2c", {"hidden": "16", "obs_norm": False},
-     r"hidden=8 there, 16 here; obs_norm=true there, false here; of \d+ tensors that differ the first: "
+     r"hidden=8 there, 16 here; obs_norm=true there, false here; \d+ tensors differ, first: "
      r"actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] there, \[16, 4\] here; .*give --hidden 8 --obs-norm true$"),
     ("a2c", {"memory": "gru", "memory_size": 4}, r"memory=none there, gru here; .*give --memory none"),
     ("a2c", {"activation": "relu"}, r"network: activation=tanh there, relu here; give --activation tanh$"),

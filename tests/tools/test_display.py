@@ -11,6 +11,7 @@ from rich.console import Console
 import vantage
 from vantage.tools.display import DisplayHandler, LineDisplay, LiveDisplay, clock, number, sparkline
 
+CONFIG = vantage.configure("a2c", env="CartPole-v1", steps=10_000)
 METRICS = {"rollout/ep_rew_mean": -20.5, "rollout/ep_len_mean": 900.0, "rollout/episodes": 12, "time/fps": 2000.0,
            "time/frames": 40_000, "train/entropy": 1.79, "time/save_age": 61.0, "time/memory_mib": 412.3}
 
@@ -19,24 +20,29 @@ def report(step: int, **extra: float) -> vantage.Report:
     return vantage.Report(step, step / 1000, METRICS | extra, run="runs/[x]/a2c-1")
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
+def live_display(width: int = 120) -> tuple[LiveDisplay, io.StringIO]:
+    """A display, and what it writes on a terminal of `width` columns."""
+    display, file = LiveDisplay(CONFIG, "flat at first"), io.StringIO()
+    display.console = display.live.console = Console(file=file, width=width, force_terminal=True)
+    return display, file
+
+
+@pytest.mark.parametrize("width", [40, 200])
 def test_the_panel_shows_the_score_the_speed_and_the_last_save(width: int) -> None:
-    display = LiveDisplay(vantage.configure("a2c", env="CartPole-v1", steps=10_000), "flat at first")
-    display.console = Console(file=io.StringIO(), width=width, force_terminal=True)
-    display.live.console = display.console
+    display, file = live_display(width)
     with display:
         display.note("a [bracket] is no markup")
         display.show(vantage.Report(100, 0.1, {}))
         for step in (1_000, 2_000):
             display.show(report(step))
-    text = display.console.file.getvalue()  # type: ignore[attr-defined]
+    text = file.getvalue()
     assert "[bracket]" in text
     if width > 80:
         assert all(word in text for word in ("-20.5", "2,000", "1:01 ago", "412 MiB", "20.0%", "flat at first"))
 
 
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    display = LineDisplay(vantage.configure("a2c", env="CartPole-v1", steps=10_000), "")
+    display = LineDisplay(CONFIG, "")
     with display:
         for step in (1_000, 2_000, 3_000):
             display.show(report(step))
@@ -56,23 +62,20 @@ def test_a_sparkline_rises_with_its_curve() -> None:
 
 
 def test_a_signal_is_answered_in_the_panel_or_at_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    config = vantage.configure("a2c", env="CartPole-v1", steps=10_000)
-    live = LiveDisplay(config, "flat at first")
-    live.console = live.live.console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    live, file = live_display()
     with live:
         live.show(report(1_000))
         live.stopping("stopping after this update")
         live.live.refresh()
         live.show(vantage.Report(2_000, 2.0, METRICS, "interrupted"))
-    text = live.console.file.getvalue()  # type: ignore[attr-defined]
+    text = file.getvalue()
     assert "stopping after this update" in text and "stopping" not in text[text.rindex("2,000 / 10,000"):]
-    LineDisplay(config, "").stopping("stopping after this update")
+    LineDisplay(CONFIG, "").stopping("stopping after this update")
     assert capfd.readouterr().err == "stopping after this update\n"
 
 
 def test_log_messages_appear_above_the_panel() -> None:
-    live = LiveDisplay(vantage.configure("a2c", env="CartPole-v1", steps=10_000), "")
-    live.console = live.live.console = Console(file=io.StringIO(), width=120, force_terminal=True)
+    live, file = live_display()
     log, handler = logging.getLogger("vantage.x"), DisplayHandler(live)
     log.addHandler(handler)
     try:
@@ -81,5 +84,5 @@ def test_log_messages_appear_above_the_panel() -> None:
             live.show(report(1_000))
     finally:
         log.removeHandler(handler)
-    text = live.console.file.getvalue()  # type: ignore[attr-defined]
+    text = file.getvalue()
     assert "worker 3 [failed]" in text and text.index("worker 3") < text.index("1,000 / 10,000")

@@ -26,7 +26,7 @@ from vantage.models import make_model
 from vantage.models.torsos import Mlp
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
-from vantage.runs.weights import read_weights, write_weights
+from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools import onnx_policy
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, make_onnx
@@ -218,7 +218,7 @@ def test_a_network_that_onnx_cannot_express_is_an_error_that_names_the_other_for
 def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", EnvSpec(IMAGE, DISCRETE), network="mlp", precision="bfloat16")
     messages: list[str] = []
-    loaded, original = load(export(run, format="safetensors", notify=messages.append).path), load(run)
+    loaded, original = load(export(run, format="safetensors", notify=messages.append).path, trust=True), load(run)
     assert "float32" in messages[0] and loaded.config.policy.precision == "float32"
     same = make_model(loaded.config.policy, loaded.model.spec, critic=loaded.config.algorithm.needs.critic)
     same.load_state_dict(original.model.state_dict())
@@ -229,7 +229,8 @@ def test_a_policy_in_bfloat16_is_exported_in_float32(tmp_path: Path) -> None:
 def test_safetensors_hold_the_whole_agent(tmp_path: Path) -> None:
     spec = EnvSpec({"pos": VECTOR, "camera": IMAGE}, BOX)
     run = make_run(tmp_path / "run", spec, memory="lstm", obs_norm=True, network="mlp")
-    ours, theirs = load(export(run, format="safetensors", output=tmp_path / "p.safetensors").path), load(run)
+    path = export(run, format="safetensors", output=tmp_path / "p.safetensors").path
+    ours, theirs = load(path, trust=True), load(run)
     assert (ours.config, ours.step, ours.checkpoint, ours.scores, ours.model.spec) == (
         theirs.config, 1000, "checkpoints/step-000000001000", {"rollout/ep_rew_mean": 2.5}, theirs.model.spec)
     obs = {"pos": np.ones((2, 3), np.float32), "camera": np.ones((2, 1, 20, 21), np.uint8)}
@@ -272,7 +273,7 @@ def test_an_agent_acts_on_arrays_without_its_environment(tmp_path: Path) -> None
     ("run --format safetensors -o run/best/x.safetensors", "among the checkpoints of the run"),
     ("run --format safetensors -o run/checkpoints/step-000000001000/model.safetensors", "among the checkpoints"),
     ("run --format safetensors -o q.safetensors", "q.card.md is a directory"),
-    ("run --format safetensors -o \udcff.safetensors", "no name in UTF-8; choose another place with -o"),
+    ("run --format safetensors -o \udcff.safetensors", "not valid UTF-8; choose another place with -o"),
     ("none.safetensors --format onnx", "cannot read none.safetensors"),
     ("other.safetensors --format onnx", "is not a policy"),
 ])
@@ -302,14 +303,14 @@ def test_a_disk_that_cannot_be_written_is_named(format: str, run: Path, monkeypa
 
 def test_a_policy_file_that_is_damaged_is_named(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = export(run, format="safetensors").path
-    tensors, description = read_weights(path)
+    tensors, description = read_weights(path, trust=True)
     content = path.read_bytes()
     write_weights(path, tensors, replace(description, config=description.config.change(hidden="9")))
-    assert main(["evaluate", str(path)]) == 2
+    assert main(["evaluate", str(path), "--trust"]) == 2
     error = capsys.readouterr().err
     assert f"{path} does not fit its header" in error and error.count("\n") == 1
     path.write_bytes(content[:-10])
-    assert main(["evaluate", str(path)]) == 1
+    assert main(["evaluate", str(path), "--trust"]) == 1
     assert "export the policy again" in capsys.readouterr().err
 
 

@@ -19,8 +19,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.presets import configure
 from vantage.tools import preview as module
-from vantage.tools.panels import Panel, draw_panels
-from vantage.tools.preview import preview
+from vantage.tools.preview import Panel, draw_panels, preview
 
 
 def drawn_by(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[list[list[Panel]], str]:
@@ -159,7 +158,7 @@ def test_a_video_driver_that_is_not_there_matters_to_no_picture(tmp_path: Path) 
     assert (done.returncode, done.stdout, done.stderr) == (0, "x.png\n", "")
 
 
-def test_a_full_disk_leaves_the_former_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_existing_picture(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -6,6 +6,7 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import imageio_ffmpeg
 import numpy as np
@@ -19,8 +20,8 @@ from vantage.envs import Environments
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.play import Moment
 from vantage.tools import record as module
-from vantage.tools.evaluate import evaluate, evaluation_seed
-from vantage.tools.frames import Canvas, rendered
+from vantage.tools.evaluate import evaluate, shown_game
+from vantage.tools.frames import Canvas
 from vantage.tools.record import Video, record
 from vantage.training import load
 
@@ -79,32 +80,28 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15
-    envs = rendered(load(run).config, seed=evaluation_seed(0), stream=2)
+    envs = shown_game(load(run).config, 0)
     envs.reset()
     screen = np.repeat(np.repeat(envs.render(), 3, 0), 3, 1)
     assert np.abs(frames[0, :630].astype(int) - screen).mean() < 3
     assert frames[0, 630:, :, 0].max() > 200  # the strip has its words
 
 
-@pytest.mark.parametrize("fps", [15.0, 60.0, 24.0])
-def test_a_gif_keeps_the_time_where_hundredths_do_not_fit(fps: float, tmp_path: Path) -> None:
-    frames = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
+@pytest.mark.parametrize(("fps", "change"), [(15.0, 4), (60.0, 4), (24.0, 0)])
+def test_a_gif_has_the_right_duration_where_hundredths_do_not_fit(fps: float, change: int, tmp_path: Path) -> None:
+    frames = [np.full((4, 4, 3), change * i, np.uint8) for i in range(60)]
     shown, durations = write_gif(tmp_path / "x.gif", frames, fps)
     assert min(durations) >= 20 and abs(sum(durations) - 1000 * len(frames) / fps) <= 40
     np.testing.assert_array_equal(shown[[0, -1]], [frames[0], frames[-1]])
 
 
-def test_frames_that_do_not_change_are_shown_for_their_time(tmp_path: Path) -> None:
-    shown, durations = write_gif(tmp_path / "x.gif", [np.full((4, 4, 3), 7, np.uint8)] * 5, 10)
-    assert durations == [100] * 5 and (shown == 7).all()
-
-
 def write_gif(path: Path, frames: list[np.ndarray], fps: float) -> tuple[np.ndarray, list[int]]:
     """The frames of the GIF, and the milliseconds that each is shown."""
-    video = Video(path, frames[0].shape, fps)
+    video = Video(path, (frames[0].shape[1], frames[0].shape[0]), fps)
     for i, frame in enumerate(frames):
         video.add(frame, last=i == len(frames) - 1)
     video.finish()
+    video.close()
     return read_gif(path)
 
 
@@ -113,8 +110,8 @@ def interrupted(*_: object, **__: object) -> Iterator[Moment]:
     raise KeyboardInterrupt
 
 
-def begun(config: Config, *, seed: int, stream: int) -> Environments:
-    envs = rendered(config, seed=seed, stream=stream)
+def begun(config: Config, seed: int) -> Environments:
+    envs = shown_game(config, seed)
     envs.reset()
     return envs
 
@@ -124,28 +121,24 @@ def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
         name: str, cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / name).write_text("the former one")
     monkeypatch.setattr(module, "moments", interrupted)
-    monkeypatch.setattr(module, "rendered", begun)
+    monkeypatch.setattr(module, "shown_game", begun)
     assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 
 
-def test_a_video_that_lacks_frames_is_a_failure_without_a_file(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imageio_ffmpeg, "count_frames_and_secs", lambda path: (3, 1.0))
-    with pytest.raises(VantageError, match="wrote 3 of"):
-        record(cartpole_run, tmp_path / "video.mp4")
-    assert not list(tmp_path.iterdir())
+def ending(*_: object, **__: object) -> Iterator[None]:
+    yield
+    yield
+    raise BrokenPipeError
 
 
-def test_an_ffmpeg_that_ends_early_is_a_failure_without_a_file(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def ending(*_: object, **__: object) -> Iterator[None]:
-        yield
-        yield
-        raise BrokenPipeError
-
-    monkeypatch.setattr(imageio_ffmpeg, "write_frames", ending)
-    with pytest.raises(VantageError, match="is the disk full"):
+@pytest.mark.parametrize(("part", "replacement", "says"), [
+    ("count_frames_and_secs", lambda path: (3, 1.0), "wrote 3 of"), ("write_frames", ending, "is the disk full")])
+def test_a_video_that_lacks_frames_is_an_error_without_a_file(
+        part: str, replacement: Any, says: str, cartpole_run: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imageio_ffmpeg, part, replacement)
+    with pytest.raises(VantageError, match=says):
         record(cartpole_run, tmp_path / "video.mp4")
     assert not list(tmp_path.iterdir())
 
@@ -167,16 +160,13 @@ def test_a_place_that_cannot_be_written_is_named(cartpole_run: Path, tmp_path: P
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.mp4"]
 
 
-def test_a_run_without_pictures_is_one_clear_error(tmp_path: Path) -> None:
-    run = train_shortly(tmp_path / "run", "tiny:Bandit", steps=10)
-    with pytest.raises(ConfigError, match="draws no pictures"):
-        record(run, tmp_path / "video.mp4")
-    assert not (tmp_path / "video.mp4").exists()
-
-
-def test_a_screen_that_fails_leaves_no_file(tmp_path: Path) -> None:
-    run = train_shortly(tmp_path / "run", "drawn:Drawn", steps=10, env_kwargs='{"bad": "raises"}')
-    with pytest.raises(EnvError, match="no canvas"):
+@pytest.mark.parametrize(("env", "kwargs", "error", "says"), [
+    ("tiny:Bandit", "{}", ConfigError, "draws no pictures"),
+    ("drawn:Drawn", '{"bad": "raises"}', EnvError, "no canvas")])
+def test_an_environment_that_cannot_be_drawn_leaves_no_file(
+        env: str, kwargs: str, error: type[Exception], says: str, tmp_path: Path) -> None:
+    run = train_shortly(tmp_path / "run", env, steps=10, env_kwargs=kwargs)
+    with pytest.raises(error, match=says):
         record(run, tmp_path / "video.mp4")
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
 

@@ -1,4 +1,4 @@
-"""Laws of `vantage search`: trials are neither lost nor done twice, whatever is killed; poor ones are pruned."""
+"""`vantage search`: after kills and stops no trial is lost or trained twice; poor trials are pruned."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
 
 from vantage.cli import main
@@ -21,22 +22,15 @@ from vantage.presets import configure
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
-from vantage.tools.search.study import (
-    _describe,
-    _is_disk_error,
-    _run_state,
-    distinct,
-    enqueue,
-    load_study,
-    open_storage,
-    requeue,
-)
+from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
+from vantage.tools.search.worker import describe, is_disk_error, run_state
 from vantage.training import train
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 GRID = {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]}
 SEARCH = ["search", "a2c", "--env", "tiny:DelayedReward", "--grid", "grid.json", "--steps", "2000", "--save-every",
           "500", *SHORT]
+
 
 def write(name: str, value: Any) -> Path:
     Path(name).write_text(json.dumps(value))
@@ -96,36 +90,36 @@ def test_a_trial_returned_to_the_queue_keeps_its_number_and_values() -> None:
     assert [row.user_attrs["index"] for row in study.trials] == [0, 1]
 
 
-def test_of_trials_enqueued_twice_one_counts() -> None:
+def test_a_trial_enqueued_twice_counts_once() -> None:
     study = load_study(plan(), open_storage(None, Path()))
     for _ in range(2):
         study.enqueue_trial({}, user_attrs={"index": 0})
     assert [trial.number for trial in distinct(study.trials)] == [0]
 
 
-def test_a_kill_before_the_record_of_the_last_step_trains_only_the_last_part_again() -> None:
+def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
     config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, rollout_length=5, hidden="8", threads=1,
                        tensorboard=False, save_every=200, eval_every=0)
     *_, _ = train(config, run="run")
     run = RunDirectory.open(Path("run"))
-    assert _run_state(Path("run"), config, 600) == "done"
+    assert run_state(Path("run"), config, 600) == "done"
     run.write_summary({**run.read_summary(), "status": "running"})
-    assert _run_state(Path("run"), config, 600) == "begun"
+    assert run_state(Path("run"), config, 600) == "begun"
     assert [path.name for path in Path("run/checkpoints").glob("step-*")]
     with pytest.raises(ConfigError, match=r"another run, with lr=.* instead of '1e-2'; move it away"):
-        _run_state(Path("run"), config.change(lr="1e-2"), 600)
+        run_state(Path("run"), config.change(lr="1e-2"), 600)
 
 
-def test_a_full_disk_is_told_from_an_error_of_the_trial() -> None:
+def test_a_full_disk_differs_from_an_error_of_the_trial() -> None:
     try:
         raise VantageError("cannot save") from OSError(28, "No space left on device")
     except VantageError as error:
-        assert _is_disk_error(error) and "No space left" in _describe(error)
-    assert not _is_disk_error(FileNotFoundError(2, "no file"))
+        assert is_disk_error(error) and "No space left" in describe(error)
+    assert not is_disk_error(FileNotFoundError(2, "no file"))
 
 
-def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: None)  # another test looks at them
+def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)  # another test looks at them
     write("grid.json", GRID)
     process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *SEARCH, "--jobs", "2"], start_new_session=True,
                                stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
@@ -140,17 +134,17 @@ def test_a_search_killed_in_the_middle_ends_as_if_nothing_had_been(monkeypatch: 
     assert begun and not (search / "results.csv").exists()
 
     assert main(SEARCH) == 0
-    found = results()
-    assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in found] == [
+    rows = results()
+    assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in rows] == [
         ("0", "complete", "0.001", "0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0"),
         ("3", "complete", "0.01", "0.05")]
     assert len(list(search.glob("trial-*"))) == 4
-    for row in found:
+    for row in rows:
         config = RunDirectory.open(Path(row["runs"]) / "seed-0").config
         *_, last = train(config, run=f"whole-{row['trial']}")
         assert last.step == int(row["steps"])
         assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
-    assert len({row["value"] for row in found}) > 1
+    assert len({row["value"] for row in rows}) > 1
 
 
 def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
@@ -163,7 +157,11 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     rows = results(str(directory))
     complete = [row for row in rows if row["state"] == "complete"]
     assert len(rows) == 6 and complete and all(row["state"] in ("complete", "pruned") for row in rows)
-    assert any(row["state"] == "pruned" for row in rows)
+    pruned = [row for row in rows if row["state"] == "pruned"]
+    assert pruned and max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
+    trials = optuna.load_study(study_name=None, storage=f"sqlite:///{directory}/study.db").trials
+    first = [trial.intermediate_values[300] for trial in trials]
+    assert all(first[int(row["trial"])] < max(first[:int(row["trial"])]) for row in pruned)
     for row in rows:
         steps = 1200 if row["state"] == "complete" else int(row["compared_at"])
         for seed in (0, 1):
@@ -182,7 +180,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     assert (config.env.id, config.optimizer.lr, config.run.seed, config.run.steps, config.run.schedule_steps) == (
         "tiny:Bandit", best["lr"], 5, 1200, 0)
 
-    monkeypatch.setattr("vantage.tools.search.results.write_plots", lambda *_: None)
+    monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("metrics.jsonl")}
     assert main(command) == 0
     assert "6 of 6 trials ended" in capsys.readouterr().out

@@ -1,7 +1,5 @@
-"""The windows: what is on the surface, whose policy plays, what keys do, how it ends.
-
-Under SDL's dummy driver, but for one that an X server shows, where there is one.
-"""
+"""Windows of watch and play: the surface, the policy that plays, keys, closing. SDL's dummy driver replaces a screen,
+except in one test with an X server."""
 
 from __future__ import annotations
 
@@ -24,9 +22,9 @@ from PIL import Image, ImageGrab
 import vantage
 from vantage.cli import main
 from vantage.config import Config
+from vantage.envs import make_rendered
 from vantage.errors import ConfigError
 from vantage.tools import frames
-from vantage.tools.frames import rendered
 from vantage.tools.play import Keys, choose_keys
 from vantage.tools.play import play as play_by_hand
 from vantage.tools.watch import watch
@@ -97,9 +95,9 @@ def test_the_window_shows_score_and_value_until_it_is_closed(
 
 @pytest.fixture
 def x_server() -> Iterator[str]:
-    """The display of an X server of its own, black all over."""
+    """The display of a new X server, all black."""
     read, write = os.pipe()
-    # Without -noreset it begins anew, whoever is about to connect, each time the last screenshot has been taken.
+    # Without -noreset it resets whenever its last client disconnects, here after each screenshot.
     server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "800x700x24", "-br", "-noreset"],
                               pass_fds=[write], stderr=subprocess.DEVNULL)
     os.close(write)
@@ -114,60 +112,40 @@ def x_server() -> Iterator[str]:
 def test_an_x_server_shows_the_whole_window(cartpole_run: Path, x_server: str) -> None:
     environment = {**os.environ, "DISPLAY": x_server, "SDL_VIDEODRIVER": "x11",
                    "PYTHONPATH": os.pathsep.join(sys.path)}
-    deadline, seen = time.monotonic() + 60, None
+    deadline, seen = time.monotonic() + 60, Image.new("RGB", (1, 1))
     with subprocess.Popen([sys.executable, "-m", "vantage.cli", "watch", str(cartpole_run)], env=environment,
                           stderr=subprocess.PIPE, text=True) as player:
-        while seen is None or bright(seen) < 0.5:  # the window is there before its first frame
+        while (np.asarray(seen) == 255).mean() < 0.5:  # until the first frame
             if player.poll() is not None or time.monotonic() > deadline:
                 break
-            time.sleep(0.05)
             screen = ImageGrab.grab(xdisplay=x_server).convert("RGB")
-            seen = None if screen.getbbox() is None else screen.crop(screen.getbbox())
+            seen = screen.crop(screen.getbbox() or (0, 0, 1, 1))
         player.terminate()
         assert player.communicate(timeout=30)[1] == ""
-    assert seen is not None
     assert seen.size == (600, 434)
     game, words = (np.asarray(seen.crop(box).convert("L")) for box in ((0, 0, 600, 400), (0, 400, 600, 434)))
-    assert (game == 0).any() and (game == 255).mean() > 0.9  # the cart, and the white about it
+    assert (game == 0).any() and (game == 255).mean() > 0.9  # the cart on white
     assert words.max() > 200 and np.median(words) < 60
 
 
-def bright(picture: Image.Image) -> float:
-    """The share of white."""
-    return float((np.asarray(picture.convert("L")) == 255).mean())
-
-
-def test_the_next_game_is_played_by_the_newest_checkpoint(tmp_path: Path, on_frame: Any) -> None:
-    run = train_shortly(tmp_path / "run", "CartPole-v1", max_episode_steps=15)
+@pytest.mark.parametrize(("checkpoint", "expected"), [
+    ("latest", ["trained 400", "trained 800"]), ("400", ["trained 400"])])
+def test_the_next_game_is_played_by_the_newest_checkpoint_unless_one_is_chosen(
+        checkpoint: str, expected: list[str], tmp_path: Path, on_frame: Any) -> None:
+    run = train_shortly(tmp_path / "run", "CartPole-v1", max_episode_steps=12)
     trained = []
 
     def react(count: int, words: Sequence[str]) -> None:
         if count == 1:
             assert [report.status for report in vantage.resume(run, steps=800)][-1] == "done"
         trained.append(words[-1])
-        if len(set(trained)) == 2:
+        if count == 30:  # the third game
             close()
 
     on_frame(react)
-    watch(run)
-    assert list(dict.fromkeys(trained)) == ["trained 400", "trained 800"]
-    assert trained.count("trained 400") > 5  # the game that had begun went on
-
-
-def test_a_checkpoint_that_was_chosen_stays(tmp_path: Path, on_frame: Any) -> None:
-    run = train_shortly(tmp_path / "run", "CartPole-v1", max_episode_steps=5)
-    trained = set()
-
-    def react(count: int, words: Sequence[str]) -> None:
-        if count == 1:
-            list(vantage.resume(run, steps=800))
-        trained.add(words[-1])
-        if count == 30:
-            close()
-
-    on_frame(react)
-    watch(run, checkpoint="400")
-    assert trained == {"trained 400"}
+    watch(run, checkpoint=checkpoint)
+    assert list(dict.fromkeys(trained)) == expected
+    assert trained.count("trained 400") > 5  # the first game is played to its end
 
 
 def test_after_a_game_without_an_end_the_next_begins(
@@ -246,7 +224,7 @@ def test_a_key_pressed_and_let_go_within_a_frame_counts_for_it() -> None:
 
 def keys_of(env: str, **values: Any) -> Keys:
     config = Config().change(env=env, **values)
-    envs = rendered(config, seed=0, stream=3)
+    envs = make_rendered(config.env, seed=0, stream=3)
     envs.reset()
     try:
         return choose_keys(envs, config)
@@ -297,18 +275,18 @@ def test_what_keys_cannot_play_is_an_error() -> None:
 
 
 def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
-    said: list[str] = []
+    lines: list[str] = []
 
     def react(count: int, words: Sequence[str]) -> None:
         if count == 1:
             press(RIGHT)
-        if len(said) == 2:
+        if len(lines) == 2:
             close()
 
     on_frame(react)
-    play_by_hand(Config().change(env="CartPole-v1"), say=said.append)
-    score, steps = said[1].split()[1], said[1].split()[3]
-    assert said[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
+    play_by_hand(Config().change(env="CartPole-v1"), say=lines.append)
+    score, steps = lines[1].split()[1], lines[1].split()[3]
+    assert lines[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
 
 
 def test_a_stepwise_game_moves_at_a_key_alone(on_frame: Any) -> None:

@@ -181,6 +181,7 @@ def _add_resume(sub: Parser) -> None:
     sub.add_argument("--max-minutes", help="stop after this wall time; for this time alone")
     sub.add_argument("--device", help="cpu, cuda, cuda:0 or auto, from now on")
     sub.add_argument("--report", action="store_true", help="at the end evaluate, draw curve.png and say where all is")
+    _add_trust(sub)
 
 
 def _add_evaluate(sub: Parser) -> None:
@@ -189,6 +190,11 @@ def _add_evaluate(sub: Parser) -> None:
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
     _add_acting(sub)
     sub.add_argument("--json", action="store_true", help="print one JSON object")
+    _add_trust(sub)
+
+
+def _add_trust(sub: Parser) -> None:
+    sub.add_argument("--trust", action="store_true", help="import the code that someone else's run names")
 
 
 def _add_acting(sub: Parser) -> None:
@@ -204,12 +210,14 @@ def _add_record(sub: Parser) -> None:
     sub.add_argument("--episodes", default="1", help="whole games to record (1)")
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
     _add_acting(sub)
+    _add_trust(sub)
 
 
 def _add_watch(sub: Parser) -> None:
     sub.add_argument("run", metavar="RUN", help="run directory; of one that trains each game has the newest checkpoint")
     sub.add_argument("--checkpoint", default="latest", help="latest, best or a step; latest follows the training")
     _add_acting(sub)
+    _add_trust(sub)
 
 
 def _add_preview(sub: Parser) -> None:
@@ -230,6 +238,7 @@ def _add_plot(sub: Parser) -> None:
                      help="what stands for several seeds: their mean or their interquartile mean")
     sub.add_argument("--smooth", default="0", metavar="WEIGHT", help="weight of the past in a running mean, 0 to 1 (0)")
     sub.add_argument("--csv", metavar="FILE.csv", help="write the drawn numbers too")
+    _add_trust(sub)
 
 
 def _add_report(sub: Parser) -> None:
@@ -238,6 +247,7 @@ def _add_report(sub: Parser) -> None:
     sub.add_argument("--episodes", default="20", metavar="N", help="games of the evaluation (20)")
     sub.add_argument("--no-video", action="store_true", help="record no game")
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_trust(sub)
 
 
 def _add_export(sub: Parser) -> None:
@@ -246,6 +256,7 @@ def _add_export(sub: Parser) -> None:
                      help="onnx: runs without Vantage and torch; safetensors: for vantage.load, with a model card")
     sub.add_argument("-o", "--output", metavar="FILE", help="default policy.onnx or policy.safetensors in RUN")
     sub.add_argument("--checkpoint", default="auto", help="latest, best or a step; auto: best if there is one")
+    _add_trust(sub)
 
 
 def _add_bench(algo: str, sub: Parser) -> None:

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING:
-    from vantage.tools.display import Listener
+    from vantage.tools.display import Display
 
 
 class Stopped(KeyboardInterrupt):
@@ -25,7 +25,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal = 0
-        self.display: Listener | None = None
+        self.display: Display | None = None
         self._training = False
         heard = [signal.SIGINT, signal.SIGTERM]
         if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it

@@ -23,7 +23,7 @@ def run_evaluate(arguments: argparse.Namespace) -> int:
     from vantage.tools.evaluate import evaluate
 
     result = evaluate(arguments.run, episodes=episodes, deterministic=_deterministic(arguments),
-                      checkpoint=arguments.checkpoint, seed=seed)
+                      checkpoint=arguments.checkpoint, seed=seed, trust=arguments.trust)
     print(json.dumps(result.as_dict()) if arguments.json else result.sentence())
     return 0
 
@@ -51,7 +51,7 @@ def run_record(arguments: argparse.Namespace) -> int:
     from vantage.tools.record import record
 
     result = record(arguments.run, Path(arguments.output), episodes=episodes, deterministic=_deterministic(arguments),
-                    checkpoint=arguments.checkpoint, seed=seed)
+                    checkpoint=arguments.checkpoint, seed=seed, trust=arguments.trust)
     print(result.sentence())
     return 0
 
@@ -62,7 +62,8 @@ def run_watch(arguments: argparse.Namespace) -> int:
     _quiet_sdl(screen=True)
     from vantage.tools.watch import watch
 
-    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed)
+    watch(arguments.run, deterministic=_deterministic(arguments), checkpoint=arguments.checkpoint, seed=seed,
+          trust=arguments.trust)
     return 0
 
 
@@ -93,7 +94,7 @@ def run_plot(arguments: argparse.Namespace) -> int:
     groups = plot([Path(run) for run in arguments.runs], Path(arguments.output), x=arguments.x,
                   metric=arguments.metric, aggregate=arguments.aggregate,
                   smooth=convert("smooth", arguments.smooth, float, source="--smooth"),
-                  csv=None if arguments.csv is None else Path(arguments.csv))
+                  csv=None if arguments.csv is None else Path(arguments.csv), trust=arguments.trust)
     rows = [(arguments.metric, "at the end", "highest"), *table(groups, arguments.x)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -109,7 +110,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
                  episodes=convert("episodes", arguments.episodes, int, source="--episodes"),
-                 video=not arguments.no_video, checkpoint=arguments.checkpoint,
+                 video=not arguments.no_video, checkpoint=arguments.checkpoint, trust=arguments.trust,
                  notify=_warn))
     return 0
 
@@ -120,7 +121,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
     output = None if arguments.output is None else Path(arguments.output)
     result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
-                    notify=_warn)
+                    trust=arguments.trust, notify=_warn)
     print(result.sentence())
     return 0
 

@@ -70,7 +70,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
     """`vantage resume`."""
     from vantage.runs.directory import RunDirectory
 
-    config = RunDirectory.open(Path(arguments.run)).config
+    config = RunDirectory.open(Path(arguments.run), trust=arguments.trust).config
     steps = None if arguments.steps is None else convert("steps", arguments.steps, int, source="--steps")
     minutes = None if arguments.max_minutes is None else convert("max_minutes", arguments.max_minutes, float,
                                                                  source="--max-minutes")
@@ -78,7 +78,7 @@ def run_resume(arguments: argparse.Namespace) -> int:
 
     stop = Stop()
     updates = resume_updates(arguments.run, steps=steps, extend_schedule=arguments.extend_schedule,
-                             max_minutes=minutes, device=arguments.device)
+                             max_minutes=minutes, device=arguments.device, trust=arguments.trust)
     shown = config.change(steps=steps or config.run.steps, max_minutes=minutes or config.run.max_minutes)
     return _follow(shown, updates, stop, report=arguments.report, notes=[])
 

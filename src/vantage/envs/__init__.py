@@ -1,5 +1,5 @@
-"""Environments: named, built, stepped in batches, saved in snapshots. The only package that imports gymnasium and
-ale_py; imports no torch."""
+"""Environments by name, stepped in batches and saved in snapshots. The only package that imports gymnasium and ale_py;
+it does not import torch."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
                       evaluation: bool = False, threads: int = 0) -> Environments:
     """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
 
-    The environments count from `first_env`, which is part of their seeds and of messages about them. Evaluation
-    environments report raw rewards and no lost lives. `threads` is for Atari's emulators; 0 takes all cores.
+    `first_env` is the index of the first in the run; seeds and messages contain it. Evaluation environments report raw
+    rewards and no lost lives. `threads` is for Atari's emulators; 0 uses all cores.
     """
     return _make(env, seed, stream, num_envs=num_envs, first_env=first_env, evaluation=evaluation, threads=threads)
 
 
 def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:
-    """One evaluation environment that can be seen, stepped in this process, with the observations that training has.
+    """One evaluation environment with pictures, stepped in this process, with the same observations as in training.
 
-    One that draws no pictures is a ConfigError, or, unless they are `required`, an environment without `render`.
+    If it draws none, raise ConfigError, or, unless they are `required`, return it without `render`.
     """
     env = replace(env, vector="sync")
     try:
@@ -37,7 +37,7 @@ def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = Tr
     except ConfigError:
         if required:
             raise
-        return _make(env, seed, stream, evaluation=True)  # raises what else is wrong
+        return _make(env, seed, stream, evaluation=True)  # raises if pictures are not the cause
 
 
 def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_env: int = 0, evaluation: bool = False,
@@ -56,8 +56,8 @@ def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_en
     elif not is_vector(name):
         simulators = SingleSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env, rendered=rendered)
     elif rendered:
-        raise ConfigError(f"env={name.name!r} is a vector environment, which shows no single game; give one of its "
-                          "environments as a gymnasium.Env to see it")
+        raise ConfigError(f"env={name.name!r} is a vector environment, which shows no single game; use one of its "
+                          "environments as a gymnasium.Env to render it")
     else:
         simulators = BatchedSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env)
     return Environments(simulators, env, seeds, num_envs=num_envs, first_env=first_env, evaluation=evaluation)

@@ -1,5 +1,5 @@
-"""Atari games: builds emulators that play by a protocol, natively or under Gymnasium's wrappers. Episodes, FIRE and
-lives are kept by `vector_env`."""
+"""Atari games: emulators that follow a protocol, ale_py's native vector or single ones under Gymnasium's wrappers.
+Episodes, FIRE and lives are in `vector_env`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_FRAMES = 108_000
 MOST_FRAMES = 2**31 - 1
 """Limit of ale_py's counter of an episode's frames."""
 FRAMES_PER_SECOND = 60  # of an NTSC console
-# A seeded reset loads the ROM anew: 80-145 ms against 3-5 ms. At one in 20,000 steps that is below 1% of the time.
+# A seeded reset reloads the ROM: 80-145 ms instead of 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000
 # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
 SLOWER = "which take 1.3 times the time of a core, use one core alone, and do not step while the network computes"
@@ -66,7 +66,7 @@ class Play:
 
     @property
     def beyond_native(self) -> tuple[str, ...]:
-        """Options that ale_py's vector of emulators cannot do, in words."""
+        """Options that ale_py's vector of emulators does not support, in words."""
         wanted = {f"frame_skip={in_words(self.skip)}": self.skip[0] != self.skip[1],
                   f"max_frames={self.pooled}": self.pooled > 2, f"random_start={self.random_start}": self.random_start}
         return tuple(name for name, is_wanted in wanted.items() if is_wanted)
@@ -114,9 +114,8 @@ class WrappedEmulators:
         self._sent: Array = np.zeros(num_envs, np.int64)
 
     def reset(self, seeds: list[int], which: Array) -> tuple[Array, Info]:
-        options = {"reset_mask": which.copy()}
-        obs, info = self.vector.reset(seed=list(seeds), options=options)
-        return obs, info
+        result: tuple[Array, Info] = self.vector.reset(seed=list(seeds), options={"reset_mask": which.copy()})
+        return result
 
     def send(self, actions: Array) -> None:
         self._sent = actions
@@ -186,7 +185,7 @@ def _wrapped(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]:
 
 
 def _reshape(play: Play) -> Callable[[Array], Array] | None:
-    """From ale_py's [B, 1, H, W] or [B, 1, H, W, 3], whole screens where they are cropped, to [B, C, H, W]."""
+    """From ale_py's [B, 1, H, W] or [B, 1, H, W, 3], whole screens if they are cropped, to [B, C, H, W]."""
     if play.margins is None:
         return None if play.gray else lambda obs: np.ascontiguousarray(obs[:, 0].transpose(0, 3, 1, 2))
     show = shrink(play.margins, play.size)
@@ -226,8 +225,8 @@ def _describe_path(play: Play, threads: int) -> tuple[str, ...]:
     limit = f"time limit {play.max_steps} steps ({play.max_steps * mean_of(play.skip):g} frames)"
     if play.beyond_native:
         return (f"{', '.join(play.beyond_native)}: leaves ALE's native path for Gymnasium's wrappers, {SLOWER}", limit,
-                "emulators in this process, stepped in turn")
-    cost = "crop: native emulators show whole screens, which this process cuts and resizes at next to no cost"
+                "emulators in this process, stepped one after the other")
+    cost = "crop: this process cuts and resizes the whole screens of native emulators, at almost no cost"
     return (*((cost,) * (play.margins is not None)), limit,
             f"emulators in this process, stepped by {threads} thread{'s' * (threads > 1)}")
 
@@ -242,10 +241,7 @@ def _check(config: EnvConfig) -> None:
 
 
 def _with_overrides(atari: AtariId, options: EnvOptions) -> AtariId:
-    """The protocol with the options in its place."""
-    protocol = atari.protocol
-    if options.noop_max is not None:
-        protocol = dataclasses.replace(protocol, noop_max=options.noop_max)
-    if options.fire_on_reset is not None:
-        protocol = dataclasses.replace(protocol, fire=options.fire_on_reset)
-    return AtariId(atari.game, protocol)
+    """The protocol, changed by the options."""
+    changes: dict[str, Any] = {"noop_max": options.noop_max, "fire": options.fire_on_reset}
+    changes = {key: value for key, value in changes.items() if value is not None}
+    return AtariId(atari.game, dataclasses.replace(atari.protocol, **changes))

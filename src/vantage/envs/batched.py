@@ -1,5 +1,5 @@
-"""A vector environment that somebody else wrote, such as a NumPy or GPU simulator: any Gymnasium VectorEnv with
-NEXT_STEP autoreset. It is used as it is; `single` has vectors of single environments."""
+"""Any Gymnasium VectorEnv with NEXT_STEP autoreset, such as a NumPy or GPU simulator, used without wrappers. Vectors
+of single environments are in `single`."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.building import create
-from vantage.envs.ids import EnvId, load_entry
+from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Traits, same_obs
 from vantage.envs.options import EnvOptions
 from vantage.envs.spaces import make_actor, make_observer
 from vantage.errors import ConfigError, EnvError
+from vantage.importing import load_class
 from vantage.specs import ActionSpec, EnvSpec
 
-# As for Atari: resets are seeded again so rarely that they cost nothing, and a replay stays short.
+# As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000
 PROBE_STEPS = 10
 
 
 def is_vector(env: EnvId) -> bool:
     """`env` names a class of vector environments, or a function that takes `num_envs`."""
-    target = load_entry(env.entry) if env.entry else None
-    if target is None or isinstance(target, type):
-        return target is not None and issubclass(target, VectorEnv)
-    try:
-        return "num_envs" in inspect.signature(target).parameters
-    except ValueError:  # a callable written in C
+    if not env.entry:
         return False
+    target = load_class(env.entry, what="env")
+    return issubclass(target, VectorEnv) if isinstance(target, type) else (
+        "num_envs" in inspect.signature(target).parameters)
 
 
 class BatchedSimulators:
@@ -56,16 +55,12 @@ class BatchedSimulators:
             self._vector.close()
             raise
         self._masked, self._steps = MASK in info, 0
-        spec = EnvSpec(observer.spec, actor.spec, self._masked)
-        notes = [observer.note, actor.note]
-        if self._masked:
-            notes.append("actions masked by info['action_mask']")
-        if not self.exact:
-            notes.append(f"{env.name} does not take a seed for each environment and a reset_mask, so resumes are not "
-                         "exact: they begin new episodes")
-        reseed_steps = RESEED_STEPS if self.exact else int(np.iinfo(np.int64).max)
-        self.traits = Traits(spec, (*notes, f"{num_envs} environments, in a vector of their own"),
-                             reseed_steps=reseed_steps)
+        notes = (observer.note, actor.note, *(("actions masked by info['action_mask']",) * self._masked),
+                 *((f"{env.name} does not take a seed for each environment and a reset_mask, so resumes are not exact: "
+                    "they begin new episodes",) * (not self.exact)),
+                 f"{num_envs} environments, in a vector of their own")
+        self.traits = Traits(EnvSpec(observer.spec, actor.spec, self._masked), notes,
+                             reseed_steps=RESEED_STEPS if self.exact else int(np.iinfo(np.int64).max))
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
         if self.exact:
@@ -76,9 +71,8 @@ class BatchedSimulators:
         else:  # no environment can be reset by itself
             which = np.ones(self._num_envs, bool)
             result = self._call(self._vector.reset, seed=self._seeds.of(self._first_env, int(episodes.max())))
-        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            raise EnvError(f"{self._seeds.name}: reset() returned a {type(result).__name__}, not (observations, info)")
-        return self._converted(result[0]), self._info(result[1], ~which)
+        obs, info = self._unpacked(result, "observations, info")
+        return self._converted(obs), self._info(info, ~which)
 
     def send(self, actions: Array) -> None:
         self._sent = self._act(actions)
@@ -86,10 +80,8 @@ class BatchedSimulators:
     def receive(self) -> Outcome:
         self._steps += 1
         result = self._call(self._vector.step, self._sent)
-        if not (isinstance(result, tuple) and len(result) == 5):
-            raise EnvError(f"{self._place()}: step() did not return (observations, rewards, terminated, truncated, "
-                           "info)")
-        obs, rewards, terminated, truncated, info = result
+        obs, rewards, terminated, truncated, info = self._unpacked(
+            result, "observations, rewards, terminated, truncated, info")
         terminated, truncated = self._flags(terminated, "terminated"), self._flags(truncated, "truncated")
         rewards = np.asarray(rewards)
         if rewards.shape != (self._num_envs,) or rewards.dtype.kind not in "fiub":
@@ -106,7 +98,7 @@ class BatchedSimulators:
         raise ConfigError(f"env={self._seeds.name!r} is a vector environment, which shows no single game")
 
     def _takes_seeds(self) -> bool:
-        """One environment is reset by its seed alone, to the same observation, while the others stand still."""
+        """Whether a reset of one environment by its seed repeats its first observation and leaves the others alone."""
         self.exact = True
         everyone, one = np.ones(self._num_envs, bool), np.arange(self._num_envs) == 0
         episodes = np.zeros(self._num_envs, np.int64)
@@ -133,21 +125,22 @@ class BatchedSimulators:
     def _place(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"
 
+    def _unpacked(self, result: Any, names: str) -> tuple[Any, ...]:
+        if isinstance(result, tuple) and len(result) == len(names.split(", ")):
+            return result
+        raise EnvError(f"{self._place()}: the result is a {type(result).__name__}, not ({names})")
+
     def _converted(self, obs: Any) -> Obs:
-        try:
-            converted: Obs = self._observe(obs)
-        except (TypeError, ValueError) as error:
-            raise EnvError(f"{self._place()}: {error}") from error
-        return converted
+        return self._call(self._observe, obs)  # type: ignore[no-any-return]
 
     def _flags(self, value: Any, name: str) -> Array:
-        flags = np.asarray(value)
+        flags = np.array(value)
         if flags.shape != (self._num_envs,) or flags.dtype != bool:
             raise EnvError(f"{self._place()}: {name} is {flags.dtype} {flags.shape}, not {self._num_envs} bools")
-        return flags.copy()
+        return flags
 
     def _info(self, info: Info, unused: Array) -> Info:
-        """Only the mask, [B, A] bool; it may be anything where it is `unused`."""
+        """Only the mask, [B, A] bool; not checked where it is `unused`."""
         if MASK not in info:
             if self._masked:
                 raise EnvError(f"{self._place()}: info lacks action_mask, which the first reset had")
@@ -181,12 +174,12 @@ def _check(config: EnvConfig, env: EnvId) -> None:
     changed = [*EnvOptions.of(config).changed, *(("max_episode_steps",) * bool(config.max_episode_steps)),
              *(("vector",) * (config.vector != "sync"))]
     if changed:
-        raise ConfigError(f"{changed[0]} has no effect here: {env.name} is a vector environment, which is used as it "
-                          "is; leave it out, or pass the same to the environment in env_kwargs")
+        raise ConfigError(f"{changed[0]} has no effect here: {env.name} is a vector environment, to which Vantage adds "
+                          "no wrappers; leave it out, or pass the same to the environment in env_kwargs")
 
 
 def _random_actions(num_envs: int, spec: ActionSpec, mask: Array | None) -> Array:
-    """Actions [B, ...] of the policy, of those that the mask allows."""
+    """Random actions [B, ...] of a policy, or the first that the mask allows."""
     rng, shape = np.random.default_rng(0), (num_envs, *spec.shape)
     if spec.kind == "box":
         return rng.normal(size=shape).astype(np.float32)

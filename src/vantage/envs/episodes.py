@@ -1,6 +1,6 @@
-"""One single environment, run episode after episode: seeded, converted, checked. Vectors of them are in `single`.
+"""One environment, run episode after episode: seeded, converted, checked. Vectors of them are in `single`.
 
-Worker processes import this, so neither this nor its imports may import torch.
+Worker processes import this module, so it must not import torch.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from vantage.specs import EnvSpec
 from vantage.system import die_with
 
 ERROR, EPISODES = "error", "episodes"
-"""Key of `info` for a failure in a worker process; key of a reset's options for the numbers of the episodes."""
+"""Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class EnvPlan:
-    """How to build the environments of one vector; goes to worker processes."""
+    """How to build the environments of one vector. Worker processes receive it by pickle."""
 
     env: EnvId
     kwargs: str
@@ -39,10 +39,10 @@ class EnvPlan:
     """0 keeps the environment's own limit."""
     seeds: Seeds
     rebuild: bool
-    """A new instance for each episode, because a reset leaves traces of the one before."""
+    """Build a new instance for each episode, because a reset does not clear the last one."""
     options: EnvOptions
     rendered: bool = False
-    """Built to draw pictures."""
+    """Build with a render mode."""
 
     def build(self) -> gym.Env[Any, Any]:
         make = build_rendered if self.rendered else build
@@ -61,7 +61,7 @@ class EpisodesFactory:
     place: int
     """Among those of the vector."""
     parent: int = 0
-    """Process that starts a worker for the environment; 0 where it is stepped in the process that makes it."""
+    """Id of the process that starts a worker for the environment; 0 if the environment is stepped in that process."""
 
     def __call__(self) -> Episodes:
         if self.parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
@@ -72,9 +72,9 @@ class EpisodesFactory:
 class Episodes(gym.Env[Any, Any]):
     """The episodes of one environment, in the shapes that a policy sees.
 
-    Built at the first reset, in the process that steps it, so that errors there are reported like any other. From a
-    worker process errors travel as `info["error"]`: Gymnasium's own transport loses the cause and treats the traceback
-    as a %-template.
+    The first reset builds the environment, so that errors of building are reported like those of stepping. A worker
+    process returns errors as `info["error"]`: Gymnasium's own transport loses the cause and formats the traceback as a
+    %-template.
     """
 
     def __init__(self, factory: EpisodesFactory) -> None:
@@ -91,19 +91,19 @@ class Episodes(gym.Env[Any, Any]):
         episode = self._episode + 1 if options is None else int(options[EPISODES][self._factory.place])
         self._idle = episode == IDLE
         if self._idle:
-            return blank_obs(self._spec), {}
+            return blank_obs(self._spec.obs), {}
         try:
             return self._begin(episode)
         except (Exception, SystemExit) as error:
-            return blank_obs(self._spec), self._failure(error)
+            return blank_obs(self._spec.obs), self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         if self._idle:
-            return blank_obs(self._spec), 0.0, False, False, {}
+            return blank_obs(self._spec.obs), 0.0, False, False, {}
         try:
             return self._step(action)
         except (Exception, SystemExit) as error:
-            return blank_obs(self._spec), 0.0, False, False, self._failure(error)
+            return blank_obs(self._spec.obs), 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
         if self.env is not None:
@@ -134,27 +134,18 @@ class Episodes(gym.Env[Any, Any]):
         obs, reward, terminated, truncated, info = result
         if type(reward) is not float:
             reward = _number(reward)
-        if terminated.__class__ is not bool:
-            terminated = _flag(terminated, "terminated")
-        if truncated.__class__ is not bool:
-            truncated = _flag(truncated, "truncated")
+        terminated, truncated = _flag(terminated, "terminated"), _flag(truncated, "truncated")
         self._over = terminated or truncated
         return self._observe(obs), reward, terminated, truncated, self._info(info)
 
     def _info(self, info: dict[str, Any]) -> dict[str, Array]:
         """Only the mask: other entries would cost time in each step, most of all in worker processes."""
-        if not self._spec.masked:
-            if MASK in info:
-                raise ValueError("info has an action_mask, which the first reset lacked: give one from reset on")
-            return {}
-        if self._over:  # nothing is chosen after an end, so the mask need not be good
-            try:
-                return {MASK: self._mask(info[MASK])}
-            except (KeyError, TypeError, ValueError):
-                return {MASK: np.ones(sum(self._spec.action.sizes), bool)}
-        if MASK not in info:
-            raise ValueError("info lacks action_mask, which the first reset had")
-        return {MASK: self._mask(info[MASK])}
+        if self._over and self._spec.masked:  # the next step only resets, so the mask is not used
+            return {MASK: np.ones(sum(self._spec.action.sizes), bool)}
+        if self._spec.masked != (MASK in info):
+            raise ValueError("info lacks action_mask, which the first reset had" if self._spec.masked else
+                             "info has an action_mask, which the first reset lacked")
+        return {MASK: self._mask(info[MASK])} if self._spec.masked else {}
 
     def _failure(self, error: Exception | SystemExit) -> dict[str, Any]:
         place = self._plan.seeds.place(self._factory.index, self._episode, self._steps)
@@ -171,6 +162,6 @@ def _number(reward: Any) -> float:
 
 
 def _flag(value: Any, name: str) -> bool:
-    if isinstance(value, np.bool_):
+    if isinstance(value, bool | np.bool_):
         return bool(value)
     raise TypeError(f"{name} is {value!r}, a {type(value).__name__}, not a bool")

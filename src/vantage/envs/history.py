@@ -35,14 +35,14 @@ class History:
         self.dropped[which] = False
 
     def before_end(self, steps: int) -> Array:
-        """The action of each environment `steps` steps before its last; 0 where its history is shorter."""
+        """The action of each environment `steps` steps before its last; 0 if its history is shorter."""
         index = self.lengths - steps
         inside = (index >= 0).reshape(-1, *(1,) * (self._actions.ndim - 2))
         actions = np.where(inside, self._actions[self._rows, np.maximum(index, 0)], 0)
         return actions if actions.dtype == np.float32 else actions.astype(np.int64)
 
     def snapshot(self) -> dict[str, Array]:
-        """All histories one after the other, and the length of each (-1 where it was dropped)."""
+        """All histories one after the other, and the length of each (-1 if dropped)."""
         parts = [self._actions[env, :length] for env, length in enumerate(self.lengths) if not self.dropped[env]]
         actions = np.concatenate(parts) if parts else self._actions[0, :0]
         return {"actions": actions, "action_counts": np.where(self.dropped, -1, self.lengths)}

@@ -1,15 +1,12 @@
-"""Environments by name, and families and Atari protocols by environment. Nothing is built here."""
+"""Environment names: which environment, family and Atari protocol a name stands for. Nothing is built here."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import os
 import re
-import sys
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import ale_py
 import gymnasium as gym
@@ -18,6 +15,7 @@ from ale_py.registration import rom_id_to_name
 
 from vantage.envs import snake
 from vantage.errors import ConfigError
+from vantage.importing import load_class
 from vantage.keys import nearest
 
 gym.register_envs(ale_py)
@@ -25,13 +23,13 @@ snake.register()
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
 
-# These have no single-player cartridge mode; ale_py registers none of them either.
+# Games without a single-player mode; ale_py does not register them either.
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
 
 
 @dataclass(frozen=True, slots=True)
 class AtariProtocol:
-    """How a game is played: every switch on which Atari scores depend."""
+    """The rules of play on which Atari scores depend."""
 
     name: str
     sticky: float
@@ -39,11 +37,11 @@ class AtariProtocol:
     noop_max: int
     """ALE draws 0 to noop_max - 1 no-ops at a reset."""
     fire: bool
-    """FIRE is pressed after a reset and after a lost life, in games that have it as their second action."""
+    """Press FIRE after a reset and after a lost life, in games that have it as their second action."""
     full_actions: bool
-    """All 18 actions rather than those that the game reacts to."""
+    """All 18 actions instead of the game's minimal set."""
     life_signal: bool
-    """A lost life ends the value bootstrap while training."""
+    """A lost life ends the value bootstrap in training."""
 
 
 PROTOCOLS = {
@@ -76,15 +74,13 @@ class EnvId:
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
     """The environment called `name`: a Gymnasium id, a short Atari name in any case, or module:Class.
 
-    ConfigError names the nearest match. A module that the name mentions is imported.
+    Imports the module that the name mentions. Raises ConfigError with the nearest match for an unknown name.
     """
     env = _atari(name) or (_from_module(name) if ":" in name else _registered(name))
     if atari_protocol == "auto":
         return env
     if env.atari is None:
-        raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, env={name!r} is none; leave it auto")
-    if atari_protocol not in PROTOCOLS:
-        raise ConfigError(f"atari_protocol={atari_protocol!r} is not one of auto, {', '.join(PROTOCOLS)}")
+        raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, not for env={name!r}; leave it auto")
     return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
 
 
@@ -94,44 +90,18 @@ def known_names() -> list[str]:
     return sorted([*(rom_id_to_name(rom) for rom in _games().values()), *ids])
 
 
-def load_entry(entry: str) -> Any:
-    """The object at module:Class; modules of the current directory are importable."""
-    module_name, _, attribute = entry.partition(":")
-    module = _import(module_name, entry)
-    target: Any = module
-    for part in attribute.split("."):
-        target = getattr(target, part, None)
-    return target
-
-
-def import_path_here() -> None:
-    """Let modules of the current directory be imported, as `python -m` does."""
-    here = os.getcwd()
-    if "" not in sys.path and here not in sys.path:
-        sys.path.insert(0, here)
-
-
-_OWN = {"mujoco": "vantage-rl[mujoco]"}
-"""Extras of Gymnasium that are extras of Vantage too."""
-
-
 def missing_library(error: gym.error.DependencyNotInstalled) -> str:
-    """The missing library and the one command that installs it."""
+    """The missing library and the command that installs it."""
     text = str(error)
     extra = re.search(r"gymnasium\[([\w-]+)\]", text)
     if extra is None:
         return text
-    what = re.split(r", |; |\. ", text, maxsplit=1)[0]
-    return f"{what}; pip install '{_OWN.get(extra[1], f'gymnasium[{extra[1]}]')}'"
-
-
-def is_old_gym(kind: type) -> bool:
-    """The class comes from the unmaintained `gym`, not from Gymnasium."""
-    return any(base.__module__.split(".")[0] == "gym" for base in kind.__mro__)
+    package = "vantage-rl[mujoco]" if extra[1] == "mujoco" else f"gymnasium[{extra[1]}]"
+    return f"{re.split(r', |; |[.] ', text, maxsplit=1)[0]}; pip install '{package}'"
 
 
 def _atari(name: str) -> EnvId | None:
-    game = _games().get(_plain(name)) if re.fullmatch(r"[A-Za-z0-9_]+", name) else None
+    game = _games().get(_plain(name))
     if game is not None:
         return EnvId(rom_id_to_name(game), "atari", AtariId(game, PROTOCOLS["classic"]))
     modern = re.fullmatch(r"ALE/(\w+)-v5", name)
@@ -140,10 +110,11 @@ def _atari(name: str) -> EnvId | None:
     legacy = _legacy(name)
     if legacy is None:
         return None
-    title = rom_id_to_name(legacy[0])
-    if legacy[1] == "NoFrameskip-v4":
-        return EnvId(name, "atari", AtariId(legacy[0], PROTOCOLS["classic"]))
-    raise ConfigError(f"env={name!r} is an old version of an Atari id, which Vantage does not play; did you mean "
+    game, variant = legacy
+    if variant == "NoFrameskip-v4":
+        return EnvId(name, "atari", AtariId(game, PROTOCOLS["classic"]))
+    title = rom_id_to_name(game)
+    raise ConfigError(f"env={name!r} is an old version of an Atari id, which Vantage does not support; did you mean "
                       f"{title} (the classic protocol, as {title}NoFrameskip-v4) or ALE/{title}-v5 (sticky actions)?")
 
 
@@ -173,39 +144,19 @@ def _registered(name: str) -> EnvId:
 def _family(gym_id: str) -> Family:
     entry = str(gym.registry[gym_id].entry_point)
     families: tuple[tuple[str, Family], ...] = (
-        ("classic_control", "classic"), ("box2d", "box2d"), ("mujoco", "mujoco"), ("ale_py", "atari"))
+        ("classic_control", "classic"), ("box2d", "box2d"), ("mujoco", "mujoco"))
     return next((family for part, family in families if part in entry), "other")
 
 
 def _from_module(name: str) -> EnvId:
-    module_name, _, attribute = name.partition(":")
-    target = load_entry(name) if attribute else None
-    if callable(target):
-        if isinstance(target, type):
-            _check_class(target, name)
-        return EnvId(name, "other", entry=name)
-    if attribute in gym.registry:
-        return EnvId(name, _family(attribute))
-    offered = [key for key, value in vars(_import(module_name, name)).items()
-               if isinstance(value, type) and issubclass(value, gym.Env | gym.vector.VectorEnv)]
-    raise ConfigError(f"env={name!r}: module {module_name} has no environment {attribute!r}, nor registers such an id"
-                      f"{nearest(attribute, [*offered, *gym.registry])}")
-
-
-def _import(module_name: str, name: str) -> Any:
-    import_path_here()
+    """module:Class, or module:id where the import of the module registers the id."""
     try:
-        return importlib.import_module(module_name)
-    except gym.error.DependencyNotInstalled as error:
-        raise ConfigError(f"env={name!r}: {missing_library(error)}") from None
-    except (Exception, SystemExit) as error:
-        absent = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
-        remedy = "is it installed, or in the current directory?" if absent else "put that right in the module"
-        raise ConfigError(f"env={name!r}: module {module_name!r} cannot be imported: {type(error).__name__}: {error}; "
-                          f"{remedy}") from error
-
-
-def _check_class(kind: type, name: str) -> None:
-    if is_old_gym(kind):
-        raise ConfigError(f"env={name!r} is a class of the old gym library; derive it from gymnasium.Env instead, see "
-                          "https://gymnasium.farama.org/introduction/migration_guide")
+        load_class(name, what="env")
+    except ConfigError as error:
+        if isinstance(error.__cause__, gym.error.DependencyNotInstalled):
+            raise ConfigError(f"env={name!r}: {missing_library(error.__cause__)}") from None
+        gym_id = name.partition(":")[2]
+        if gym_id not in gym.registry:
+            raise
+        return EnvId(name, _family(gym_id))
+    return EnvId(name, "other", entry=name)

@@ -24,19 +24,19 @@ MASK = "action_mask"
 LONGEST_GAME = 10_000
 """Steps, except on Atari."""
 IDLE = -1
-"""Episode number of an environment that waits for its turn in a replay."""
+"""Episode number of an environment that is not yet reset in a replay."""
 
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """What the environments show before the first step."""
+    """Observations before the first step."""
 
     obs: Obs
     is_first: Array
     """[B] bool; False where a snapshot was restored in the middle of an episode."""
     action_mask: Array | None
     lost: tuple[int, ...] = ()
-    """Environments whose replay did not reproduce the saved observation; they began a new episode."""
+    """Environments that began a new episode because their replay did not reproduce the saved observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +46,9 @@ class Step:
     obs: Obs
     """[B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or a mapping of these."""
     rewards: Array
-    """[B] float32 as learnt from."""
+    """[B] float32, after clipping and scaling."""
     terminated: Array
-    """[B] bool: the task (in classic Atari training: the life) ended; a time limit is not an end."""
+    """[B] bool: the task (in classic Atari training: the life) ended; not at a time limit."""
     is_first: Array
     """[B] bool: `obs` opens an episode, so this step only reset."""
     valid: Array
@@ -56,7 +56,7 @@ class Step:
     action_mask: Array | None
     """[B, A] bool, of `obs`."""
     episodes: tuple[Episode, ...]
-    """Games that finished at this step; raw score."""
+    """Games that finished at this step, with raw scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +85,17 @@ class Traits:
     notes: tuple[str, ...]
     """Decisions about the environment, in words."""
     frames_per_step: float = 1
-    """A whole number, or a mean where frame_skip is a range."""
+    """The mean if frame_skip is a range."""
     longest_game: int = LONGEST_GAME
-    """Steps after which an evaluation counts a game with its score so far."""
+    """Steps after which an evaluation cuts a game and counts its score."""
     fps: float | None = None
-    """Agent steps a second in real time; None takes the environment's metadata."""
+    """Agent steps per second in real time; None means that the environment's metadata has it."""
     action_names: tuple[str, ...] = ()
     """Atari's, such as UPFIRE."""
     actions: Array | None = None
-    """Index of each of the policy's actions among the simulator's; None where these are the same."""
+    """The simulator's action for each of the policy's; None if they are the same."""
     fires: bool = False
-    """FIRE is pressed after a reset and a lost life."""
+    """Press FIRE after a reset and after a lost life."""
     life_signal: bool = False
     """A lost life ends the bootstrap in training."""
     reseed_steps: int = 0
@@ -127,7 +127,7 @@ class Simulators(Protocol):
 
     @property
     def single(self) -> gym.Env[Any, Any]:
-        """The first simulator, where it runs in this process."""
+        """The first simulator, if it runs in this process."""
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:

@@ -1,6 +1,6 @@
-"""Options of playing and showing an environment, parsed from the config; options without effect are refused.
+"""Parses the config's options of how an environment is played and shown, and refuses those without effect.
 
-They take effect in `wrappers` (any environment) and `atari`.
+`wrappers` and `atari` apply them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "env
 
 NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
          "noop_max": ATARI, "fire_on_reset": ATARI}
-"""The environments on which an option has an effect; frame_skip and random_start have one on all."""
+"""The kind of environment that an option needs; frame_skip and random_start work on all."""
 
 Margins = tuple[int, int, int, int]
 """Pixels taken off an image: top, bottom, left, right."""
@@ -63,25 +63,25 @@ class EnvOptions:
         return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
 
     def refuse(self, need: str, why: str) -> None:
-        """ConfigError for an option that needs `need` where the environment is not one; `why` explains it."""
+        """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
         for name in self.changed:
             if NEEDS.get(name) == need:
                 raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
 
 
 def check_options(config: EnvConfig, env: EnvId) -> EnvOptions:
-    """The options of `config`, checked without building `env`. ConfigError for one that has no effect."""
+    """The options of `config`. ConfigError for one that has no effect, as far as that is known without building."""
     options = EnvOptions.of(config)
     if env.atari is None:
         options.refuse(ATARI, f"env={env.name!r} is none")
         if isinstance(options.crop, str):
-            raise ConfigError(f"crop={config.crop} is a table of Atari games, env={env.name!r} is none; give the "
+            raise ConfigError(f"crop={config.crop} is a table of Atari games, and env={env.name!r} is none; give the "
                               "pixels to take off as TOP,BOTTOM,LEFT,RIGHT")
     return options
 
 
 def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) -> Margins:
-    """The margins of `crop` for images of `shape` [H, W] of `game`. ConfigError where they leave nothing."""
+    """The margins of `crop` for images [H, W] of `game`. ConfigError if nothing is left."""
     if isinstance(crop, str):
         table, side = CROP_TABLES[crop]
         first, below = table.get(game, table[""])
@@ -94,23 +94,21 @@ def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) ->
 
 
 def subset_of(subset: tuple[str, ...], meanings: tuple[str, ...]) -> tuple[int, ...]:
-    """Indices of the actions in `subset`, all of them for (). `meanings` has the name of each action."""
-    if not subset:
-        return tuple(range(len(meanings)))
-    indices_by_name = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
+    """Indices of the actions in `subset`, of all for (). `meanings` has the name of each action."""
+    index_of = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
     for name in subset:
-        if name not in indices_by_name:
+        if name not in index_of:
             words = ", ".join(f"{i} {meaning}" for i, meaning in enumerate(meanings) if meaning != str(i))
             raise ConfigError(f"action_subset: {name!r} is none of the {len(meanings)} actions "
                               f"({words or f'0 to {len(meanings) - 1}'}){nearest(name, meanings)}")
-    indices = tuple(indices_by_name[name] for name in subset)
+    indices = tuple(index_of[name] for name in subset or meanings)
     if len(set(indices)) < len(indices):
         raise ConfigError(f"action_subset={','.join(subset)} names an action twice")
     return indices
 
 
 def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> int:
-    """How many of a step's last frames an observation is the maximum of; ConfigError where a step has fewer."""
+    """Number of a step's last frames that are pooled into the observation; ConfigError if a step may have fewer."""
     if options.max_frames is None:
         return min(default, skip[0])
     if options.max_frames > skip[0]:
@@ -120,7 +118,7 @@ def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> i
 
 
 def mean_of(skip: tuple[int, int]) -> float | int:
-    """Mean number of frames of a step; a whole number where it is fixed."""
+    """Mean number of frames of a step; an int if it is fixed."""
     return skip[0] if skip[0] == skip[1] else sum(skip) / 2
 
 
@@ -135,19 +133,17 @@ def _subset(text: str) -> tuple[str, ...]:
     names = tuple(part.strip().upper() for part in text.split(","))
     if not all(re.fullmatch(r"[A-Z]+|\d{1,6}", name) for name in names):
         raise ConfigError(f"action_subset={text!r} is not a list of actions; write indices such as 0,2,3, names of "
-                          "Atari's such as NOOP,RIGHT,LEFT, or all")
+                          "Atari actions such as NOOP,RIGHT,LEFT, or all")
     return tuple(str(int(name)) if name.isdigit() else name for name in names)
 
 
 def _crop(text: str) -> Margins | str | None:
-    if text in CROP_TABLES:
-        return text
+    if text == "none" or text in CROP_TABLES:
+        return None if text == "none" else text
     match = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", text.replace(" ", ""))
-    if text != "none" and match is None:
+    if match is None:
         raise ConfigError(f"crop={text!r} is not TOP,BOTTOM,LEFT,RIGHT in pixels to take off, such as 34,16,0,0, nor "
                           f"none or a table by game ({', '.join(CROP_TABLES)}){nearest(text, CROP_TABLES)}")
-    if match is None:
-        return None
     top, bottom, left, right = map(int, match.groups())
     return top, bottom, left, right
 
@@ -155,19 +151,24 @@ def _crop(text: str) -> Margins | str | None:
 def _size(text: str) -> tuple[int, int] | None:
     if text == "auto":
         return None
-    match = re.fullmatch(r"(\d{1,4})(?:x(\d{1,4}))?", text)
-    if match is None or not all(0 < int(side) <= 1024 for side in match.groups(match[1])):
+    height, width = _pair(text, "x")
+    if not (1 <= height <= 1024 and 1 <= width <= 1024):
         raise ConfigError(f"screen_size={text!r} is not a number of pixels from 1 to 1024, such as 84, nor "
                           "HEIGHTxWIDTH, such as 80x72, nor auto")
-    return int(match[1]), int(match[2] or match[1])
+    return height, width
 
 
 def _skip(text: str) -> tuple[int, int] | None:
     if text == "auto":
         return None
-    match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", text)
-    low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    low, high = _pair(text, "-")
     if not 1 <= low <= high <= 1000:
         raise ConfigError(f"frame_skip={text!r} is not a number of frames from 1 to 1000, such as 4, nor a range from "
                           "a smaller to a larger one, such as 2-4, nor auto")
     return low, high
+
+
+def _pair(text: str, separator: str) -> tuple[int, int]:
+    """The numbers of A or AxB, where A alone means both; 0 for other text."""
+    match = re.fullmatch(rf"(\d{{1,4}})(?:{separator}(\d{{1,4}}))?", text)
+    return (int(match[1]), int(match[2] or match[1])) if match else (0, 0)

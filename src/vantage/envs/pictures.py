@@ -1,8 +1,7 @@
-"""The picture, speed and keys of a single environment, and the stages of its images, for people."""
+"""For people: the picture, speed and keys of a single environment, and the stages of its images."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,18 +10,18 @@ import numpy as np
 
 from vantage.envs.ids import missing_library
 from vantage.envs.interface import Array
-from vantage.envs.wrappers import FrameSkip, Resized, luma
+from vantage.envs.wrappers import FrameSkip, Resized, cut, luma
 from vantage.errors import ConfigError, EnvError
 
 DEFAULT_FPS = 30.0
-"""As in gymnasium.utils.play, where an environment's metadata has no render_fps."""
+"""As in gymnasium.utils.play, if an environment's metadata has no render_fps."""
 
 Stage = tuple[str, Array]
 """Two lines of title, and the picture: RGB [H, W, 3] or gray [H, W]."""
 
 
 def render(env: gym.Env[Any, Any], name: str, place: str) -> Array:
-    """uint8 RGB [H, W, 3]; EnvError where the environment returns none, with its `place`."""
+    """uint8 RGB [H, W, 3]; EnvError with the `place` if the environment returns none."""
     try:
         picture = np.asarray(env.render())
     except gym.error.DependencyNotInstalled as error:
@@ -36,8 +35,7 @@ def render(env: gym.Env[Any, Any], name: str, place: str) -> Array:
 
 
 def fps_of(env: gym.Env[Any, Any]) -> float:
-    rate = env.metadata.get("render_fps")
-    return float(rate) if isinstance(rate, int | float) and 0 < rate < math.inf else DEFAULT_FPS
+    return float(env.metadata.get("render_fps") or DEFAULT_FPS)
 
 
 def keys_of(env: gym.Env[Any, Any]) -> Mapping[Any, Any] | None:
@@ -50,24 +48,22 @@ def for_people(picture: Array) -> Stage:
 
 
 def stages_of(env: gym.Env[Any, Any]) -> list[Stage]:
-    """The images of an environment under `wrappers`, up to the one that is resized; none without such wrappers."""
+    """The images within `Resized`, up to the one that it resizes; none without that wrapper."""
     skip = next((layer for layer in _layers(env) if isinstance(layer, FrameSkip)), None)
     resized = next((layer for layer in _layers(env) if isinstance(layer, Resized)), None)
     if resized is None:
         return []
-    image = _picture(resized.image)
-    pooled = 1 if skip is None or not skip.played else min(skip.pooled, skip.played)
-    title = f"maximum of {pooled} frames" if pooled > 1 else "image"
-    stages = [(f"{title}\n{_size(image)}", image)]
+    image = resized.image[0] if len(resized.image) == 1 else resized.image[:3].transpose(1, 2, 0)
+    pooled = 1 if skip is None else min(skip.pooled, skip.played)
+    stages = [(f"maximum of {pooled} frames" if pooled > 1 else "image", image)]
     if resized.gray:
-        image = luma(image)
-        stages.append((f"gray\n{_size(image)}", image))
-    top, bottom, left, right = resized.margins
+        stages.append(("gray", luma(image)))
+    stages = [(f"{title}\n{_size(picture)}", picture) for title, picture in stages]
     if any(resized.margins):
-        cut = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
-        sides = zip(("top", "bottom", "left", "right"), resized.margins, strict=True)
-        off = ", ".join(f"{pixels} {side}" for side, pixels in sides if pixels)
-        stages.append((f"crop to {cut.shape[0]}x{cut.shape[1]}\noff: {off}", cut))
+        image = cut(stages[-1][1], resized.margins)
+        sides = zip(resized.margins, ("top", "bottom", "left", "right"), strict=True)
+        off = ", ".join(f"{pixels} {side}" for pixels, side in sides if pixels)
+        stages.append((f"crop to {image.shape[0]}x{image.shape[1]}\noff: {off}", image))
     return stages
 
 
@@ -75,11 +71,6 @@ def _layers(env: gym.Env[Any, Any]) -> Iterator[gym.Env[Any, Any]]:
     while isinstance(env, gym.Wrapper):
         yield env
         env = env.env
-
-
-def _picture(image: Array) -> Array:
-    """[C, H, W] as it is drawn; a fourth channel is left out."""
-    return image[0] if len(image) == 1 else image[:3].transpose(1, 2, 0)
 
 
 def _size(picture: Array) -> str:

@@ -1,4 +1,4 @@
-"""B single environments in Gymnasium's vector, stepped in this process or each in its own. Atari has `atari`."""
+"""B single environments in a Gymnasium vector, stepped in this process or each in its own. Atari is in `atari`."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from vantage.errors import EnvError, VantageError
 from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals
 
-# Both keep one Box2D world for all episodes. On a used instance 12 of 20 random episodes of BipedalWalker differed
-# from those on a new one (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
+# Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
+# instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
 
 class SingleSimulators:
-    """Each episode is seeded by its number, so that a snapshot holds only the actions of the current ones."""
+    """Seeds each episode by its number, so that a snapshot holds only the actions of the current episodes."""
 
     seeds_itself = exact = True
 
@@ -47,8 +47,12 @@ class SingleSimulators:
         self._name, self._first_env = env.name, first_env
         factories = [EpisodesFactory(plan, spec, first_env + place, place, os.getpid() if remote else 0)
                      for place in range(num_envs)]
-        self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any] = (
-            _start_workers(factories) if remote else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
+        self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any]
+        if remote:
+            with deaf_to_signals():
+                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+        else:
+            self._vector = SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP)
         self._sent: Array | None = None
         self._interrupted = False
 
@@ -58,11 +62,11 @@ class SingleSimulators:
         return result
 
     def send(self, actions: Array) -> None:
-        """Let worker processes begin a step; environments in this process take it in `receive`."""
+        """Begin a step in worker processes; environments in this process take it in `receive`."""
         self._sent = actions
         if isinstance(self._vector, AsyncVectorEnv):
             self._guard(self._vector.step_async, actions)
-            self._interrupted = True  # until the answer is in, a close must not wait for it
+            self._interrupted = True  # a close before `receive` must not wait for the results
 
     def receive(self) -> Outcome:
         result: Outcome = (self._call(self._vector.step_wait) if isinstance(self._vector, AsyncVectorEnv)
@@ -71,7 +75,7 @@ class SingleSimulators:
 
     def close(self) -> None:
         if self._interrupted and isinstance(self._vector, AsyncVectorEnv):
-            # Else it would wait for the answer to the interrupted call, and raise EOFError where a process is dead.
+            # Otherwise close() waits for the interrupted call, and raises EOFError if a process is dead.
             self._vector._state = AsyncState.DEFAULT
             for process in self._vector.processes:
                 process.kill()
@@ -87,7 +91,7 @@ class SingleSimulators:
         return episodes.env
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The answer of the vector environment. EnvError where an environment failed or its process died."""
+        """The result of `function`. EnvError if an environment failed or its process died."""
         result = self._guard(function, *args, **kwargs)
         self._interrupted = False
         if ERROR in result[-1]:
@@ -99,8 +103,8 @@ class SingleSimulators:
             return function(*args, **kwargs)
         except (EOFError, ConnectionError) as error:
             self._interrupted = True
-            raise EnvError(f"{self._dead()} of {self._name} ended without an error, as if killed (out of memory?) or "
-                           "by os._exit; a script that trains with vector='async' must do so under "
+            raise EnvError(f"{self._dead()} of {self._name} ended without an error: it was killed (out of memory?) or "
+                           "called os._exit; a script that trains with vector='async' needs "
                            "if __name__ == '__main__'") from error
         except BaseException:
             self._interrupted = True
@@ -115,29 +119,23 @@ class SingleSimulators:
         return "the process of an environment"
 
 
-def _start_workers(factories: list[EpisodesFactory]) -> AsyncVectorEnv[Any, Any]:
-    """A process for each environment."""
-    with deaf_to_signals():
-        return AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
-
-
 def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:
-    """The spec of an environment and notes about it, from an instance that is closed again."""
+    """The spec of an environment and notes about it, from a temporary instance."""
     env = plan.build()
     try:
         observer, actor = make_observer(env.observation_space), make_actor(env.action_space)
         result = env.reset(seed=plan.seeds.of(0, 0))
-        info = result[1] if isinstance(result, tuple) and len(result) == 2 else {}
-        masked = isinstance(info, dict) and MASK in info
+        masked = isinstance(result, tuple) and len(result) == 2 and MASK in result[1]
         if masked:
-            make_masker(actor.spec)(info[MASK])
+            make_masker(actor.spec)(result[1][MASK])
         limit = plan.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
-        unit = "frames" if not plan.max_episode_steps and mean_of(plan.options.frame_skip or (1, 1)) > 1 else "steps"
+    except VantageError:
+        raise
     except (Exception, SystemExit) as error:
-        if isinstance(error, VantageError):
-            raise
         raise EnvError(f"{plan.seeds.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
     finally:
         close(env, plan.env.name)
-    notes = [observer.note, actor.note, f"time limit {limit} {unit}" if limit else "no time limit of Gymnasium's"]
-    return EnvSpec(observer.spec, actor.spec, masked), (*notes, *(("actions masked by info['action_mask']",) * masked))
+    unit = "frames" if not plan.max_episode_steps and mean_of(plan.options.frame_skip or (1, 1)) > 1 else "steps"
+    notes = (observer.note, actor.note, f"time limit {limit} {unit}" if limit else "no time limit in Gymnasium",
+             *(("actions masked by info['action_mask']",) * masked))
+    return EnvSpec(observer.spec, actor.spec, masked), notes

@@ -6,8 +6,7 @@ The game of Gym-Snake's snake-v0 and snake-plural-v0, with seeds and Gymnasium's
 from __future__ import annotations
 
 from collections import deque
-from itertools import pairwise
-from numbers import Integral
+from itertools import pairwise, product
 from typing import Any
 
 import gymnasium as gym
@@ -49,12 +48,12 @@ class Body:
 class Snake(gym.Env[Image, Any]):
     """`num_snakes` on a board of `grid_size` (a side, or width and height), each `snake_size` cells long at first.
 
-    A cell is `unit_size` pixels wide, the last `unit_gap` of them left free but within a body. Actions: 0 up, 1 right,
-    2 down, 3 left, one a snake; straight back is ignored. All move at once. A food eaten pays 1, makes its snake a cell
-    longer and appears elsewhere; a snake that meets a wall, a body or another's head pays -1 and is gone. The reward is
-    the sum over the snakes, `info["rewards"]` has each one's, `info["snakes_remaining"]` how many live. The game ends
-    with the last snake, or when no food is left and none finds room. `random_start` draws where the snakes begin; else
-    they go right, a row each.
+    A cell is `unit_size` pixels wide; the last `unit_gap` of them are empty except within a body. Each snake has the
+    actions 0 up, 1 right, 2 down, 3 left; straight back is ignored. All snakes move at once. Eating food pays 1 and
+    makes the snake a cell longer, and the food appears elsewhere. A snake that meets a wall, a body or another's head
+    pays -1 and disappears. The reward is the sum over the snakes; `info["rewards"]` has the reward of each,
+    `info["snakes_remaining"]` the number alive. The game ends with the last snake, or when the board has no room for
+    food. With `random_start` the snakes begin anywhere; without it they go right, each in a row of its own.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
@@ -63,10 +62,11 @@ class Snake(gym.Env[Image, Any]):
                  snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1, random_start: bool = True,
                  render_mode: str | None = None) -> None:
         sides = tuple(grid_size) if isinstance(grid_size, list | tuple) else (grid_size, grid_size)
-        _check_types(sides, random_start, unit_size=unit_size, unit_gap=unit_gap, snake_size=snake_size,
-                     num_snakes=num_snakes, num_foods=num_foods)
+        if len(sides) != 2:
+            raise ConfigError(f"grid_size={list(sides)} is not one side, nor [width, height]")
         width, height = sides
-        _check(width, height, unit_size, unit_gap, snake_size, num_snakes, num_foods)
+        _check(width, height, random_start, unit_size=unit_size, unit_gap=unit_gap, snake_size=snake_size,
+               num_snakes=num_snakes, num_foods=num_foods)
         self.render_mode = render_mode
         self._height, self._width, self._unit, self._gap = height, width, unit_size, unit_gap
         self._size, self._num_snakes, self._num_foods, self._random = snake_size, num_snakes, num_foods, random_start
@@ -135,7 +135,7 @@ class Snake(gym.Env[Image, Any]):
                      RIGHT) for i in range(self._num_snakes)]
 
     def _drawn_snakes(self) -> list[Body | None]:
-        """Anywhere and in any direction, each with a free cell ahead; in rows if no such places turn up."""
+        """Anywhere and in any direction, each with a free cell ahead; in rows if 1000 draws find no room."""
         snakes: list[Body | None] = []
         taken: set[Cell] = set()
         for _ in range(1000):
@@ -158,10 +158,10 @@ class Snake(gym.Env[Image, Any]):
         if len(self._foods) >= self._num_foods:
             return
         taken = self._taken() | self._foods
-        free = [(row, column) for row in range(self._height) for column in range(self._width)
-                if (row, column) not in taken]
+        free = [cell for cell in product(range(self._height), range(self._width)) if cell not in taken]
         missing = min(self._num_foods - len(self._foods), len(free))
-        self._foods |= {free[i] for i in self.np_random.choice(len(free), missing, replace=False)} if missing else set()
+        if missing:
+            self._foods |= {free[i] for i in self.np_random.choice(len(free), missing, replace=False)}
 
     def _image(self) -> Image:
         cells = np.full((self._height, self._width), SPACE)
@@ -172,18 +172,16 @@ class Snake(gym.Env[Image, Any]):
                 cells[row, column] = BODY
             cells[snake.cells[-1]] = HEAD
         image: Image = COLOURS[cells].repeat(self._unit, 0).repeat(self._unit, 1)
-        if self._gap:
-            for gap in range(self._unit - self._gap, self._unit):
-                image[gap::self._unit] = image[:, gap::self._unit] = COLOURS[SPACE]
-            self._join(image)
+        for gap in range(self._unit - self._gap, self._unit):
+            image[gap::self._unit] = image[:, gap::self._unit] = COLOURS[SPACE]
+        self._join(image)
         return image
 
     def _join(self, image: Image) -> None:
         """Fill the gaps within bodies, so that their course is visible."""
         unit, wide = self._unit, self._unit - self._gap
         for snake in self._living:
-            cells = list(snake.cells)
-            for (row, column), (next_row, next_column) in pairwise(cells):
+            for (row, column), (next_row, next_column) in pairwise(snake.cells):
                 top, left = min(row, next_row) * unit, min(column, next_column) * unit
                 if row == next_row:
                     image[top:top + wide, left + wide:left + unit] = COLOURS[BODY]
@@ -191,35 +189,28 @@ class Snake(gym.Env[Image, Any]):
                     image[top + wide:top + unit, left:left + wide] = COLOURS[BODY]
 
 
-def _check_types(sides: tuple[Any, ...], random_start: Any, **numbers: Any) -> None:
-    """ConfigError for an argument of the wrong type; they may come from JSON."""
-    if len(sides) != 2:
-        raise ConfigError(f"grid_size={list(sides)} is not one side, nor [width, height]")
-    for name, value in (*(("grid_size", side) for side in sides), *numbers.items()):
-        if isinstance(value, bool) or not isinstance(value, Integral):
+def _check(width: int, height: int, random_start: bool, **numbers: int) -> None:
+    """ConfigError for values from JSON that are of another type, or that make no game."""
+    for name, value in [("grid_size", width), ("grid_size", height), *numbers.items()]:
+        if type(value) is not int:
             raise ConfigError(f"{name}={value!r} is not a whole number")
-    if not isinstance(random_start, bool):
+    if type(random_start) is not bool:
         raise ConfigError(f"random_start={random_start!r} is not true or false")
-
-
-def _check(width: int, height: int, unit_size: int, unit_gap: int, snake_size: int, num_snakes: int,
-           num_foods: int) -> None:
-    """ConfigError where the board is too small or the numbers make no game."""
-    if not 0 <= unit_gap < unit_size:
-        raise ConfigError(f"unit_gap={unit_gap} leaves nothing of unit_size={unit_size}; give a gap from 0 to "
-                          f"{unit_size - 1}" if unit_size > 0 else f"unit_size={unit_size} is below 1")
-    if snake_size < 2 or num_snakes < 1 or num_foods < 1:
-        raise ConfigError(f"snake_size={snake_size}, num_snakes={num_snakes}, num_foods={num_foods}: a snake has at "
-                          "least 2 cells, and there is at least one of each")
-    if snake_size >= width or num_snakes > height or num_snakes * snake_size + num_foods > width * height:
-        raise ConfigError(f"a grid of {width}x{height} is too small for {num_snakes} snakes of {snake_size} cells, a "
-                          f"row each with a free cell before it, and {num_foods} foods; raise grid_size")
+    for name, low in (("unit_size", 1), ("unit_gap", 0), ("snake_size", 2), ("num_snakes", 1), ("num_foods", 1)):
+        if numbers[name] < low:
+            raise ConfigError(f"{name}={numbers[name]} is below {low}")
+    unit_size, unit_gap, size, snakes, foods = numbers.values()
+    if unit_gap >= unit_size:
+        raise ConfigError(f"unit_gap={unit_gap} leaves nothing of unit_size={unit_size}; lower it")
+    if size >= width or snakes > height or snakes * size + foods > width * height:
+        raise ConfigError(f"a grid of {width}x{height} is too small for {snakes} snakes of {size} cells, each in a "
+                          f"row with a free cell before it, and {foods} foods; raise grid_size")
 
 
 def register() -> None:
-    """Make the games known to Gymnasium. The time limit is for snakes that go in circles; Gym-Snake had none."""
-    for name, options in (("Snake", {}), ("SnakePlural", {"grid_size": 25, "snake_size": 5, "num_snakes": 3,
-                                                          "num_foods": 2})):
+    """Register the games with Gymnasium. The time limit is for snakes that go in circles; Gym-Snake had none."""
+    plural = {"grid_size": 25, "snake_size": 5, "num_snakes": 3, "num_foods": 2}
+    for name, options in (("Snake", {}), ("SnakePlural", plural)):
         if f"vantage/{name}-v0" not in gym.registry:
             gym.register(f"vantage/{name}-v0", entry_point="vantage.envs.snake:Snake", max_episode_steps=1000,
                          kwargs=options)

@@ -1,5 +1,5 @@
-"""Environments as training sees them: seeds, episodes, scores, lives, FIRE, rewards, snapshots. The simulators behind
-them are built elsewhere: `atari`, `single` and `batched`."""
+"""Environments as training uses them: seeds, episodes, scores, lives, FIRE, rewards, snapshots. The simulators behind
+them are in `atari`, `single` and `batched`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs import pictures
 from vantage.envs.history import MAX_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
+from vantage.envs.spaces import blank_obs
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import Episode
 
@@ -41,11 +42,11 @@ class Environments:
         self._lives = np.zeros(num_envs, np.int64)
         self._over = np.zeros(num_envs, bool)
         self._press = np.zeros(num_envs, bool)
-        self._obs = _blank(self.spec.obs, num_envs)
+        self._obs = blank_obs(self.spec.obs, (num_envs,))
         self._sent: Array = np.zeros(num_envs, np.int64)
 
     def reset(self, snapshot: Snapshot | None = None) -> First:
-        """Begin the next episode of every environment, or go on from `snapshot`."""
+        """Begin the next episode of every environment, or continue from `snapshot`."""
         if snapshot is not None:
             return self._restore(snapshot)
         everyone = np.ones(self.num_envs, bool)
@@ -60,7 +61,7 @@ class Environments:
         return self.receive()
 
     def send(self, actions: Array) -> None:
-        """Begin a step; emulators and worker processes take it while the caller does other things."""
+        """Begin a step; emulators and worker processes run while the caller does other work."""
         if actions.shape != (self.num_envs, *self.spec.action.shape):
             raise ValueError(f"actions have shape {actions.shape}, {self.num_envs} environments take "
                              f"{(self.num_envs, *self.spec.action.shape)}")
@@ -99,7 +100,7 @@ class Environments:
         return Step(obs, rewards, terminated, resetting, valid, self._mask(info), episodes)
 
     def snapshot(self) -> dict[str, Array]:
-        """Everything that `reset` needs to go on from here, as arrays."""
+        """Everything that `reset` needs to continue from here, as arrays."""
         obs = ({f"obs.{key}": part for key, part in self._obs.items()} if isinstance(self._obs, Mapping)
                else {"obs": self._obs})
         arrays = {"episode": self._episode, "seeded_episode": self._seeded_episode, "length": self._length,
@@ -112,21 +113,21 @@ class Environments:
 
     @property
     def fps(self) -> float:
-        """Agent steps a second, in real time."""
+        """Agent steps per second of real time."""
         return self._traits.fps or pictures.fps_of(self._simulators.single)
 
     def render(self) -> Array:
-        """A picture of the first environment as it is now, uint8 RGB [H, W, 3]. EnvError where it gives none."""
+        """A picture of the first environment, uint8 RGB [H, W, 3]. EnvError if it returns none."""
         place = self._seeds.place(self._first_env, int(self._episode[0]), int(self._length[0]))
         return pictures.render(self._simulators.single, self._seeds.name, place)
 
     def stages(self) -> list[tuple[str, Array]]:
-        """Pictures on the way from the screen to the observation, each with its title."""
+        """Pictures from the screen to the observation, each with its title."""
         rendered = [pictures.for_people(self.render())] if self.drawn else []
         return rendered + pictures.stages_of(self._simulators.single)
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
-        """Actions by the keys pressed, where the environment names them and Atari's `action_names` do not."""
+        """Actions by keys, if the environment defines them; None for Atari, which has `action_names`."""
         return None if self.action_names else pictures.keys_of(self._simulators.single)
 
     def _begin(self, which: Array) -> None:
@@ -157,7 +158,7 @@ class Environments:
         return obs, info | lives | ({} if mask is None else {MASK: np.where(due[:, None], again[MASK], mask)})
 
     def _follow_lives(self, lives: Array, resetting: Array, terminated: Array) -> Array:
-        """Note the lives and whether FIRE is due; `terminated` with lost lives where these are learnt from."""
+        """Update lives and FIRE; return `terminated`, with lost lives if they end the bootstrap."""
         lives = lives.astype(np.int64)
         life_lost = (lives < self._lives) & (lives > 0) & ~resetting
         self._lives = lives
@@ -165,7 +166,7 @@ class Environments:
         return terminated | life_lost if self._traits.life_signal and not self._evaluation else terminated
 
     def _learnt_rewards(self, rewards: Array) -> Array:
-        """float32 rewards as learnt from; raw in evaluation."""
+        """float32 rewards, clipped, scaled and floored in training."""
         config = self._config
         if self._evaluation:
             return rewards.astype(np.float32)
@@ -195,7 +196,7 @@ class Environments:
             try:
                 self._obs, over, mask = self._replay()
                 lost = ~same_obs(self._obs, saved) | (over != self._over) | self._history.dropped
-            except EnvError:  # a game that took another course may refuse an action
+            except EnvError:  # an environment whose replay differs may reject an action
                 mask = None
         if lost.any():
             self._begin(lost)
@@ -204,7 +205,7 @@ class Environments:
         return First(self._obs, self._length == 0, mask, tuple(self._first_env + int(i) for i in np.flatnonzero(lost)))
 
     def _replay(self) -> tuple[Obs, Array, Array | None]:
-        """Step all simulators through their histories, aligned at the end; the shorter ones are idle at first."""
+        """Step all simulators through their histories, which end together; shorter ones start later."""
         lengths = np.where(self._history.dropped, 0, self._history.lengths)
         longest = int(lengths.max())
         over = np.zeros(self.num_envs, bool)
@@ -223,7 +224,7 @@ class Environments:
         return obs, over, mask
 
     def _check_finite(self, obs: Obs, rewards: Array) -> None:
-        """EnvError where a number is not finite. One test of the batch is cheaper than one in each environment."""
+        """EnvError for a number that is not finite. One test per batch is cheaper than one per environment."""
         parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
         numbers = [part for part in (rewards, *parts) if part.dtype.kind == "f"]
         if all(np.isfinite(part).all() for part in numbers):
@@ -237,19 +238,13 @@ class Environments:
                 raise EnvError(f"{place}: {bad[0]} is not finite after {after}")
 
 
-def _blank(spec: Any, num_envs: int) -> Obs:
-    if isinstance(spec, Mapping):
-        return {key: np.asarray(_blank(part, num_envs)) for key, part in spec.items()}
-    return np.zeros((num_envs, *spec.shape), np.uint8 if spec.kind == "image" else np.float32)
-
-
 def _merge(mask: Array | None, other: Array | None, which: Array) -> Array | None:
     """`other` where `which` is True, `mask` elsewhere."""
     return other if mask is None or other is None else np.where(which[:, None], other, mask)
 
 
 def _check_snapshot(snapshot: Snapshot, own: Snapshot) -> None:
-    """ConfigError where `snapshot` is of another number or kind of environments than `own`."""
+    """ConfigError if `snapshot` is of another number or kind of environments than `own`."""
     saved, num_envs = len(snapshot.get("episode", ())), len(own["episode"])
     if saved not in (0, num_envs):
         raise ConfigError(f"the snapshot is of {saved} environments, num_envs={num_envs}; "

@@ -18,10 +18,10 @@ from vantage.specs import ArraySpec
 
 
 def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps: int) -> gym.Env[Any, Any]:
-    """`env` under the options, and under a time limit in steps of the result. ConfigError where one has no effect."""
+    """Wrap `env` by the options, and by a time limit in steps of the result. ConfigError for one without effect."""
     spec = make_observer(env.observation_space).spec
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
-        options.refuse(IMAGE, "this one shows none, or something beside it")
+        options.refuse(IMAGE, "this one observes something else")
     elif options.grayscale is not None and spec.shape[0] == 1:
         raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
     if not isinstance(env.action_space, spaces.Discrete):
@@ -45,23 +45,19 @@ def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps
 
 def describe_options(options: EnvOptions) -> tuple[str, ...]:
     """The effects of the options, in words."""
+    changed = [word for word, value in (("cropped", options.crop), ("made gray", options.grayscale),
+                                        ("resized", options.screen_size)) if value]
     skip = options.frame_skip
-    notes = [f"episodes begin with 0 to {options.random_start} random actions"] if options.random_start else []
-    if skip is not None:
-        notes.append(f"an action lasts {in_words(skip)} frames, whose rewards add up")
-    if (options.max_frames or 1) > 1:
-        notes.append(f"images are the maximum of the last {options.max_frames} frames")
-    changed = [word for word, is_so in (("cropped", options.crop), ("made gray", options.grayscale),
-                                        ("resized", options.screen_size)) if is_so]
-    if changed:
-        notes.append(f"images are {' and '.join(changed)}")
-    if options.action_subset:
-        notes.append(f"actions chosen from: {', '.join(options.action_subset)}")
-    return tuple(notes)
+    notes = {f"episodes begin with 0 to {options.random_start} random actions": options.random_start,
+             f"an action lasts {in_words(skip or (1, 1))} frames, whose rewards add up": skip,
+             f"images are the maximum of the last {options.max_frames} frames": (options.max_frames or 1) > 1,
+             f"images are {' and '.join(changed)}": changed,
+             f"actions chosen from: {', '.join(options.action_subset)}": options.action_subset}
+    return tuple(note for note, applies in notes.items() if applies)
 
 
 class Start(gym.Wrapper[Any, Any, Any, Any]):
-    """Episodes that begin with 0 to noop_max - 1 actions 0, as ALE draws them, then 0 to random_start random ones.
+    """Begins episodes with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones.
 
     If the episode ends within them, the next one begins without any.
     """
@@ -92,10 +88,9 @@ class Start(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
-    """An action lasts a number of frames drawn from `skip`, both ends included; rewards add up.
+    """Repeats each action for a number of frames drawn from `skip`, both ends included, and adds up the rewards.
 
-    The observation is the maximum over the last `pooled` ones of the same step: fewer at a reset, or if the episode
-    ends within the step.
+    The observation is the maximum over the last `pooled` frames of the step, or fewer if the episode ends within it.
     """
 
     def __init__(self, env: gym.Env[Any, Any], skip: tuple[int, int], pooled: int) -> None:
@@ -129,7 +124,7 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class ActionSubset(gym.Wrapper[Any, Any, Any, Any]):
-    """Actions 0 to n - 1 are n of the environment's Discrete ones; masks follow."""
+    """Offers some of the environment's Discrete actions as 0 to n - 1, in action masks too."""
 
     def __init__(self, env: gym.Env[Any, Any], subset: tuple[str, ...]) -> None:
         super().__init__(env)
@@ -152,7 +147,7 @@ class ActionSubset(gym.Wrapper[Any, Any, Any, Any]):
 
 
 class Resized(gym.ObservationWrapper[Any, Any, Any]):
-    """Images cropped, made gray by their luma, and resized: uint8 [C, H, W]."""
+    """Crops images, makes them gray by their luma, and resizes them: uint8 [C, H, W]."""
 
     def __init__(self, env: gym.Env[Any, Any], crop: Margins | str | None, size: tuple[int, int] | None, *,
                  gray: bool = False, game: str = "") -> None:
@@ -170,9 +165,8 @@ class Resized(gym.ObservationWrapper[Any, Any, Any]):
     def observation(self, observation: Any) -> Array:
         self.image = self._convert(observation)
         image = self.image.transpose(1, 2, 0)
-        if self.gray:
-            image = luma(image[..., :3])
-        return np.ascontiguousarray(_channels_last(self._show(image)).transpose(2, 0, 1))
+        image = self._show(luma(image[..., :3]) if self.gray else image)
+        return image[None] if image.ndim == 2 else np.ascontiguousarray(image.transpose(2, 0, 1))  # OpenCV drops C = 1
 
 
 def luma(image: Array) -> Array:
@@ -187,18 +181,17 @@ def shrink(margins: Margins, size: tuple[int, int] | None) -> Callable[[Array], 
     """A function that crops an image [H, W] or [H, W, C] and resizes it by the mean over areas."""
     import cv2
 
-    top, bottom, left, right = margins
-
     def show(image: Array) -> Array:
-        cut = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
-        if size is None or size == cut.shape[:2]:
-            return cut
-        resized: Array = cv2.resize(cut, (size[1], size[0]), interpolation=cv2.INTER_AREA)
+        image = cut(image, margins)
+        if size is None or size == image.shape[:2]:
+            return image
+        resized: Array = cv2.resize(image, (size[1], size[0]), interpolation=cv2.INTER_AREA)
         return resized
 
     return show
 
 
-def _channels_last(image: Array) -> Array:
-    """OpenCV drops a single channel."""
-    return image[..., None] if image.ndim == 2 else image
+def cut(image: Array, margins: Margins) -> Array:
+    """[H, W] or [H, W, C] without its margins."""
+    top, bottom, left, right = margins
+    return image[top:image.shape[0] - bottom, left:image.shape[1] - right]

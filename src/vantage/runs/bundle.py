@@ -1,10 +1,9 @@
-"""A checkpoint's directory on disk: written whole or not at all, verified when it is read. Which a run has, and which
-is meant, is `checkpoint`'s.
+"""The directory of one checkpoint: written completely or not at all, verified on reading. `checkpoint` chooses one.
 
-    <path>/   <name>.safetensors for each group of tensors, state.json for the rest,
+    <path>/   <name>.safetensors for each group of tensors, state.json for everything else,
               manifest.json with the size and sha256 of each file
 
-Nothing here reads or writes a pickle. One process at a time writes into a run.
+No pickle is read or written. One process at a time writes into a run, see `lock`.
 """
 
 from __future__ import annotations
@@ -34,101 +33,19 @@ _SUFFIX = ".safetensors"
 
 
 def step_of(path: Path) -> int | None:
-    """The step that the directory is named after; None for one that is not, such as best."""
+    """The step in the directory's name; None for other names, such as best."""
     match = _STEP_NAME.fullmatch(path.name)
     return int(match[1]) if match else None
 
 
-# Writing. A directory is filled under a name with a leading dot, synced, read back, and only then renamed; whatever a
-# kill leaves behind has a leading dot and is removed by the next save.
+# Writing. A directory is filled under a name with a leading dot, synced, read back and then renamed. After a kill, only
+# names with a leading dot are left over, and the next save removes them.
 
 
 def put(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint at `path`, in place of what is there. OSError or CheckpointError leave that as it was."""
-    _put_in_place(_write(path, step, tensors, state), path)
-
-
-def _new_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.new")
-
-
-def _old_name(path: Path) -> Path:
-    return path.with_name(f".{path.name}.old")
-
-
-def sweep(folder: Path, name: str = "*") -> None:
-    """Remove from `folder` what kills have left of the directory `name`, or of all."""
-    for pattern in (f".{name}.new", f".{name}.old"):
-        for path in folder.glob(pattern):
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
-
-
-def _write(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
-    """The checkpoint complete and verified under its temporary name. What is in memory is one group at a time."""
-    # What the caller got wrong is raised before anything is written.
-    for name in tensors:
-        if not _FILE_NAME.fullmatch(f"{name}{_SUFFIX}"):
-            raise ValueError(f"{name!r} cannot name a file of tensors: use letters, digits and _")
-    text = json.dumps({"step": step, "state": state})
-    new = _new_name(path)
-    new.mkdir()
-    try:
-        files = {}
-        for name, group in tensors.items():
-            files[f"{name}{_SUFFIX}"] = write_file(new / f"{name}{_SUFFIX}", safetensors.save(_savable(group)))
-        files["state.json"] = write_file(new / "state.json", text.encode())
-        manifest = {"version": VERSION, "step": step, "files": files}
-        write_file(new / "manifest.json", json.dumps(manifest, indent=2).encode())
-        sync_directory(new)
-        _verify(new)
-    except (OSError, CheckpointError):
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    return new
-
-
-def _savable(group: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Contiguous tensors on the CPU that share no memory, as safetensors wants them; clones only where they must be."""
-    seen: set[int] = set()
-    result = {}
-    for name, tensor in group.items():
-        tensor = tensor.detach().cpu().contiguous()
-        storage = tensor.untyped_storage().data_ptr()
-        if storage in seen:
-            tensor = tensor.clone()
-        seen.add(storage)
-        result[name] = tensor
-    return result
-
-
-def write_file(path: Path, data: bytes) -> dict[str, int | str]:
-    """Write a new file and sync it; its entry in the manifest."""
-    with path.open("xb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-
-
-def sync_directory(path: Path) -> None:
-    """Let the names in the directory `path` survive a crash of the machine."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _put_in_place(new: Path, path: Path) -> None:
-    """Rename `new` to `path`. What was there steps aside first and is removed last.
-
-    A kill between the two renames leaves no `path`, but the new one and the old one complete beside it, where
-    `find` looks.
-    """
-    old = _old_name(path)
+    """Write a checkpoint to `path`, replacing any other. OSError and CheckpointError leave the former one intact."""
+    new, old = _write(path, step, tensors, state), _old_name(path)
+    # A kill between the two renames leaves both checkpoints complete beside `path`, where `find` looks.
     try:
         if path.exists():
             os.rename(path, old)
@@ -142,24 +59,96 @@ def _put_in_place(new: Path, path: Path) -> None:
     shutil.rmtree(old, ignore_errors=True)
 
 
+def _new_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.new")
+
+
+def _old_name(path: Path) -> Path:
+    return path.with_name(f".{path.name}.old")
+
+
+def sweep(folder: Path, name: str = "*") -> None:
+    """Remove the leftovers of killed saves from `folder`, of all checkpoints or of the one called `name`."""
+    for pattern in (f".{name}.new", f".{name}.old"):
+        for path in folder.glob(pattern):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _write(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
+    """Write the complete, verified checkpoint under its temporary name; holds one group in memory at a time."""
+    # Raise the caller's errors before anything is written.
+    for name in tensors:
+        if not _FILE_NAME.fullmatch(f"{name}{_SUFFIX}"):
+            raise ValueError(f"{name!r} cannot name a file of tensors: use letters, digits and _")
+    text = json.dumps({"step": step, "state": state})
+    new = _new_name(path)
+    new.mkdir()
+    try:
+        files = {f"{name}{_SUFFIX}": write_file(new / f"{name}{_SUFFIX}", safetensors.save(_savable(group)))
+                 for name, group in tensors.items()}
+        files["state.json"] = write_file(new / "state.json", text.encode())
+        manifest = {"version": VERSION, "step": step, "files": files}
+        write_file(new / "manifest.json", json.dumps(manifest, indent=2).encode())
+        sync_directory(new)
+        _verify(new)
+    except (OSError, CheckpointError):
+        shutil.rmtree(new, ignore_errors=True)
+        raise
+    return new
+
+
+def _savable(group: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous CPU tensors that share no memory, as safetensors requires."""
+    seen: set[int] = set()
+    savable = {}
+    for name, tensor in group.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage().data_ptr()
+        savable[name] = tensor.clone() if storage in seen else tensor
+        seen.add(storage)
+    return savable
+
+
+def write_file(path: Path, data: bytes) -> dict[str, int | str]:
+    """Write and sync a new file; returns its entry in the manifest."""
+    with path.open("xb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def sync_directory(path: Path) -> None:
+    """Sync a directory, so that the names in it survive a crash of the machine."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def find(path: Path) -> Path | None:
-    """Where a checkpoint of which there is one is: under its own name, or where a kill between two renames left it."""
+    """Where the checkpoint of `path` is: there, or where a kill between two renames left it; None if there is none."""
     if path.exists():
         return path
-    if _new_name(path).exists() and is_valid(_new_name(path)):
-        return _new_name(path)
-    return _old_name(path) if _old_name(path).exists() else None
+    new, old = _new_name(path), _old_name(path)
+    if new.exists() and is_valid(new):
+        return new
+    return old if old.exists() else None
 
 
 def remove(path: Path) -> None:
-    """Remove the directory `path`. Renamed first: a kill in the middle leaves no half checkpoint under a valid name."""
+    """Remove a checkpoint. Renamed first, so that a kill leaves no partial checkpoint under a valid name."""
     os.rename(path, _old_name(path))
     shutil.rmtree(_old_name(path))
 
 
 @contextlib.contextmanager
 def explaining(path: Path) -> Iterator[None]:
-    """An OSError while `path` is being saved, as a CheckpointError with its remedy."""
+    """Turn an OSError while `path` is saved into a CheckpointError with a remedy."""
     try:
         yield
     except OSError as error:
@@ -174,15 +163,14 @@ def explaining(path: Path) -> Iterator[None]:
                               "earlier checkpoints are untouched") from error
 
 
-# Reading. A manifest may come from a stranger: it names plain files of its own directory, or it is refused.
+# Reading. A manifest may come from someone else: it may only name plain files in its own directory.
 
 
 def read(path: Path) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]]:
-    """The step, the groups of tensors and the state at `path`, verified; CheckpointError names the file that is bad."""
+    """The verified step, groups of tensors and state of the checkpoint; CheckpointError names the damaged file."""
     try:
         step, files = _read_manifest(path)
-        tensors = {name.removesuffix(_SUFFIX): _parse_tensors(path / name, _read_verified(path / name, size, digest))
-                   for name, (size, digest) in files.items() if name.endswith(_SUFFIX)}
+        tensors = dict(_groups(path, files))
         saved = _parse_json(path / "state.json", _read_verified(path / "state.json", *files["state.json"]))
     except OSError as error:
         raise CheckpointError(f"{path}: cannot be read: {error.strerror}") from None
@@ -192,10 +180,15 @@ def read(path: Path) -> tuple[int, dict[str, dict[str, Tensor]], dict[str, Any]]
 
 
 def read_groups(path: Path) -> tuple[int, Iterator[tuple[str, dict[str, Tensor]]]]:
-    """The step at `path`, and its groups of tensors one at a time; CheckpointError if one is bad."""
+    """The step of the checkpoint, and an iterator over its groups of tensors, which may raise CheckpointError."""
     step, files = _read_manifest(path)
-    return step, ((name.removesuffix(_SUFFIX), _parse_tensors(path / name, _read_verified(path / name, *expected)))
-                  for name, expected in files.items() if name.endswith(_SUFFIX))
+    return step, _groups(path, files)
+
+
+def _groups(path: Path, files: Mapping[str, tuple[int, str]]) -> Iterator[tuple[str, dict[str, Tensor]]]:
+    for name, expected in files.items():
+        if name.endswith(_SUFFIX):
+            yield name.removesuffix(_SUFFIX), _parse_tensors(path / name, _read_verified(path / name, *expected))
 
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, tuple[int, str]]]:
@@ -232,9 +225,9 @@ def _check_size(path: Path, size: int) -> None:
         raise CheckpointError(f"{path.parent}: {path.name} has {path.stat().st_size} bytes, manifest says {size}")
 
 
-def _check_digest(path: Path, found: str, digest: str) -> None:
-    if found != digest:
-        raise CheckpointError(f"{path.parent}: {path.name} has sha256 {found}, manifest says {digest}")
+def _check_digest(path: Path, actual: str, expected: str) -> None:
+    if actual != expected:
+        raise CheckpointError(f"{path.parent}: {path.name} has sha256 {actual}, manifest says {expected}")
 
 
 def _read_verified(path: Path, size: int, digest: str) -> bytes:
@@ -245,7 +238,7 @@ def _read_verified(path: Path, size: int, digest: str) -> bytes:
 
 
 def _verify(path: Path) -> None:
-    """Raise CheckpointError unless each file is as the manifest says. Reads in pieces: a replay may be large."""
+    """CheckpointError unless every file matches the manifest. Reads in pieces, because a replay may be large."""
     for name, (size, digest) in _read_manifest(path)[1].items():
         _check_size(path / name, size)
         with (path / name).open("rb") as file:
@@ -253,7 +246,7 @@ def _verify(path: Path) -> None:
 
 
 def is_valid(path: Path) -> bool:
-    """Each file at `path` is as its manifest says."""
+    """Whether every file of the checkpoint matches its manifest."""
     try:
         _verify(path)
     except (CheckpointError, OSError):
@@ -276,5 +269,5 @@ def _parse_tensors(path: Path, data: bytes) -> dict[str, Tensor]:
         views = safetensors.load(data)
     except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
         raise CheckpointError(f"{path.parent}: {path.name} is not a safetensors file: {error}") from None
-    # Cloned into torch's own aligned memory: the views lie wherever Python had put the bytes.
+    # Clone into torch's aligned memory: the views point into Python's bytes, aligned or not.
     return {name: torch.clone(views.pop(name)) for name in sorted(views)}

@@ -1,17 +1,17 @@
-"""The checkpoints of a run: which there are, and which is meant. What is in them is the caller's, how they lie on the
-disk is `bundle`'s.
+"""The checkpoints of a run: saving, pruning, and loading by name. The format on disk is `bundle`'s.
 
-    <run>/checkpoints/step-000001000000/   the newest ones
-    <run>/best/                            the one with the best score
-    <run>/replay/                          ACER's replay; it goes with the checkpoint of its step
+    <run>/checkpoints/step-000001000000/   the newest checkpoints
+    <run>/best/                            the checkpoint with the best score
+    <run>/replay/                          ACER's replay, which belongs to the checkpoint of the same step
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +21,25 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.runs import bundle
 from vantage.schedules import parse_number
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What was saved: groups of tensors on the CPU, each owning its memory, and the rest as JSON."""
+    """A loaded checkpoint: groups of tensors on the CPU, each with its own memory, and everything else as JSON."""
 
     step: int
     tensors: Mapping[str, Mapping[str, Tensor]]
     state: Mapping[str, Any]
     path: Path
-    skipped: tuple[str, ...] = ()
-    """What was wrong with each newer checkpoint that could not be used."""
 
 
 def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any],
          keep: int, again: bool = False) -> Path:
-    """Save under <run>/checkpoints and prune all but the newest `keep` valid ones; the path it was saved at.
+    """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
 
-    Older ones are pruned only after the new one has been read back. A valid checkpoint of the same step is left as it
-    is unless `again` says that there is news of it, a bad one replaced. Raises CheckpointError if it cannot be written;
-    the former ones are then intact.
+    Pruning waits until the new checkpoint has been read back. A valid checkpoint of the same step is only replaced if
+    `again`. CheckpointError if it cannot be written; earlier checkpoints are then intact.
     """
     path = run / "checkpoints" / f"step-{step:012d}"
     with bundle.explaining(path):
@@ -55,22 +54,22 @@ def save(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], s
 
 
 def save_best(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
-    """Replace <run>/best by this one. Raises CheckpointError if it cannot be written; the former one is then intact."""
+    """Replace <run>/best. CheckpointError if it cannot be written; the former one is then intact."""
     return _save_single(run / "best", step, tensors, state)
 
 
 def save_replay(run: Path, step: int, *, tensors: Mapping[str, Mapping[str, Tensor]]) -> Path:
-    """Replace <run>/replay by this one. Raises CheckpointError if it cannot be written; the former one is then intact.
+    """Replace <run>/replay. CheckpointError if it cannot be written; the former one is then intact.
 
-    Both are on the disk for a moment.
+    For a moment the disk holds both.
     """
     return _save_single(run / "replay", step, tensors, {})
 
 
 def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None:
-    """The step of the saved replay, and its groups one at a time as they were given; None if there is none.
+    """The step of the saved replay, and its groups one at a time in the order of saving; None if there is none.
 
-    CheckpointError if it is bad, also from the iterator.
+    CheckpointError if it is damaged, also from the iterator.
     """
     path = bundle.find(run / "replay")
     return None if path is None else bundle.read_groups(path)
@@ -79,9 +78,9 @@ def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor
 def _save_single(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tensor]], state: Mapping[str, Any]) -> Path:
     run = path.parent
     with bundle.explaining(path):
-        found = bundle.find(path)
-        if found is not None and found != path:  # a kill came between the two renames of `bundle.put`
-            os.rename(found, path)
+        existing = bundle.find(path)
+        if existing is not None and existing != path:  # a kill came between the two renames of `bundle.put`
+            os.rename(existing, path)
             bundle.sync_directory(run)
         bundle.sweep(run, path.name)
         bundle.put(path, step, tensors, state)
@@ -89,18 +88,22 @@ def _save_single(path: Path, step: int, tensors: Mapping[str, Mapping[str, Tenso
 
 
 def load(path: Path) -> Checkpoint:
-    """The checkpoint in the directory `path`, verified; CheckpointError names the file that is bad."""
+    """The verified checkpoint in the directory `path`; CheckpointError names the damaged file."""
     return Checkpoint(*bundle.read(path), path)
 
 
 def load_latest(run: Path) -> Checkpoint:
-    """The newest checkpoint that is valid; `skipped` says why newer ones are not. CheckpointError if there is none."""
+    """The newest valid checkpoint; logs what is wrong with newer ones. CheckpointError if there is none."""
     skipped: list[str] = []
     for path in _newest_first(run / "checkpoints"):
         try:
-            return replace(load(path), skipped=tuple(skipped))
+            checkpoint = load(path)
         except CheckpointError as error:
             skipped.append(str(error))
+            continue
+        for message in skipped:
+            log.warning(message)
+        return checkpoint
     if not skipped:
         raise CheckpointError(f"{run} has no checkpoint yet: nothing was saved; where it still trains, wait for its "
                               "first save, else start it again with `vantage train`")
@@ -108,14 +111,15 @@ def load_latest(run: Path) -> Checkpoint:
 
 
 def newest_step(run: Path) -> int | None:
-    """The step of the newest checkpoint, unread; None if there is none."""
+    """The step of the newest checkpoint, which is not read; None if there is none."""
     return next((bundle.step_of(path) for path in _newest_first(run / "checkpoints")), None)
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
-    """The checkpoint a person means by `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
+    """The checkpoint called `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
 
-    ConfigError if there is none of that name, CheckpointError if it is bad; auto goes on to the latest, and says so.
+    ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged. If the best one is
+    damaged, auto logs that and falls back to the latest.
     """
     if name == "latest":
         return load_latest(run)
@@ -127,8 +131,7 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
         except CheckpointError as error:
             if name == "best":
                 raise
-            latest = load_latest(run)
-            return replace(latest, skipped=(str(error), *latest.skipped))
+            log.warning(str(error))
         if name == "auto":
             return load_latest(run)
         raise ConfigError(f"{run} has no best checkpoint{_available(run)}")
@@ -144,13 +147,13 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
 
 @contextlib.contextmanager
 def fitting(path: Path, config: str = "config.json") -> Iterator[None]:
-    """What refuses the tensors of `path` within, as a ConfigError of one line: they are not what `config` describes."""
+    """Turn errors of loading the tensors of `path` into a ConfigError of one line: they do not match `config`."""
     try:
         yield
     except (KeyError, RuntimeError, ValueError) as error:
         lines = [line.strip() for line in str(error).splitlines()]
-        said = " ".join(lines[:2]) + (f" And {len(lines) - 2} more" if len(lines) > 2 else "")
-        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {said}; restore it"
+        reason = " ".join(lines[:2]) + (f" And {len(lines) - 2} more" if len(lines) > 2 else "")
+        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"
                           ) from None
 
 
@@ -161,15 +164,15 @@ def _available(run: Path) -> str:
 
 
 def _prune(folder: Path, keep: int, *, just_saved: Path) -> None:
-    """Remove all but the newest `keep` valid checkpoints. Bad ones do not count, and stay for whoever looks into it."""
-    kept = 1
+    """Remove all but the newest `keep` valid checkpoints. Damaged ones do not count, and stay for inspection."""
+    valid = 1
     for path in _newest_first(folder):
         if path == just_saved:
             continue
-        if kept < keep:
-            kept += bundle.is_valid(path)
+        if valid < keep:
+            valid += bundle.is_valid(path)
         elif bundle.is_valid(path):
-            with contextlib.suppress(OSError):  # what cannot be removed does no harm
+            with contextlib.suppress(OSError):  # one checkpoint too many does no harm
                 bundle.remove(path)
 
 

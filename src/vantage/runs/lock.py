@@ -1,20 +1,20 @@
-"""One process at a time writes into a run. The lock is the kernel's, so that a kill releases it; no torch here."""
+"""The lock that lets one process at a time write into a run. The kernel holds it, so a kill releases it."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from filelock import FileLock, SoftFileLock, Timeout
+
 from vantage.errors import ConfigError
 
-try:
-    import fcntl
-except ImportError:  # Windows has none, and there nothing keeps a second process out
-    fcntl = None  # type: ignore[assignment]
-
 FILE_NAME = ".lock"
+_UNSUPPORTED = (errno.ENOLCK, errno.ENOTSUP)
+"""Errors of file systems without locks, where nothing keeps a second process out."""
 
 
 class HeldError(ConfigError):
@@ -23,31 +23,37 @@ class HeldError(ConfigError):
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if nobody can."""
-    if fcntl is None:
-        yield
-        return
+    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if the lock cannot be made."""
+    path = run / FILE_NAME
+    # A generator may be closed by another thread than the one that started it.
+    lock = FileLock(path, thread_local=False)
     try:
-        descriptor = os.open(run / FILE_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        lock.acquire(blocking=False)
+    except Timeout:
+        raise HeldError(f"{run} is being trained by another process{_holder(path)}; stop that one first, or start "
+                        "another run") from None
     except OSError as error:
-        raise ConfigError(f"cannot write into the run directory {run}: {error.strerror}; make it writable or copy the "
-                          "run elsewhere") from None
+        if error.errno not in _UNSUPPORTED:
+            raise ConfigError(f"cannot write into the run directory {run}: {FILE_NAME}: {error.strerror}; make it "
+                              "writable or copy the run elsewhere") from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise HeldError(f"{run} is being trained by another process{_holder(descriptor)}; stop that one first, "
-                            "or start another run") from None
-        except OSError:  # a file system that has no locks
-            pass
-        with contextlib.suppress(OSError):  # a full disk: the lock holds all the same
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        if not isinstance(lock, SoftFileLock):  # filelock's fallback without flock(); its file has content of its own
+            with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
+                _write_holder(path)
         yield
     finally:
-        os.close(descriptor)
+        lock.release()
 
 
-def _holder(descriptor: int) -> str:
-    number = os.pread(descriptor, 20, 0).decode(errors="replace")
+def _write_holder(path: Path) -> None:
+    flags = os.O_WRONLY | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    with open(os.open(path, flags), "w", encoding="ascii") as file:
+        file.write(str(os.getpid()))
+
+
+def _holder(path: Path) -> str:
+    try:
+        number = path.read_text(encoding="utf-8", errors="replace")[:20]
+    except OSError:
+        return ""
     return f" (process {number})" if number.isdigit() else ""

@@ -1,12 +1,13 @@
-"""metrics.jsonl, the record of a run, and its view in TensorBoard. What the metrics mean is their producer's affair.
+"""Writing metrics to metrics.jsonl and TensorBoard, and reading them back. What they mean is decided elsewhere.
 
-A line is one JSON object: "step", "seconds", then the metrics; null where a value was not finite.
+A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import math
 import os
 from collections.abc import Callable, Mapping
@@ -20,23 +21,25 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.utils.tensorboard import SummaryWriter
 
+log = logging.getLogger(__name__)
+
 FILE_NAME = "metrics.jsonl"
 _LARGEST = 1e300
-"""A value beyond counts as not finite: sums and differences of such leave the range of a float."""
+"""Larger values count as not finite: their sums and differences overflow a float."""
 
 
 class MetricWriter:
-    """Appends metrics to a run. A disk that fails never stops training: `problem` then says what went wrong first."""
+    """Appends metrics to a run. A failing disk does not stop training: the first error is logged, once."""
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
-        """Open the run's record; with `resume_step`, forget what was recorded after that step."""
-        self.problem: str | None = None
+        """Open the files; with `resume_step`, drop the lines after that step."""
+        self._failed = False
         self._path = run / FILE_NAME
         self._file: int | None = None
         self._tensorboard: SummaryWriter | None = None
         try:
             if resume_step is not None and self._path.exists():
-                # One system call that needs no free space, and whole or not at all.
+                # One system call, which is atomic and needs no free space.
                 os.truncate(self._path, _end_of(self._path, resume_step))
             self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         except OSError as error:
@@ -45,7 +48,7 @@ class MetricWriter:
             self._open_tensorboard(run / "tensorboard", resume_step)
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Append one line, there for any reader when this returns."""
+        """Append one line, which readers see when this returns."""
         values = {name: _rounded(value) for name, value in metrics.items()}
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
         if self._file is not None:
@@ -60,17 +63,17 @@ class MetricWriter:
         self._show(show)
 
     def write_histogram(self, name: str, values: Tensor, step: int) -> None:
-        """A histogram for TensorBoard, which is flushed with the next line."""
+        """Write a histogram to TensorBoard, flushed with the next line."""
         self._show(lambda board: board.add_histogram(name, values, step))
 
     def write_graph(self, graph: GraphDef) -> None:
-        """The network for TensorBoard."""
+        """Write the network's graph to TensorBoard."""
         from tensorboard.compat.proto.config_pb2 import RunMetadata
 
         self._show(lambda board: _file_writer(board).add_graph((graph, RunMetadata())))
 
     def write_hyperparameters(self, values: Mapping[str, bool | float | str], scores: Mapping[str, float]) -> None:
-        """The config of the run and its scores, for TensorBoard's page of hyperparameters."""
+        """Write the run's config and scores to TensorBoard's page of hyperparameters."""
         from torch.utils.tensorboard.summary import hparams
 
         def show(board: SummaryWriter) -> None:
@@ -86,7 +89,7 @@ class MetricWriter:
             return
         try:
             show(self._tensorboard)
-        except OSError as error:  # its thread is gone and will not come back
+        except OSError as error:  # its writer thread has ended
             self._report(Path(self._tensorboard.log_dir), error)
             self._tensorboard = None
 
@@ -103,7 +106,7 @@ class MetricWriter:
             self._tensorboard = None
 
     def _append(self, file: int, data: bytes) -> None:
-        """All of `data` or nothing: a later line must not be glued to half of this one."""
+        """Append all of `data` or nothing, so that the next line does not continue half of this one."""
         before: int | None = None
         try:
             before = os.fstat(file).st_size
@@ -116,9 +119,9 @@ class MetricWriter:
                     os.truncate(file, before)
 
     def _open_tensorboard(self, folder: Path, resume_step: int | None) -> None:
-        from torch.utils.tensorboard import SummaryWriter  # takes half a second, and not everyone wants it
+        from torch.utils.tensorboard import SummaryWriter  # half a second, only if it is used
 
-        # TensorBoard hides all events from purge_step on that earlier files hold.
+        # TensorBoard hides events of earlier files from purge_step on.
         purge_step = None if resume_step is None else resume_step + 1
         try:
             self._tensorboard = SummaryWriter(str(folder), purge_step=purge_step)
@@ -126,8 +129,9 @@ class MetricWriter:
             self._report(folder, error)
 
     def _report(self, path: Path, error: OSError) -> None:
-        if self.problem is None:
-            self.problem = f"cannot write {path}: {error.strerror or error}; training goes on without these metrics"
+        if not self._failed:
+            log.warning("cannot write %s: %s; training continues without these metrics", path, error.strerror or error)
+        self._failed = True
 
 
 def _file_writer(board: SummaryWriter) -> Any:
@@ -135,9 +139,9 @@ def _file_writer(board: SummaryWriter) -> Any:
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
-    """The lines of a run's record, oldest first; empty before the first. Torn lines are passed over.
+    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. Incomplete lines are skipped.
 
-    A value that is not finite is None, also where the file says NaN or Infinity. ConfigError where no line is whole.
+    Values that are not finite are None, also where the file has NaN or Infinity. ConfigError if no line is complete.
     """
     path = run / FILE_NAME
     try:
@@ -149,8 +153,8 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     records = [record for line in content.splitlines() if (record := _parse(line)) is not None]
     being_written = content.startswith(b"{") and b"\n" not in content
     if content and not records and not being_written:
-        raise ConfigError(f"{path} is damaged: no line of it is a record of metrics; restore it from a copy, or remove "
-                          "it to go on without what it said")
+        raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
+                          "it to go on without it")
     return records
 
 
@@ -161,13 +165,13 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         return None
     if not (isinstance(record, dict) and type(record.get("step")) is int and abs(record["step"]) <= _LARGEST):
         return None
-    # Not above: nan too.
+    # `not <=` rather than `>`: true for NaN too.
     return {name: None if value is None or not abs(value) <= _LARGEST else value
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
 def _end_of(path: Path, step: int) -> int:
-    """Where in the file the lines up to `step` end; steps never fall, and a last line without its newline is torn."""
+    """The offset after the last line up to `step`. Steps never decrease; a line without a newline is incomplete."""
     end = 0
     with path.open("rb") as file:
         for line in file:
@@ -180,7 +184,7 @@ def _end_of(path: Path, step: int) -> int:
 
 
 def _rounded(value: float) -> float | None:
-    """Six significant digits; whole numbers, such as counts of frames, stay exact; None if it is not finite."""
+    """`value` to six significant digits; whole numbers, such as frame counts, stay exact; None if it is not finite."""
     if isinstance(value, int):
         return value
     value = float(value)

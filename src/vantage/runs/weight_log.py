@@ -1,6 +1,6 @@
-"""What TensorBoard shows of a network under `log_weights`: its graph, histograms of weights and gradients, the scores.
+"""What `log_weights` adds to TensorBoard: the network's graph, histograms of weights and gradients, hyperparameters.
 
-The gradient is that of the last update, as it was clipped; of asynchronous workers the first one's.
+The gradients are those of the last update after clipping; under hogwild, those of the first worker.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 
 
 class WeightLog:
-    """Writes for one run."""
+    """Writes the weights of one run."""
 
     def __init__(self, config: Config, model: ActorCritic, writer: MetricWriter) -> None:
         self._config, self._model, self._writer = config, model, writer
 
     def write(self, step: int) -> None:
-        """Histograms of all weights and of their gradients; none of what is not finite."""
+        """Write histograms of all weights and gradients, except those that are not finite."""
         for name, parameter in self._model.named_parameters():
             for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
                 if tensor is not None and tensor.isfinite().all():
                     self._writer.write_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
 
     def close(self, scores: dict[str, float]) -> None:
-        """The config beside the final scores, for TensorBoard's page of hyperparameters."""
+        """Write the config and the final scores to TensorBoard's page of hyperparameters."""
         values = {key: value if isinstance(value, bool | int | float | str) else str(value)
                   for key, value in self._config.flat().items()}
         self._writer.write_hyperparameters(values, scores)
 
 
 class _Step(nn.Module):
-    """`ActorCritic.step_with_values` as a module, which is what torch.export takes."""
+    """`ActorCritic.step_with_values` as a module, which torch.export requires."""
 
     def __init__(self, model: ActorCritic) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class _Step(nn.Module):
 
 
 def graph_of(model: ActorCritic) -> GraphDef:
-    """The operations of one step of the policy and the critic, in the boxes of their modules."""
+    """The operations of one step of the policy and the critic, grouped by module."""
     from tensorboard.compat.proto.graph_pb2 import GraphDef
     from tensorboard.compat.proto.versions_pb2 import VersionDef
 

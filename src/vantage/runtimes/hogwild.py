@@ -23,7 +23,7 @@ from vantage.learning.learner import Learner
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
-from vantage.runs.policy import SavedPolicy
+from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, make_replay, replay_share
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress

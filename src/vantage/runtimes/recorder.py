@@ -41,7 +41,6 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._pending: dict[str, float] = {}
-        self._warned = False
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
@@ -90,9 +89,6 @@ class Recorder:
             self._writer.write(self.progress.step, self.progress.seconds, metrics)
             self._written_step = self.progress.step
         self._pending = {}
-        if self._writer.problem and not self._warned:
-            log.warning(self._writer.problem)
-            self._warned = True
         now = perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at

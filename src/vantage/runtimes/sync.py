@@ -14,7 +14,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.directory import RunDirectory
-from vantage.runs.policy import SavedPolicy
+from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress

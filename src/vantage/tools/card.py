@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 
-from vantage.runs.weights import Description
+from vantage.runs.policy_file import Description
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 _MEANINGS = {"eval/mean_reward": "mean return of the evaluation that selected it",
@@ -29,7 +29,8 @@ def card(description: Description, file: str) -> str:
         f"- Actions: {_actions(description.spec.action)}{', masked' if description.spec.masked else ''}", "",
         "## Scores", "", *table, "",
         "## How to load it", "",
-        "```python", "import vantage", "", f'agent = vantage.load("{file}")  # needs no environment',
+        "```python", "import vantage", "",
+        f'agent = vantage.load("{file}"{description.trust_argument})  # needs no environment',
         "state = agent.initial_state(batch=1)", f"action, state = agent.act({_arguments(description.spec)})", "```", "",
         f"`vantage evaluate {file}` plays whole games with it where the environment is installed.", "",
         "## Config", "", "```json", config.to_json(), "```", ""])

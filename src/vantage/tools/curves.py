@@ -64,9 +64,9 @@ class Group:
         return float(self.middle[at]), float(self.x[at])
 
 
-def read_curve(path: Path, x: Axis, metric: str, smooth: float) -> Curve:
+def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
     """`metric` of the run at `path`; ConfigError if it has none."""
-    config = RunDirectory.open(path).config
+    config = RunDirectory.open(path, trust=trust).config
     lines = read_metrics(path)
     if not lines:
         raise ConfigError(f"{path} has no metrics yet: plot it after some seconds of training")

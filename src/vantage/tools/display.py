@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import sys
-from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from time import monotonic
 from types import TracebackType
@@ -29,29 +28,24 @@ LINE_EVERY_SECONDS = 10.0
 _BARS = "▁▂▃▄▅▆▇█"
 
 
-class Listener(Protocol):
-    """Prints messages while something runs; a context manager."""
+class Display(Protocol):
+    """Shows messages and reports while something runs; a context manager."""
 
     def __enter__(self) -> Self: ...
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  traceback: TracebackType | None) -> None: ...
     def note(self, text: str) -> None:
         """Print `text` once."""
-    def stopping(self, text: str) -> None:
-        """Show that a signal has arrived. Called by its handler, at any point of the program."""
-
-
-class Display(Listener, Protocol):
-    """Also shows reports."""
-
     def show(self, report: Report) -> None:
         """Show the newest report."""
+    def stopping(self, text: str) -> None:
+        """Show that a signal has arrived. Called by its handler, at any point of the program."""
 
 
 class DisplayHandler(logging.Handler):
     """Prints log records above a live display, or as lines. The command adds it to the logger `vantage`."""
 
-    def __init__(self, display: Listener) -> None:
+    def __init__(self, display: Display) -> None:
         super().__init__()
         self._display = display
 
@@ -80,27 +74,8 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Lines:
-    """Notes as lines, for log files."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, traceback: object) -> None:
-        pass
-
-    def note(self, text: str) -> None:
-        """Print the note."""
-        say(f"- {text}")
-
-    def stopping(self, text: str) -> None:
-        """Write to stderr without its buffer, which the interrupted code may be using."""
-        with contextlib.suppress(OSError):
-            os.write(2, f"{text}\n".encode())
-
-
-class LineDisplay(Lines):
-    """A line every 10 s."""
+class LineDisplay:
+    """A line every 10 s, for log files."""
 
     def __init__(self, config: Config, expectation: str) -> None:
         self.config, self.expectation = config, expectation
@@ -110,6 +85,18 @@ class LineDisplay(Lines):
         if self.expectation:
             self.note(self.expectation)
         return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def note(self, text: str) -> None:
+        """Print the note as a line."""
+        say(f"- {text}")
+
+    def stopping(self, text: str) -> None:
+        """Write to stderr without its buffer, which the interrupted code may be using."""
+        with contextlib.suppress(OSError):
+            os.write(2, f"{text}\n".encode())
 
     def show(self, report: Report) -> None:
         """Print the report if 10 s have passed or if it is the last."""
@@ -124,17 +111,16 @@ class LineDisplay(Lines):
             f"value loss {number(m.get('train/value_loss'))}")
 
 
-class LivePanel(ABC):
-    """A panel that is redrawn in place."""
+class LiveDisplay:
+    """A panel that is redrawn in place. It stays silent once the terminal is gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: Config, expectation: str) -> None:
+        self.config, self.expectation = config, expectation
+        self.curve: list[float] = []
+        self.report: Report | None = None
+        self.stop_message = ""
         self.console = Console()
-        self.last_word = ""
         self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._panel)
-
-    @abstractmethod
-    def _panel(self) -> Panel:
-        """The current content."""
 
     def __enter__(self) -> Self:
         self.live.__enter__()
@@ -145,29 +131,14 @@ class LivePanel(ABC):
         with contextlib.suppress(OSError):
             self.live.__exit__(kind, error, traceback)
 
-    def refresh(self) -> None:
-        """Redraw now."""
-        with contextlib.suppress(OSError):
-            self.live.refresh()
-
     def note(self, text: str) -> None:
         """Print the note above the panel."""
-        with contextlib.suppress(OSError):  # the terminal is gone
+        with contextlib.suppress(OSError):
             self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
 
     def stopping(self, text: str) -> None:
         """Show `text` when the panel is next redrawn."""
-        self.last_word = text
-
-
-class LiveDisplay(LivePanel):
-    """The panel of a training run."""
-
-    def __init__(self, config: Config, expectation: str) -> None:
-        self.config, self.expectation = config, expectation
-        self.curve: list[float] = []
-        self.report: Report | None = None
-        super().__init__()
+        self.stop_message = text
 
     def show(self, report: Report) -> None:
         """Redraw the panel."""
@@ -175,18 +146,14 @@ class LiveDisplay(LivePanel):
         if mean is not None:
             self.curve.append(mean)
         self.report = report
-        self.refresh()
-
-    def _title(self) -> str:
-        return f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"
+        with contextlib.suppress(OSError):
+            self.live.refresh()
 
     def _panel(self) -> Panel:
-        report = self.report
+        report, title = self.report, f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"
         if report is None:
-            return Panel(Text(self.last_word or self.expectation or "starting"), title=self._title(),
-                         border_style="cyan")
-        done = share_done(self.config, report)
-        m = report.metrics
+            return Panel(Text(self.stop_message or self.expectation or "starting"), title=title, border_style="cyan")
+        done, m = share_done(self.config, report), report.metrics
         head = Table.grid(padding=(0, 2))
         head.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.1%}",
                      f"{report.step:,} / {self.config.run.steps:,} steps",
@@ -198,28 +165,27 @@ class LiveDisplay(LivePanel):
         if len(self.curve) > 1:
             parts += [Text(), Text(f"{sparkline(self.curve, 64)}  {min(self.curve):.1f} to {max(self.curve):.1f}",
                                    style="green")]
-        if self.last_word and report.status == "running":
-            parts.append(Text(self.last_word, style="bold yellow"))
+        if self.stop_message and report.status == "running":
+            parts.append(Text(self.stop_message, style="bold yellow"))
         elif self.expectation:
             parts.append(Text(self.expectation, style="dim"))
-        return Panel(Group(*parts), title=self._title(), subtitle=escape(report.run), border_style="cyan")
+        return Panel(Group(*parts), title=title, subtitle=escape(report.run), border_style="cyan")
 
 
 def _score_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
     return [("return, last 100 games", number(m.get("rollout/ep_rew_mean"))),
             ("game length", number(m.get("rollout/ep_len_mean"))),
-            ("games", f"{m.get('rollout/episodes', 0):,.0f}"),
-            ("steps/s", f"{m.get('time/fps', 0):,.0f}"),
-            ("frames", f"{m.get('time/frames', 0):,.0f}"),
+            *((name, f"{m.get(key, 0):,.0f}") for name, key in (
+                ("games", "rollout/episodes"), ("steps/s", "time/fps"), ("frames", "time/frames"))),
             ("env / act / learn", " / ".join(f"{m.get(f'time/{p}_share', 0):.0%}" for p in ("env", "act", "learn"))),
             ("memory", f"{m['time/memory_mib']:,.0f} MiB" if "time/memory_mib" in m else "–")]
 
 
 def _learning_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
-    return [("entropy", number(m.get("train/entropy"))), ("value loss", number(m.get("train/value_loss"))),
-            ("policy loss", number(m.get("train/policy_loss"))), ("gradient norm", number(m.get("train/grad_norm"))),
-            ("explained variance", number(m.get("train/explained_variance"))),
-            ("learning rate", number(m.get("train/learning_rate"))),
+    metrics = {"entropy": "entropy", "value loss": "value_loss", "policy loss": "policy_loss",
+               "gradient norm": "grad_norm", "explained variance": "explained_variance",
+               "learning rate": "learning_rate"}
+    return [*((name, number(m.get(f"train/{key}"))) for name, key in metrics.items()),
             ("last save", f"{clock(m['time/save_age'])} ago" if "time/save_age" in m else "none yet")]
 
 

@@ -3,7 +3,6 @@ runtimes/evaluation.py."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -12,14 +11,13 @@ from statistics import fmean, pstdev
 
 import torch
 
-from vantage.envs import make_environments, resolve_env
+from vantage.agent import Agent, load
+from vantage.config import Config
+from vantage.envs import Environments, make_environments, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.play import play
 from vantage.seeding import derive_seed
 from vantage.system import cores_for
-from vantage.training import Agent, load
-
-log = logging.getLogger(__name__)
 
 STREAM = 2
 """Streams 0 and 1 belong to training and to evaluations during training."""
@@ -56,17 +54,17 @@ class Evaluation:
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int = 16) -> Evaluation:
+             seed: int = 0, num_envs: int = 16, trust: bool = False) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
     `deterministic` None: sampled actions on Atari, the most probable action elsewhere. `checkpoint`: auto (best if
-    there is one, else latest), latest, best, or a step.
+    there is one, else latest), latest, best, or a step. `trust` is that of `vantage.load`.
     """
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
-    envs = make_environments(config.env, seed=evaluation_seed(seed), num_envs=min(num_envs, episodes),
-                             stream=STREAM, evaluation=True, threads=config.all_threads)
+    envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+                             num_envs=min(num_envs, episodes), evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
@@ -78,7 +76,7 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
 
 
 def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
-                seed: int) -> tuple[Agent, bool]:
+                seed: int, trust: bool) -> tuple[Agent, bool]:
     """The agent of `run`, and whether it takes the most probable action; ConfigError for impossible numbers.
 
     `deterministic` None is the convention of the field: sampled actions on Atari, the most probable action elsewhere.
@@ -87,16 +85,16 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else f"above {_MAX_EPISODES:,}"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
-    agent = load(run, checkpoint=checkpoint)
+    agent = load(run, checkpoint=checkpoint, trust=trust)
     if deterministic is None:
         env = agent.config.env
         deterministic = resolve_env(env.id, env.atari_protocol).family != "atari"
     return agent, deterministic
 
 
-def evaluation_seed(seed: int) -> int:
-    """The seed of the environments of an evaluation."""
-    return derive_seed(seed, "evaluate")
+def shown_game(config: Config, seed: int) -> Environments:
+    """One environment of an evaluation that renders its screen."""
+    return make_rendered(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM)
 
 
 def action_generator(seed: int) -> torch.Generator:

@@ -19,7 +19,7 @@ from torch import Tensor
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
 from vantage.runs.directory import check_utf8, write_atomically
-from vantage.runs.weights import Description, write_weights
+from vantage.runs.policy_file import Description, write_weights
 from vantage.tools.card import card
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, check_libraries, make_onnx
 from vantage.training import load
@@ -59,16 +59,17 @@ class Export:
                  f"  checked    read back and compared with the policy over {STEPS} steps of random observations: "
                  f"largest difference {self.difference:.1e}"]
         if self.card is not None:
-            return "\n".join([*lines, f"  card       {self.card}", f"  load       vantage.load({str(self.path)!r})"])
+            return "\n".join([*lines, f"  card       {self.card}",
+                              f"  load       vantage.load({str(self.path)!r}{about.trust_argument})"])
         return "\n".join([*lines, f"  in         {', '.join(self.inputs)}", f"  out        {', '.join(self.outputs)}"])
 
 
 def export(run: str | Path, *, format: str, output: Path | None = None, checkpoint: str = "auto",
-           notify: Callable[[str], None] = warnings.warn) -> Export:
+           trust: bool = False, notify: Callable[[str], None] = warnings.warn) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
     An existing file is replaced only after the new one has been read back and computes the same; otherwise nothing
-    changes and VantageError is raised. `checkpoint` and `notify` are those of `vantage.load`.
+    changes and VantageError is raised. `checkpoint` and `trust` are those of `vantage.load`.
     """
     if format not in FORMATS:
         raise ConfigError(f"format={format!r} is not one of {', '.join(FORMATS)}")
@@ -78,7 +79,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         _check_place(path)
     if format == "onnx":
         check_libraries()
-    agent = load(run, checkpoint=checkpoint)
+    agent = load(run, checkpoint=checkpoint, trust=trust)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":
         notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
@@ -133,7 +134,7 @@ def _write_and_compare(path: Path, policy: PolicyStep, description: Description)
         path.write_bytes(proto.SerializeToString())
         return compare(OnnxSession(path), policy)
     write_weights(path, policy.model.state_dict(), description)
-    return compare(_in_torch(PolicyStep(load(path).model)), policy)
+    return compare(_in_torch(PolicyStep(load(path, trust=True).model)), policy)
 
 
 def _in_torch(policy: PolicyStep) -> Call:

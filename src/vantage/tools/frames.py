@@ -1,4 +1,4 @@
-"""Rendered games: the environment that shows them, and frames with the score, value and step under the picture."""
+"""Frames of a shown game: its enlarged screen above a strip with the score, the value estimate and the step."""
 
 from __future__ import annotations
 
@@ -11,20 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from vantage.config import Config
-from vantage.envs import Environments, make_rendered
-
 Picture = NDArray[np.uint8]
 
 _LONG_SIDE = 600
 """Small screens are enlarged by the whole number that brings their longer side closest to this many pixels."""
 _STRIP, _MIN_WIDTH, _FONT_SIZE, _MARGIN = 34, 400, 20, 12
 _BACKGROUND, _TEXT = (24, 24, 27), (235, 235, 235)
-
-
-def rendered(config: Config, *, seed: int, stream: int, required: bool = True) -> Environments:
-    """One environment with the preprocessing of `config` that renders pictures for people."""
-    return make_rendered(config.env, seed=seed, stream=stream, required=required)
 
 
 class Canvas:

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead
-from vantage.runs.weights import Description
+from vantage.runs.policy_file import Description
 
 if TYPE_CHECKING:
     import onnx

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from vantage.config import Config
-from vantage.envs import Environments
+from vantage.envs import Environments, make_rendered
 from vantage.envs.interface import Array
 from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
-from vantage.tools.frames import Canvas, game_words, number, rendered
+from vantage.tools.frames import Canvas, game_words, number
 from vantage.tools.window import Window, key_code, key_name
 
 STREAM = 3
@@ -21,22 +21,22 @@ STREAM = 3
 
 Chord = frozenset[int]
 
+# Actions by key, the action without a key (None: none), and whether the game waits for a key.
+_Layout = tuple[Mapping[str, int], int | None, bool]
 # The usual order in a gym.Env with 2 or 3 actions: left before right, and doing nothing between them.
-_BY_NUMBER: dict[int, tuple[tuple[str, int], ...]] = {
-    2: (("left", 0), ("right", 1)),
-    3: (("left", 0), ("right", 2)),
+_BY_NUMBER: dict[int, _Layout] = {
+    2: ({"left": 0, "right": 1}, None, False),
+    3: ({"left": 0, "right": 2}, 1, False),
 }
 # Environments of Gymnasium with another order of actions; https://gymnasium.farama.org/environments (2026-11).
-_BY_NAME: dict[str, tuple[tuple[str, int], ...]] = {
-    "LunarLander": (("left", 1), ("up", 2), ("right", 3)),
-    "CarRacing": (("right", 1), ("left", 2), ("up", 3), ("down", 4)),
-    "FrozenLake": (("left", 0), ("down", 1), ("right", 2), ("up", 3)),
-    "CliffWalking": (("up", 0), ("right", 1), ("down", 2), ("left", 3)),
-    "Taxi": (("down", 0), ("up", 1), ("right", 2), ("left", 3), ("p", 4), ("d", 5)),
-    "Blackjack": (("left", 0), ("right", 1)),
+_BY_NAME: dict[str, _Layout] = {
+    "LunarLander": ({"left": 1, "up": 2, "right": 3}, 0, False),
+    "CarRacing": ({"right": 1, "left": 2, "up": 3, "down": 4}, 0, False),
+    "FrozenLake": ({"left": 0, "down": 1, "right": 2, "up": 3}, None, True),
+    "CliffWalking": ({"up": 0, "right": 1, "down": 2, "left": 3}, None, True),
+    "Taxi": ({"down": 0, "up": 1, "right": 2, "left": 3, "p": 4, "d": 5}, None, True),
+    "Blackjack": ({"left": 0, "right": 1}, None, True),
 }
-_IDLE_BY_NAME = {"LunarLander": 0, "CarRacing": 0}
-_STEPWISE = ("FrozenLake", "CliffWalking", "Taxi", "Blackjack")
 # Arrow keys as SDL 1 numbered them: MountainCar's keys_to_action (gymnasium 1.4.0) still does.
 _SDL1_ARROWS = {273: "up", 274: "down", 275: "right", 276: "left"}
 
@@ -59,9 +59,7 @@ class Keys:
 
     def describe(self) -> str:
         """One line for the person."""
-        words = [f"{'+'.join(map(key_name, sorted(chord)))}: {action}" for chord, action in self.actions.items()
-                 if len(chord) == 1]
-        return ", ".join(words)
+        return ", ".join(f"{key_name(*chord)}: {action}" for chord, action in self.actions.items() if len(chord) == 1)
 
 
 def play(config: Config, *, say: Callable[[str], None]) -> None:
@@ -70,7 +68,7 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     `say` prints the keys at the start and each game's score. ConfigError without a display, or for actions that keys
     cannot express.
     """
-    envs = rendered(config, seed=config.run.seed, stream=STREAM)
+    envs = make_rendered(config.env, seed=config.run.seed, stream=STREAM)
     try:
         mask = envs.reset().action_mask  # the environment is built by its first reset and has no keys before
         keys = choose_keys(envs, config)
@@ -101,14 +99,14 @@ def _all_keys(envs: Environments, name: str, number_of_actions: int) -> Keys:
     spec = envs.spec.action
     own = envs.keys_to_action()
     if own is not None:
-        actions = {frozenset(_own_key(key) for key in _chord(chord)): action for chord, action in own.items()}
+        actions = {_own_chord(keys): action for keys, action in own.items()}
         return Keys(actions, actions.get(frozenset()))
     if envs.action_names:
-        chords = {frozenset(_atari_keys(meaning)): action for action, meaning in enumerate(envs.action_names)}
+        chords = {_atari_chord(meaning): action for action, meaning in enumerate(envs.action_names)}
         return Keys(chords, chords.get(frozenset()))
     if spec.kind == "box" and spec.sizes == (1,) and np.isfinite([*spec.low, *spec.high]).all():
         middle = (spec.low[0] + spec.high[0]) / 2
-        return Keys({_arrow("left"): [spec.low[0]], _arrow("right"): [spec.high[0]]}, [middle])
+        return Keys({_chord("left"): [spec.low[0]], _chord("right"): [spec.high[0]]}, [middle])
     if spec.kind != "discrete":
         kind = f"{spec.sizes[0]} numbers" if spec.kind == "box" else f"{len(spec.sizes)} choices"
         remedy = "; with --env-kwargs '{\"continuous\": false}' it is one of five" if "CarRacing" in name else ""
@@ -118,17 +116,14 @@ def _all_keys(envs: Environments, name: str, number_of_actions: int) -> Keys:
 
 
 def _discrete_keys(name: str, number_of_actions: int) -> Keys:
-    family = next((part for part in _BY_NAME if part in name), None)
-    if family is not None:
-        return Keys({_arrow(key): action for key, action in _BY_NAME[family]}, _IDLE_BY_NAME.get(family),
-                    family in _STEPWISE)
-    if number_of_actions in _BY_NUMBER:
-        return Keys({_arrow(key): action for key, action in _BY_NUMBER[number_of_actions]},
-                    1 if number_of_actions == 3 else None)
-    if number_of_actions > 10:
-        raise ConfigError(f"{name} has {number_of_actions} actions and names no keys for them; give the environment a "
-                          "get_keys_to_action() that returns {(key, ...): action}")
-    return Keys({_arrow(str(action)): action for action in range(number_of_actions)}, None, stepwise=True)
+    layout = next((layout for part, layout in _BY_NAME.items() if part in name), _BY_NUMBER.get(number_of_actions))
+    if layout is None:
+        if number_of_actions > 10:
+            raise ConfigError(f"{name} has {number_of_actions} actions and names no keys for them; give the "
+                              "environment a get_keys_to_action() that returns {(key, ...): action}")
+        layout = ({str(action): action for action in range(number_of_actions)}, None, True)
+    order, idle, stepwise = layout
+    return Keys({_chord(key): action for key, action in order.items()}, idle, stepwise)
 
 
 def _games(envs: Environments, keys: Keys, mask: Array | None, window: Window, say: Callable[[str], None]) -> None:
@@ -159,13 +154,13 @@ def _batch(action: Any, envs: Environments) -> Array:
     return np.asarray(action, np.float32 if spec.kind == "box" else np.int64).reshape(1, *spec.shape)
 
 
-def _arrow(key: str) -> Chord:
-    return frozenset([key_code(key)])
+def _chord(*names: str) -> Chord:
+    return frozenset(map(key_code, names))
 
 
-def _chord(keys: Any) -> tuple[Any, ...]:
-    """The keys of a chord: a tuple, or text with a letter for each, as in gymnasium.utils.play."""
-    return tuple(keys) if isinstance(keys, tuple | str) else (keys,)
+def _own_chord(keys: Any) -> Chord:
+    """A chord of the environment: a tuple of keys, or text with a letter for each, as in gymnasium.utils.play."""
+    return frozenset(map(_own_key, keys if isinstance(keys, tuple | str) else (keys,)))
 
 
 def _own_key(key: Any) -> int:
@@ -174,7 +169,7 @@ def _own_key(key: Any) -> int:
     return key_code(_SDL1_ARROWS[key]) if key in _SDL1_ARROWS else int(key)
 
 
-def _atari_keys(meaning: str) -> list[int]:
+def _atari_chord(meaning: str) -> Chord:
     """Keys of an ALE action such as NOOP, FIRE or UPLEFTFIRE."""
     parts = (("UP", "up"), ("DOWN", "down"), ("LEFT", "left"), ("RIGHT", "right"), ("FIRE", "space"))
-    return [key_code(key) for part, key in parts if part in meaning]
+    return _chord(*(key for part, key in parts if part in meaning))

@@ -41,7 +41,8 @@ _ROW, _LABEL_WIDTH = 0.2, 54  # inches of a table row; characters of its first c
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
-         aggregate: Aggregate = "mean", smooth: float = 0.0, csv: Path | None = None) -> list[Group]:
+         aggregate: Aggregate = "mean", smooth: float = 0.0, csv: Path | None = None,
+         trust: bool = False) -> list[Group]:
     """Draw `metric` of the runs into `output` (png, svg or pdf), and write the same numbers to `csv`.
 
     Runs that differ only in the seed become one curve, their mean or interquartile mean, with its 95% bootstrap
@@ -59,7 +60,7 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     if not runs:
         raise ConfigError("nothing to plot: name at least one run directory")
     unique = {path.resolve(): path for path in runs}
-    groups = group_curves([read_curve(path, x, metric, smooth) for path in unique.values()], aggregate)
+    groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
     with whole_file(output) as picture:
         _figure(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
         if csv is not None:

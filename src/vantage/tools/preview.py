@@ -1,19 +1,22 @@
-"""A picture of the stages from the environment's screen to the network's input. `panels` lays them out."""
+"""One figure of the stages from the environment's screen to the network's input."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, resolve_env
+from vantage.envs import Environments, First, Step, make_rendered, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.collect import tensor_obs
 from vantage.models.actor_critic import check_inputs
@@ -21,10 +24,7 @@ from vantage.models.normalization import ObsNormalizer, PixelNormalizer
 from vantage.models.recurrent import push_frame
 from vantage.specs import ActionSpec, ArraySpec
 from vantage.tools.evaluate import one_thread
-from vantage.tools.frames import rendered
 from vantage.tools.output import whole_file
-from vantage.tools.panels import Panel, draw_panels
-from vantage.types import Obs
 
 STREAM = 4
 """Streams 0 to 3 belong to training, evaluations and `play`."""
@@ -34,6 +34,23 @@ _STEPS = 200
 _ATARI_FRAME, _STEP = 240, 10
 """When to draw the game, on Atari and elsewhere; earlier if the game ends before."""
 _FORMATS = (".png", ".svg", ".pdf")
+
+_MOST_COLUMNS = 5
+_WIDTH, _TALLEST, _TITLE = 2.9, 3.8, 0.5
+"""Inches: width and maximum height of a panel, height of its title."""
+_MOST_BARS, _BAR = 40, 0.14
+"""More values are a line instead of bars. Height of a bar in inches; its number needs 0.11."""
+_CHARACTERS = 13
+"""Characters of the caption per inch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """One picture or list of values under its title."""
+
+    title: str
+    picture: NDArray[Any]
+    """uint8 [H, W] gray or [H, W, 3] colour, or [N] values."""
 
 
 @dataclass(slots=True)
@@ -54,7 +71,7 @@ def preview(config: Config, output: Path) -> Path:
     """
     if output.suffix.lower() not in _FORMATS:
         raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
-    envs = rendered(config, seed=config.run.seed, stream=STREAM, required=False)
+    envs = make_rendered(config.env, seed=config.run.seed, stream=STREAM, required=False)
     try:
         check_inputs(config.policy, envs.spec)
         with one_thread():
@@ -90,50 +107,46 @@ def _caption(config: Config, envs: Environments, shown: _Shown, normalizers: Map
     if not config.policy.image_norm and any(spec.kind == "image" for spec in _parts(envs).values()):
         facts.append("pixels 0 to 255 become {:g} to {:g}".format(*config.policy.pixel_range))
     if normalizers:
-        facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)} random steps")
+        facts.append(f"normalised by the statistics of this preview's own {_steps(config, envs)[1]} random steps")
     if not envs.drawn:
         facts.append("this environment draws no pictures for people")
     return "; ".join(facts)
 
 
-def _moment(config: Config, envs: Environments) -> int:
-    """The number of the step that is drawn."""
+def _steps(config: Config, envs: Environments) -> tuple[int, int]:
+    """The number of the step that is drawn, and how many random steps normalisers see."""
     is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
-    return max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
-
-
-def _steps(config: Config, envs: Environments) -> int:
-    """Random steps for the statistics of normalisers."""
-    return max(_STEPS, _moment(config, envs))
+    drawn = max(1, round(_ATARI_FRAME / envs.frames_per_step)) if is_atari else _STEP
+    return drawn, max(_STEPS, drawn)
 
 
 def _look(config: Config, envs: Environments) -> tuple[_Shown, Mapping[str, ObsNormalizer]]:
     """The step to draw, and the normalisers after random steps."""
-    rng = np.random.default_rng(config.run.seed)
+    rng, policy = np.random.default_rng(config.run.seed), config.policy
     normalizers = {name: ObsNormalizer(spec.shape[0]) if spec.kind == "vector" else PixelNormalizer()
                    for name, spec in _parts(envs).items()
-                   if (config.policy.obs_norm if spec.kind == "vector" else config.policy.image_norm)}
-    first = envs.reset()
-    obs, is_first, mask = _split(tensor_obs(first.obs, torch.device("cpu"))), first.is_first, first.action_mask
-    frames = {name: part.new_zeros(1, config.policy.frame_stack - 1, *part.shape[1:]) for name, part in obs.items()}
+                   if (policy.obs_norm if spec.kind == "vector" else policy.image_norm)}
+    step: First | Step = envs.reset()
+    drawn, steps = _steps(config, envs)
+    frames: dict[str, Tensor] = {}
     shown: _Shown | None = None
-    moment = _moment(config, envs)
     over = False
-    for t in range(_steps(config, envs) + 1):
+    for t in range(steps + 1):
+        whole = tensor_obs(step.obs, torch.device("cpu"))
+        obs = {name: part.clone() for name, part in ({"": whole} if isinstance(whole, Tensor) else whole).items()}
         stacks = {}
         for name, part in obs.items():
-            stacks[name], frames[name] = push_frame(part, torch.from_numpy(is_first), frames[name],
-                                                    pad=config.policy.stack_pad)
+            before = frames.get(name, part.new_zeros(1, policy.frame_stack - 1, *part.shape[1:]))
+            stacks[name], frames[name] = push_frame(part, torch.from_numpy(step.is_first), before,
+                                                    pad=policy.stack_pad)
             if name in normalizers:
                 normalizers[name].update(part[None])
-        over = over or (t > 0 and bool(is_first[0]))
-        if t <= moment and not over:
+        over = over or (t > 0 and bool(step.is_first[0]))
+        if t <= drawn and not over:
             shown = _Shown(t, [(title, picture.copy()) for title, picture in envs.stages()], obs, stacks)
         elif not normalizers:
             break
-        step = envs.step(_random_actions(rng, envs.spec.action, mask))
-        obs, is_first, mask = _split(tensor_obs(step.obs, torch.device("cpu"))), step.is_first, step.action_mask
-        obs = {name: part.clone() for name, part in obs.items()}
+        step = envs.step(_random_actions(rng, envs.spec.action, step.action_mask))
     assert shown is not None
     return shown, normalizers
 
@@ -186,10 +199,6 @@ def _parts(envs: Environments) -> Mapping[str, ArraySpec]:
     return {"": envs.spec.obs} if isinstance(envs.spec.obs, ArraySpec) else envs.spec.obs
 
 
-def _split(obs: Obs) -> dict[str, Tensor]:
-    return {"": obs} if isinstance(obs, Tensor) else dict(obs)
-
-
 def _random_actions(rng: np.random.Generator, spec: ActionSpec, mask: NDArray[Any] | None) -> NDArray[Any]:
     """One random action [1, ...] that the mask allows."""
     if spec.kind == "box":
@@ -198,3 +207,58 @@ def _random_actions(rng: np.random.Generator, spec: ActionSpec, mask: NDArray[An
     allowed = np.ones(sum(spec.sizes), bool) if mask is None else mask[0]
     chosen = [rng.choice(np.flatnonzero(part)) for part in np.split(allowed, np.cumsum(spec.sizes)[:-1])]
     return np.array(chosen, np.int64).reshape(1, *spec.shape)
+
+
+def draw_panels(groups: Sequence[Sequence[Panel]], title: str, caption: str) -> Figure:
+    """The figure, with each group in a row, or in several rows of equal length if it is long."""
+    rows = [row for group in groups for row in _cut(group)]
+    columns = max(map(len, rows))
+    width = _WIDTH * max(columns, 2)
+    lines = textwrap.wrap(caption, int(width * _CHARACTERS))
+    heights = [max(map(_height, row)) + _TITLE for row in rows]
+    figure = Figure(figsize=(width, sum(heights) + 0.3 + 0.17 * len(lines)), layout="constrained")
+    figure.suptitle("\n".join([title, *lines]), fontsize=10)
+    grid = figure.add_gridspec(len(rows), columns, height_ratios=heights)
+    for i, row in enumerate(rows):
+        for j, panel in enumerate(row):
+            axes = figure.add_subplot(grid[i, j])
+            axes.set_title(panel.title, fontsize=9)
+            if panel.picture.ndim == 1:
+                _draw_values(axes, panel.picture)
+            else:
+                axes.imshow(panel.picture, cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+                axes.set_xticks([])
+                axes.set_yticks([])
+    return figure
+
+
+def _cut(group: Sequence[Panel]) -> list[Sequence[Panel]]:
+    length = -(-len(group) // -(-len(group) // _MOST_COLUMNS)) if group else 1
+    return [group[i:i + length] for i in range(0, len(group), length)]
+
+
+def _height(panel: Panel) -> float:
+    """The height of a panel without its title, in inches."""
+    size = len(panel.picture)
+    if panel.picture.ndim > 1:
+        return min(_TALLEST, _WIDTH * size / len(panel.picture[0]))
+    return max(0.8 * _WIDTH, _BAR * size) if size <= _MOST_BARS else _TALLEST
+
+
+def _draw_values(axes: Axes, values: NDArray[Any]) -> None:
+    """A bar and a number for each value, or a line if there are many."""
+    index = np.arange(len(values))
+    axes.axvline(0, color="0.6", linewidth=0.8)
+    if len(values) > _MOST_BARS:
+        axes.plot(values, index, color="#0072B2", linewidth=0.8)
+    else:
+        axes.barh(index, values, color="#0072B2", height=0.6)
+        axes.set_yticks(index)
+        for i, value in enumerate(values):
+            axes.text(0.98, i, f"{value:.3g}", ha="right", va="center", fontsize=8,
+                      transform=axes.get_yaxis_transform())
+        reach = max(1.0, float(np.abs(values).max()))
+        axes.set_xlim(-1.1 * reach, 1.8 * reach)  # room for the numbers
+    axes.invert_yaxis()
+    axes.tick_params(labelsize=8)
+    axes.set_ylabel("index", fontsize=8)

@@ -5,23 +5,20 @@ from __future__ import annotations
 import logging
 import re
 import subprocess
-from collections.abc import Generator, Iterator
-from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import imageio_ffmpeg
 import numpy as np
 
+from vantage.agent import Agent
 from vantage.envs import Environments
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.play import moments
-from vantage.tools.evaluate import STREAM, action_generator, evaluation_seed, load_player, one_thread
-from vantage.tools.frames import Canvas, Picture, game_words, number, rendered
+from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
+from vantage.tools.frames import Canvas, Picture, game_words, number
 from vantage.tools.output import whole_file
-from vantage.training import Agent
 
 log = logging.getLogger(__name__)
 
@@ -51,19 +48,18 @@ class Recording:
 
 
 def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: bool | None = None,
-           checkpoint: str = "auto", seed: int = 0) -> Recording:
+           checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
     """Record `episodes` whole games at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
     The games are those that `evaluate` would play in one environment; the options are the same.
     """
     if output.suffix.lower() not in (".mp4", ".gif"):
         raise ConfigError(f"{output}: the name must end in .mp4 or .gif")
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed)
-    envs = rendered(agent.config, seed=evaluation_seed(seed), stream=STREAM)
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+    envs = shown_game(agent.config, seed)
     try:
-        with (one_thread(), whole_file(output) as path,
-              closing(_frames(agent, envs, episodes, deterministic, seed)) as frames):
-            scores, video = _write(frames, path, envs)
+        with one_thread(), whole_file(output) as path:
+            scores, video = _film(agent, envs, path, episodes, deterministic, seed)
     finally:
         envs.close()
     if len(scores) < episodes:
@@ -72,43 +68,36 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
     return Recording(output, scores, video.frames, video.fps, deterministic, agent.checkpoint)
 
 
-def _frames(agent: Agent, envs: Environments, episodes: int, deterministic: bool,
-            seed: int) -> Generator[tuple[Picture, float | None]]:
-    """Every frame of the games, with the score at a game's end."""
-    canvas, game = None, 1
-    for moment in moments(agent.model, envs, deterministic=deterministic, generator=action_generator(seed)):
-        screen = envs.render()
-        canvas = canvas or Canvas(screen)
-        words = game_words(moment.score, moment.value, f"step {moment.length:,}")
-        words += [f"game {game} of {episodes}"] * (episodes > 1)
-        yield canvas.draw(screen, words), moment.score if moment.over else None
-        game += moment.over
-        if game > episodes:
-            return
-
-
-def _write(frames: Iterator[tuple[Picture, float | None]], path: Path,
-           envs: Environments) -> tuple[list[float], Video]:
-    """The scores of the games in the file, and the video."""
+def _film(agent: Agent, envs: Environments, path: Path, episodes: int, deterministic: bool,
+          seed: int) -> tuple[list[float], Video]:
+    """Write every frame of the games into `path`; returns their scores and the video."""
     scores: list[float] = []
-    first = next(frames)
-    video = Video(path, first[0].shape, envs.fps)  # the environment has no fps before its first frame
+    video = None
     try:
-        for frame, score in chain([first], frames):
-            video.add(frame, last=score is not None)
-            if score is not None:
-                scores.append(score)
-    except BaseException:
-        video.close()
-        raise
-    video.finish()
+        for moment in moments(agent.model, envs, deterministic=deterministic, generator=action_generator(seed)):
+            screen = envs.render()
+            if video is None:  # the environment has no fps before its first frame
+                canvas = Canvas(screen)
+                video = Video(path, canvas.size, envs.fps)
+            words = game_words(moment.score, moment.value, f"step {moment.length:,}")
+            words += [f"game {len(scores) + 1} of {episodes}"] * (episodes > 1)
+            video.add(canvas.draw(screen, words), last=moment.over)
+            if moment.over:
+                scores.append(moment.score)
+            if len(scores) == episodes:
+                break
+        assert video is not None
+        video.finish()
+    finally:
+        if video is not None:
+            video.close()
     return scores, video
 
 
 class Video:
-    """A file written by ffmpeg: H.264, which every browser plays, or a GIF. All frames have one shape [H, W, 3]."""
+    """A file written by ffmpeg: H.264, which every browser plays, or a GIF. `size` is the frames' width and height."""
 
-    def __init__(self, path: Path, shape: tuple[int, ...], fps: float) -> None:
+    def __init__(self, path: Path, size: tuple[int, int], fps: float) -> None:
         self._path, self._film, self._every = path, path, 1
         self._folder: TemporaryDirectory[str] | None = None
         quality: int | None
@@ -120,7 +109,7 @@ class Video:
             codec, pixels, quality, options = "libx264rgb", "rgb24", None, ["-qp", "0", "-preset", "ultrafast"]
         self.fps, self.frames, self._seen = fps / self._every, 0, 0
         self._pipe = imageio_ffmpeg.write_frames(
-            str(self._film), (shape[1], shape[0]), fps=self.fps, codec=codec, pix_fmt_out=pixels, quality=quality,
+            str(self._film), size, fps=self.fps, codec=codec, pix_fmt_out=pixels, quality=quality,
             macro_block_size=1, ffmpeg_log_level="quiet", output_params=options)
         try:
             self._pipe.send(None)  # starts ffmpeg
@@ -141,7 +130,7 @@ class Video:
         self.frames += 1
 
     def finish(self) -> None:
-        """Wait for ffmpeg; VantageError where frames are missing from the file."""
+        """Wait for ffmpeg; VantageError if frames are missing from the file."""
         self._pipe.close()
         try:
             if self._folder is not None:
@@ -151,8 +140,6 @@ class Video:
             written = imageio_ffmpeg.count_frames_and_secs(str(self._path))[0]
         except (RuntimeError, subprocess.CalledProcessError):
             written = 0
-        finally:
-            self.close()
         if written != self.frames:
             raise VantageError(f"ffmpeg wrote {written} of {self.frames} frames; is the disk full? Free space, or "
                                "choose another output")

@@ -25,6 +25,8 @@ _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "tr
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
 _MAX_VIDEO = 2_500_000
 """Bytes of a video in the page; base64 adds a third, and the page stays below 5 MB."""
+_PRIVATE = ("host", "config_hmac")
+"""Entries of meta.json that do not belong in a page that others may read."""
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -48,28 +50,28 @@ $body
 
 
 def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", notify: Callable[[str], None] = warnings.warn) -> Path:
+           checkpoint: str = "auto", trust: bool = False, notify: Callable[[str], None] = warnings.warn) -> Path:
     """Write the page of `run`: an evaluation over `episodes` games, one recorded game, curves and the config.
 
     `output` defaults to report.html in the run. `checkpoint` is that of `evaluate`; `notify` receives the reason if no
     game can be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
     """
-    directory = RunDirectory.open(Path(run))
+    directory = RunDirectory.open(Path(run), trust=trust)
     output = directory.path / "report.html" if output is None else output
     if output.suffix.lower() not in (".html", ".htm"):
         raise ConfigError(f"{output}: the name must end in .html")
     # Read all files before playing, so that a damaged one is reported at once.
     metrics = {name for line in read_metrics(directory.path) for name, value in line.items() if value is not None}
-    lead, meta = _lead(directory), directory.read_meta()
-    meta.pop("host", None)  # private: the page may be passed on
-    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint)
+    lead = _lead(directory)
+    origin = {name: value for name, value in directory.read_meta().items() if name not in _PRIVATE}
+    result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sections = {"Evaluation": _evaluation(result, folder)}
         if video:
-            sections["A game"] = _video(directory.path, folder, checkpoint, notify)
-        sections["Curves"] = _curves(directory.path, metrics, folder)
-    sections |= {"Config": _config(directory.config), "Origin": _table(_flat(meta))}
+            sections["A game"] = _video(directory.path, folder, checkpoint, trust, notify)
+        sections["Curves"] = _curves(directory.path, metrics, folder, trust)
+    sections |= {"Config": _config(directory.config), "Origin": _table(_flat(origin))}
     title = escape(f"{directory.config.algo} on {directory.config.env.id}")
     body = "\n".join(f"<section><h2>{name}</h2>\n{content}</section>" for name, content in sections.items())
     try:
@@ -98,12 +100,12 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
     return f"<p>{escape(result.sentence())}</p>\n{_image(folder / 'scores.png', 'scores of the games')}"
 
 
-def _video(run: Path, folder: Path, checkpoint: str, notify: Callable[[str], None]) -> str:
+def _video(run: Path, folder: Path, checkpoint: str, trust: bool, notify: Callable[[str], None]) -> str:
     """The newest intact video in the run's videos/, else a new recording; the reason as text if neither works."""
     try:
         path = _newest_video(run / "videos", notify)
         if path is None:
-            path = record(run, folder / "game.mp4", checkpoint=checkpoint).path
+            path = record(run, folder / "game.mp4", checkpoint=checkpoint, trust=trust).path
     except VantageError as error:
         notify(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"
@@ -125,12 +127,12 @@ def _newest_video(videos: Path, notify: Callable[[str], None]) -> Path | None:
     return None
 
 
-def _curves(run: Path, metrics: Set[str], folder: Path) -> str:
+def _curves(run: Path, metrics: Set[str], folder: Path, trust: bool) -> str:
     images = []
     for metric in _CURVES:
         if metric in metrics:
             path = folder / f"{metric.replace('/', '-')}.png"
-            plot([run], path, metric=metric)
+            plot([run], path, metric=metric, trust=trust)
             images.append(_image(path, metric))
     return f'<div class="grid">{"".join(images)}</div>' if images else "<p>No metrics yet.</p>"
 

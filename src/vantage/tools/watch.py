@@ -7,20 +7,21 @@ from pathlib import Path
 
 import torch
 
+from vantage.agent import Agent
 from vantage.errors import VantageError
 from vantage.learning.play import moments
-from vantage.runs.checkpoint import newest_step
-from vantage.runs.weights import SUFFIX
+from vantage.runs.checkpoint import fitting, load_latest, newest_step
+from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
-from vantage.tools.evaluate import STREAM, evaluation_seed, load_player, one_thread
-from vantage.tools.frames import Canvas, game_words, rendered
+from vantage.tools.evaluate import load_player, one_thread, shown_game
+from vantage.tools.frames import Canvas, game_words
 from vantage.tools.window import Window
-from vantage.training import Agent, load
 
 log = logging.getLogger(__name__)
 
 
-def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str = "latest", seed: int = 0) -> None:
+def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str = "latest", seed: int = 0,
+          trust: bool = False) -> None:
     """Show games until the person closes the window or presses Esc or q.
 
     With `checkpoint` latest, each game is played by the newest checkpoint at its start. The other options are those of
@@ -29,7 +30,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     is_exported = Path(run).suffix == SUFFIX and not Path(run).is_dir()  # one policy, without checkpoints
     follow = checkpoint == "latest" and not is_exported
     checkpoint = "auto" if is_exported and checkpoint == "latest" else checkpoint
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=1, seed=seed)
+    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=1, seed=seed, trust=trust)
     window = Window(f"vantage watch {run}", remedy=f"without one: vantage record {run} -o video.mp4")
     try:
         step: int | None = agent.step
@@ -45,7 +46,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
 
 def _play(window: Window, agent: Agent, step: int, seed: int, deterministic: bool, follow: Path | None) -> int | None:
     """Play games in one environment; returns the training step of the agent's weights, None once the person is done."""
-    envs = rendered(agent.config, seed=evaluation_seed(seed), stream=STREAM)
+    envs = shown_game(agent.config, seed)
     generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     canvas = None
     try:
@@ -69,9 +70,10 @@ def _reload(agent: Agent, run: Path, step: int) -> int:
     if newest is None or newest <= step:
         return step
     try:
-        newer = load(run, checkpoint="latest")
+        newer = load_latest(run)
+        with fitting(newer.path):
+            agent.model.load_state_dict(newer.tensors["model"])
     except VantageError as error:  # removed while it was read, or damaged: the next game tries again
         log.warning("still at step %s: %s", f"{step:,}", error)
         return step
-    agent.model.load_state_dict(newer.model.state_dict())
     return newer.step

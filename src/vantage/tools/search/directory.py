@@ -48,8 +48,8 @@ def _read_definition(directory: Path) -> dict[str, Any]:
             raise ConfigError(f"{directory} exists and is no search directory; choose another --run") from None
     except (OSError, ValueError):
         pass
-    raise ConfigError(f"{path} is missing or damaged, so that nothing says what was searched there; put it back, or "
-                      f"search anew with another --run (`vantage train --from-search {directory}` still works if "
+    raise ConfigError(f"{path} is missing or damaged, so that it is unknown what was searched there; put it back, "
+                      f"or search anew with another --run (`vantage train --from-search {directory}` still works if "
                       "best.json exists)")
 
 

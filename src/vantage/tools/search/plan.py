@@ -11,7 +11,7 @@ from typing import Any, Literal
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.presets import configure
-from vantage.tools.search.space import Params, Space
+from vantage.tools.search.space import Params, Space, names_key
 
 Sampler = Literal["tpe", "random"]
 Pruner = Literal["asha", "none"]
@@ -124,23 +124,13 @@ class Plan:
 
 
 def check_start(plan: Plan) -> None:
-    """Raise what would keep trials from their first step, before any file is written."""
+    """Raise what would prevent trials from their first step, before any file is written."""
     from vantage.training import check
 
     for point in plan.space.representatives():
         try:
             check(plan.config(point, plan.base.run.seed))
         except ConfigError as error:
-            if _refusal(plan.base) == str(error):  # the shared keys are to blame
-                raise
+            if not names_key(point, str(error)):
+                check(plan.base)  # raises it without the point if the shared keys are wrong
             raise plan.space.explain(point, error) from None
-
-
-def _refusal(config: Config) -> str:
-    from vantage.training import check
-
-    try:
-        check(config)
-    except ConfigError as error:
-        return str(error)
-    return ""

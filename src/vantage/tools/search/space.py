@@ -99,9 +99,14 @@ class Space:
     def explain(self, point: Params, error: ConfigError) -> ConfigError:
         """`error` with the file's name, and with the values of `point` unless it already names one of its keys."""
         text = str(error).removeprefix("configure: ")
-        if not any(re.search(rf"(?<![a-z]){name}(?![a-z_])", text.replace("-", "_")) for name in point):
+        if not names_key(point, text):
             text = f"with {', '.join(f'{name}={value}' for name, value in point.items())}: {text}"
         return ConfigError(f"{self.source}: {text}")
+
+
+def names_key(point: Params, text: str) -> bool:
+    """Whether `text` contains a key of `point`, or its flag."""
+    return any(re.search(rf"(?<![a-z]){name}(?![a-z_])", text.replace("-", "_")) for name in point)
 
 
 def read_grid(path: Path) -> Space:
@@ -123,15 +128,14 @@ def read_space(path: Path) -> Space:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
-
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         _check_unique([name for name, _ in pairs], str(path), "key")
         return dict(pairs)
 
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # Windows writes a byte-order mark
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from None
     parts = read_json_object(text, source=str(path), make=unique)
     if not parts:
         raise ConfigError(f'{path} names no key to search; write for example {{"lr": [1e-3, 7e-4]}} for --grid, '

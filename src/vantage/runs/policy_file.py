@@ -1,0 +1,132 @@
+"""A trained policy read from a run or from an exported file: tensors and their description. No model is built here.
+
+`vantage export --format safetensors` writes the file: weights in safetensors, and in its header all that is needed to
+build the model. ONNX files hold the same description.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from statistics import fmean
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.errors import CheckpointError, ConfigError
+from vantage.keys import read_json_object
+from vantage.runs.checkpoint import Checkpoint, load_named
+from vantage.runs.directory import RunDirectory
+from vantage.runs.trust import check_code, foreign_code
+from vantage.types import EnvSpec
+
+SUFFIX = ".safetensors"
+_KIND = "policy 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What a policy is, where it comes from, and what it scored."""
+
+    config: Config
+    spec: EnvSpec
+    step: int
+    checkpoint: str
+    """The checkpoint's directory within the run."""
+    scores: Mapping[str, float]
+    """Raw returns by their names in metrics.jsonl."""
+
+    def to_header(self) -> dict[str, str]:
+        """The header of a file. `env`, `algo` and the versions are for people; reading does not use them."""
+        return {"vantage": _KIND, "vantage_version": version("vantage-rl"), "env": self.config.env.id,
+                "algo": self.config.algo, "step": str(self.step), "checkpoint": self.checkpoint,
+                "scores": json.dumps(dict(self.scores)), "spec": json.dumps(self.spec.to_json()),
+                "config": self.config.to_json()}
+
+    @property
+    def trust_argument(self) -> str:
+        """What `vantage.load` of the exported file takes beside its path: `, trust=True` or nothing."""
+        return ", trust=True" if foreign_code(json.loads(self.config.to_json())) else ""
+
+    @classmethod
+    def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool, runs_code: bool) -> Description:
+        """Inverse of `to_header`; error messages name the file `source`.
+
+        `runs_code` is that of `read_policy`. A file has no signature: code from outside Vantage always needs `trust`.
+        """
+        if header.get("vantage") != _KIND:
+            raise ConfigError(f"{source} is not a policy written by `vantage export --format safetensors`; give such a "
+                              "file or a run directory")
+        try:
+            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            check_code(modules, source=source, trusted=trust)
+            return cls(Config.from_json(header["config"], source=source), EnvSpec.from_json(json.loads(header["spec"])),
+                       int(header["step"]), header["checkpoint"], json.loads(header["scores"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{source}: its header is damaged: {type(error).__name__}: {error}; export the "
+                                  "policy again") from None
+
+
+@dataclass(frozen=True, slots=True)
+class SavedPolicy:
+    """A policy that has been read."""
+
+    tensors: Mapping[str, Tensor]
+    description: Description
+    rewards: Tensor | None = None
+    """Count, mean and variance of the reward normaliser; None without one, and for exported files."""
+
+
+def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False,
+                runs_code: bool = True) -> SavedPolicy:
+    """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
+
+    Error messages call that option `key`. ConfigError if there is no such policy, or if it needs code from outside
+    Vantage, unless `trust` or this user made the run. Without `runs_code`, the caller only takes the tensors and builds
+    neither network nor environment, whose modules then do not count. CheckpointError if the policy is damaged.
+    """
+    if path.suffix == SUFFIX and not path.is_dir():
+        if checkpoint != "auto":
+            raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
+        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
+    run = RunDirectory.open(path, trust=trust, runs_code=runs_code)
+    saved = load_named(run.path, checkpoint, key=key)
+    description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
+                              str(saved.path.relative_to(run.path)), _scores(run.config, saved))
+    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
+
+
+def _scores(config: Config, checkpoint: Checkpoint) -> dict[str, float]:
+    progress = checkpoint.state["progress"]
+    scores = {}
+    if progress["recent"]:
+        scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
+    if checkpoint.path.name == "best" and config.run.evaluates:
+        scores["eval/mean_reward"] = float(progress["best_return"])
+    return scores
+
+
+def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:
+    """Write a policy file, replacing any other at `path`; OSError if it cannot be written."""
+    # Other readers of safetensors recognise PyTorch's tensors by format "pt".
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()},
+                          metadata={"format": "pt", **description.to_header()}))
+
+
+def read_weights(path: Path, *, trust: bool = False,
+                 runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
+    """Read a policy file. ConfigError if there is none, CheckpointError if it is damaged."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            description = Description.from_header(file.metadata() or {}, source=str(path), trust=trust,
+                                                  runs_code=runs_code)
+            return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  not a mapping
+    except SafetensorError as error:
+        raise CheckpointError(f"{path}: not a complete safetensors file: {error}; export the policy again") from None
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None

@@ -1,0 +1,62 @@
+"""The lock of a run: one writer at a time, whatever became of the one before."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vantage.errors import ConfigError
+from vantage.runs.lock import HeldError, locked
+
+HOLD = """
+import pathlib, sys, vantage.runs.lock
+with vantage.runs.lock.locked(pathlib.Path(".")):
+    print(1, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_writer_is_refused_and_names_the_first(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline() == b"1\n"
+        for _ in range(2):  # an attempt does not erase the name
+            with pytest.raises(HeldError, match=rf"another process \(process {other.pid}\)"), locked(tmp_path):
+                pass
+        other.kill()
+    with locked(tmp_path), pytest.raises(HeldError, match=str(os.getpid())), locked(tmp_path):
+        pass
+    with locked(tmp_path):
+        pass
+
+
+def test_a_link_in_the_place_of_the_lock_is_not_followed(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("content")
+    (tmp_path / ".lock").symlink_to(precious)
+    with pytest.raises(ConfigError, match=r"cannot write into the run directory"), locked(tmp_path):
+        pass
+    assert precious.read_text() == "content"
+
+
+def test_a_lock_that_cannot_be_made_is_an_error_with_words(tmp_path: Path) -> None:
+    (tmp_path / ".lock").mkdir()
+    with pytest.raises(ConfigError, match=r"\.lock: Is a directory; make it writable"), locked(tmp_path):
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_does_not_keep_a_run_from_training(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", fail)
+    for _ in range(2):
+        with locked(tmp_path):
+            pass

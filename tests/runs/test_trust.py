@@ -1,0 +1,183 @@
+"""Code that a run names: this user's own runs import it, those of others only when they are trusted."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vantage
+from vantage.cli import main
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.runs import checkpoint, trust
+from vantage.runs.directory import RunDirectory
+from vantage.runs.policy_file import Description, read_policy, read_weights, write_weights
+from vantage.runs.trust import foreign_code
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
+
+NETWORK = """
+import torch
+open("imported", "a").close()
+class Net(torch.nn.Linear):
+    def __init__(self, shape):
+        super().__init__(shape[0], 5)
+"""
+SPEC = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
+STATE = {"spec": SPEC.to_json(),
+         "progress": {"step": 1, "episodes": 0, "seconds": 0.0, "recent": [], "best_return": 0.0}}
+
+
+def make_run(network: str = "stranger:Net") -> RunDirectory:
+    """A run with one checkpoint, whose config names code of the current folder."""
+    Path("stranger.py").write_text(NETWORK)
+    config = Config().change(network=network)
+    run = RunDirectory.create(config, env_name="CartPole-v1", path=Path("run"))
+    checkpoint.save(run.path, 1, tensors={"model": {"w": torch.zeros(1)}}, state=STATE, keep=1)
+    return run
+
+
+def forget_key() -> None:
+    shutil.rmtree(Path(os.environ["XDG_STATE_HOME"]))
+
+
+@pytest.fixture(autouse=True)
+def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without a key."""
+    folder = tmp_path_factory.mktemp("state") / "home"
+    monkeypatch.setenv("XDG_STATE_HOME", str(folder))
+    return folder
+
+
+@pytest.mark.parametrize(("values", "modules"), [
+    ({"algo": "a2c", "env": {"id": "ALE/Pong-v5"}, "policy": {"network": "a3c"}}, []),
+    ({"algo": "mine.algos:PPO", "env": {"id": "games:Maze"}, "policy": {"network": "nets:Big"}},
+     ["mine.algos", "games", "nets"]),
+    ({"algo": "mine.algos:PPO", "env": "games:Maze-v0", "network": "nets:Big"}, ["mine.algos", "games", "nets"]),
+    ({"env": {"id": "gymnasium.envs.classic_control:CartPoleEnv"}, "policy": {"network": "vantage.models.torsos:Mlp"}},
+     []),
+    ({"env": {"id": "ale_py:ALE/Pong-v5"}}, []),
+    ({"algo": "gymnasium:Env"}, ["gymnasium"]),
+    # `Config.from_json` takes a key from any group and turns lists into text.
+    ({"env": {}, "run": {"network": "nets:Big", "algo": "algos:PPO", "env": "games:Maze"}}, ["algos", "games", "nets"]),
+    ({"env": {}, "policy": {"network": ["nets:Big"]}}, ['["nets']),
+    # What a module of Vantage imports is not its class.
+    ({"env": {"id": "vantage.runs.directory:subprocess.Popen"}}, ["vantage.runs.directory:subprocess.Popen"]),
+    ({"env": {"id": "gymnasium:make"}}, ["gymnasium:make"]),
+    ({"env": {"id": "vantagepoint:Cls"}}, ["vantagepoint"])])
+def test_foreign_code_is_every_module_that_a_config_would_import(values: dict[str, Any], modules: list[str]) -> None:
+    assert foreign_code(values) == modules
+
+
+def test_own_runs_import_their_code_and_say_so(caplog: pytest.LogCaptureFixture) -> None:
+    make_run()
+    with caplog.at_level(logging.INFO):
+        read_policy(Path("run"))
+    assert caplog.messages == ["imports module stranger, named by run/config.json"]
+
+
+@pytest.mark.parametrize("change", ["key", "config", "signature", "meta"])
+def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None:
+    make_run()
+    config, meta = Path("run/config.json"), Path("run/meta.json")
+    if change == "key":
+        forget_key()
+    elif change == "config":
+        config.write_text(config.read_text().replace("stranger:Net", "stranger:Other"))
+    elif change == "signature":
+        meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_hmac": "\ud800"}))
+    else:
+        meta.unlink()
+    message = r"run/config\.json was not written by you .* imports stranger; .*--trust \(in Python trust=True\)"
+    for use in (lambda: read_policy(Path("run")), lambda: vantage.load("run"), lambda: next(vantage.resume("run")),
+                lambda: vantage.evaluate("run")):
+        with pytest.raises(ConfigError, match=message):
+            use()
+    assert not Path("imported").exists()
+    assert read_policy(Path("run"), trust=True).description.step == 1
+    assert RunDirectory.open(Path("run")).config.policy.network.startswith("stranger")  # nothing is imported for it
+
+
+def test_tensors_alone_need_no_trust() -> None:
+    run = make_run()
+    forget_key()
+    policy = read_policy(Path("run"), runs_code=False)
+    write_weights(Path("p.safetensors"), policy.tensors, policy.description)
+    assert read_policy(Path("p.safetensors"), runs_code=False).description.config == run.config
+    assert not Path("imported").exists()
+
+
+def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
+    make_run("auto")
+    path = Path("run/config.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"algo": "stranger:Net"}))
+    with pytest.raises(ConfigError, match="imports stranger"):
+        RunDirectory.open(Path("run"))
+    assert not Path("imported").exists()
+    with pytest.raises(ConfigError, match="is not an algorithm"):
+        RunDirectory.open(Path("run"), trust=True)
+    assert Path("imported").exists()
+
+
+def test_runs_without_foreign_code_need_no_signature() -> None:
+    make_run("auto")
+    forget_key()
+    assert read_policy(Path("run")).description.step == 1
+
+
+def test_a_run_stays_ones_own_when_its_config_changes() -> None:
+    run = make_run()
+    assert run.change_config(run.config.change(steps=7)).config.run.steps == 7
+    assert read_policy(Path("run")).description.config.run.steps == 7
+    assert {"versions", "argv"} < run.read_meta().keys()
+
+
+def test_the_key_is_secret_and_made_once(state_home: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: trust.signature("text"), range(24)))) == 1
+    key = state_home / "vantage" / "key"
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600
+    assert list(key.parent.iterdir()) == [key]
+    first = trust.signature("text")
+    forget_key()
+    assert trust.signature("text") != first
+
+
+def test_where_no_key_can_be_written_runs_are_made_and_are_not_ones_own(state_home: Path) -> None:
+    state_home.write_text("a file in the way")
+    run = make_run()
+    assert run.read_meta()["config_hmac"] is None
+    with pytest.raises(ConfigError, match="--trust"):
+        read_policy(run.path)
+
+
+def test_a_policy_file_with_foreign_code_always_needs_trust() -> None:
+    description = Description(Config().change(network="stranger:Net"), SPEC, 1, "best", {})
+    path = Path("p.safetensors")
+    write_weights(path, {"w": torch.zeros(1)}, description)
+    with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
+        read_policy(path)
+    assert read_weights(path, trust=True)[1] == description
+    assert read_policy(path, trust=True).description == description
+
+
+@pytest.mark.parametrize("command", [
+    ["evaluate"], ["resume"], ["watch"], ["record", "-o", "game.mp4"], ["report"],
+    ["export", "--format", "safetensors"]])
+def test_every_command_refuses_foreign_code_and_takes_trust(
+        command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    make_run("nowhere_to_be_found:Net")
+    forget_key()
+    assert main([*command, "run"]) == 2
+    assert "imports nowhere_to_be_found" in capsys.readouterr().err
+    assert main([*command, "run", "--trust"]) == 2
+    error = capsys.readouterr().err
+    assert "--trust" not in error and "nowhere_to_be_found" in error
