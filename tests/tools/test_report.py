@@ -76,16 +76,15 @@ def test_the_page_holds_everything_and_loads_nothing(run: Path) -> None:
         assert f'"{name}"' in (run / "meta.json").read_text() and f"<td>{name}" not in html
 
 
-def test_text_of_the_run_is_escaped(tmp_path: Path) -> None:
+def test_text_of_the_run_is_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = vantage.configure("a2c", env="tiny:Bandit", steps=64, eval_every=0, **QUIET)
     *_, last = vantage.train(config, run=tmp_path / "run", argv=("vantage", "<script>alert(1)</script>"))
-    messages: list[str] = []
-    html = report(last.run, episodes=1, notify=messages.append).read_text()
+    html = report(last.run, episodes=1).read_text()
     assert "<script" not in html and "&lt;script&gt;" in html
-    assert "No video" in html and any("no video in the page" in message for message in messages)
+    assert "No video" in html and any("no video in the page" in message for message in caplog.messages)
 
 
-def test_the_newest_video_that_plays_is_taken(copy: Path) -> None:
+def test_the_newest_video_that_plays_is_taken(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
     (copy / "videos" / "folder.mp4").mkdir(parents=True)
     video = record(copy, copy / "videos" / "game.mp4", seed=7).path.read_bytes()
     broken = {"cut.mp4": video[:len(video) // 2], "empty.mp4": b"", "noise.mp4": bytes(range(256)) * 8}
@@ -93,12 +92,12 @@ def test_the_newest_video_that_plays_is_taken(copy: Path) -> None:
         (copy / "videos" / name).write_bytes(content)
         newer = (copy / "videos" / "game.mp4").stat().st_mtime + i
         os.utime(copy / "videos" / name, (newer, newer))
-    messages: list[str] = []
-    html = report(copy, episodes=1, notify=messages.append).read_text()
+    caplog.clear()
+    html = report(copy, episodes=1).read_text()
     assert base64.b64encode(video).decode() in html and html.count("<video") == 1
-    assert [Path(message.split()[0]).name for message in messages] == ["noise.mp4", "empty.mp4", "cut.mp4"]
+    assert [Path(message.split()[0]).name for message in caplog.messages] == ["noise.mp4", "empty.mp4", "cut.mp4"]
     (copy / "videos" / "game.mp4").write_bytes(bytes(2_600_000))
-    path = report(copy, episodes=1, notify=messages.append)
+    path = report(copy, episodes=1)
     assert "2.6 MB of video" in path.read_text() and path.stat().st_size < 5_000_000
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import TextIOWrapper
 
 from vantage.cli.parser import parse
@@ -22,7 +24,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     _accept_any_output()
     try:
         arguments = parse(argv)
-        status = int(arguments.run_command(arguments))
+        with _warnings_on_stderr(shown_otherwise=arguments.command in ("train", "resume", "search")):
+            status = int(arguments.run_command(arguments))
         sys.stdout.flush()
         return status
     except VantageError as error:
@@ -53,6 +56,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not isinstance(error, BrokenPipeError):
             print(f"vantage: cannot write to standard output: {error.strerror}", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def _warnings_on_stderr(*, shown_otherwise: bool) -> Iterator[None]:
+    """Print warnings of the library as lines of the command, unless its display shows them."""
+    if shown_otherwise:
+        yield
+        return
+    logger, handler = logging.getLogger("vantage"), logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("vantage: %(message)s"))
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _accept_any_output() -> None:

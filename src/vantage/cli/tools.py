@@ -32,10 +32,6 @@ def _deterministic(arguments: argparse.Namespace) -> bool | None:
     return True if arguments.deterministic else False if arguments.stochastic else None
 
 
-def _warn(text: str) -> None:
-    print(f"vantage: {text}", file=sys.stderr)
-
-
 def _quiet_sdl(*, screen: bool) -> None:
     """SDL, which many environments draw with, looks for no sound card and no needless screen, nor complains of none."""
     os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -110,8 +106,7 @@ def run_report(arguments: argparse.Namespace) -> int:
 
     print(report(arguments.run, None if arguments.output is None else Path(arguments.output),
                  episodes=convert("episodes", arguments.episodes, int, source="--episodes"),
-                 video=not arguments.no_video, checkpoint=arguments.checkpoint, trust=arguments.trust,
-                 notify=_warn))
+                 video=not arguments.no_video, checkpoint=arguments.checkpoint, trust=arguments.trust))
     return 0
 
 
@@ -121,7 +116,7 @@ def run_export(arguments: argparse.Namespace) -> int:
 
     output = None if arguments.output is None else Path(arguments.output)
     result = export(arguments.run, format=arguments.format, output=output, checkpoint=arguments.checkpoint,
-                    trust=arguments.trust, notify=_warn)
+                    trust=arguments.trust)
     print(result.sentence())
     return 0
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +23,8 @@ from vantage.runs.policy_file import Description, write_weights
 from vantage.tools.card import card
 from vantage.tools.onnx_policy import OnnxSession, PolicyStep, check_libraries, make_onnx
 from vantage.training import load
+
+log = logging.getLogger(__name__)
 
 FORMATS = ("onnx", "safetensors")
 
@@ -59,13 +61,13 @@ class Export:
                  f"  checked    read back and compared with the policy over {STEPS} steps of random observations: "
                  f"largest difference {self.difference:.1e}"]
         if self.card is not None:
-            return "\n".join([*lines, f"  card       {self.card}",
-                              f"  load       vantage.load({str(self.path)!r}{about.trust_argument})"])
+            return "\n".join([*lines, f"  card       {self.card}", f"  load       vantage.load({str(self.path)!r}"
+                              f"{about.trust_argument})"])
         return "\n".join([*lines, f"  in         {', '.join(self.inputs)}", f"  out        {', '.join(self.outputs)}"])
 
 
 def export(run: str | Path, *, format: str, output: Path | None = None, checkpoint: str = "auto",
-           trust: bool = False, notify: Callable[[str], None] = warnings.warn) -> Export:
+           trust: bool = False) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
     An existing file is replaced only after the new one has been read back and computes the same; otherwise nothing
@@ -82,7 +84,7 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
     agent = load(run, checkpoint=checkpoint, trust=trust)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":
-        notify("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
+        log.warning("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
         config = config.change(precision="float32")
         model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
         model.load_state_dict(agent.model.state_dict())

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
+import logging
 import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from html import escape
 from pathlib import Path
 from string import Template
@@ -21,12 +21,12 @@ from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import plot
 from vantage.tools.record import defect, record
 
+log = logging.getLogger(__name__)
+
 _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
            "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
 _MAX_VIDEO = 2_500_000
 """Bytes of a video in the page; base64 adds a third, and the page stays below 5 MB."""
-_PRIVATE = ("host", "config_hmac")
-"""Entries of meta.json that do not belong in a page that others may read."""
 
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
@@ -50,11 +50,11 @@ $body
 
 
 def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", trust: bool = False, notify: Callable[[str], None] = warnings.warn) -> Path:
+           checkpoint: str = "auto", trust: bool = False) -> Path:
     """Write the page of `run`: an evaluation over `episodes` games, one recorded game, curves and the config.
 
-    `output` defaults to report.html in the run. `checkpoint` is that of `evaluate`; `notify` receives the reason if no
-    game can be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
+    `output` defaults to report.html in the run. `checkpoint` and `trust` are those of `evaluate`; a warning says why no
+    game could be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
     """
     directory = RunDirectory.open(Path(run), trust=trust)
     output = directory.path / "report.html" if output is None else output
@@ -62,16 +62,17 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
         raise ConfigError(f"{output}: the name must end in .html")
     # Read all files before playing, so that a damaged one is reported at once.
     metrics = {name for line in read_metrics(directory.path) for name, value in line.items() if value is not None}
-    lead = _lead(directory)
-    origin = {name: value for name, value in directory.read_meta().items() if name not in _PRIVATE}
+    lead, meta = _lead(directory), directory.read_meta()
+    for private in ("host", "config_hmac"):  # the page may be passed on
+        meta.pop(private, None)
     result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sections = {"Evaluation": _evaluation(result, folder)}
         if video:
-            sections["A game"] = _video(directory.path, folder, checkpoint, trust, notify)
+            sections["A game"] = _video(directory.path, folder, checkpoint, trust)
         sections["Curves"] = _curves(directory.path, metrics, folder, trust)
-    sections |= {"Config": _config(directory.config), "Origin": _table(_flat(origin))}
+    sections |= {"Config": _config(directory.config), "Origin": _table(_flat(meta))}
     title = escape(f"{directory.config.algo} on {directory.config.env.id}")
     body = "\n".join(f"<section><h2>{name}</h2>\n{content}</section>" for name, content in sections.items())
     try:
@@ -100,14 +101,14 @@ def _evaluation(result: Evaluation, folder: Path) -> str:
     return f"<p>{escape(result.sentence())}</p>\n{_image(folder / 'scores.png', 'scores of the games')}"
 
 
-def _video(run: Path, folder: Path, checkpoint: str, trust: bool, notify: Callable[[str], None]) -> str:
+def _video(run: Path, folder: Path, checkpoint: str, trust: bool) -> str:
     """The newest intact video in the run's videos/, else a new recording; the reason as text if neither works."""
     try:
-        path = _newest_video(run / "videos", notify)
+        path = _newest_video(run / "videos")
         if path is None:
             path = record(run, folder / "game.mp4", checkpoint=checkpoint, trust=trust).path
     except VantageError as error:
-        notify(f"no video in the page: {error}")
+        log.warning(f"no video in the page: {error}")
         return f"<p>No video: {escape(str(error))}</p>"
     size = path.stat().st_size
     if size > _MAX_VIDEO:
@@ -116,14 +117,14 @@ def _video(run: Path, folder: Path, checkpoint: str, trust: bool, notify: Callab
     return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
 
 
-def _newest_video(videos: Path, notify: Callable[[str], None]) -> Path | None:
-    """The newest video that plays or is too large for the page anyway; `notify` receives the defects of the others."""
+def _newest_video(videos: Path) -> Path | None:
+    """The newest video that plays or is too large for the page anyway; warnings name the others."""
     files = [path for path in videos.glob("*.mp4") if path.is_file()]
     for path in sorted(files, key=lambda path: path.stat().st_mtime, reverse=True):
         wrong = "" if path.stat().st_size > _MAX_VIDEO else defect(path)
         if not wrong:
             return path
-        notify(f"{path} is left out of the page because it is damaged ({wrong}): remove it or record it again")
+        log.warning(f"{path} is left out of the page because it is damaged ({wrong}): remove it or record it again")
     return None
 
 
