@@ -72,7 +72,8 @@ def test_the_page_holds_everything_and_loads_nothing(run: Path) -> None:
         else:
             assert data[4:8] == b"ftyp"
     assert "a2c on CartPole-v1" in page.text and "over 3 games" in page.text and "rollout_length" in page.text
-    assert '"host"' in (run / "meta.json").read_text() and "<td>host" not in html
+    for name in ("host", "config_hmac"):
+        assert f'"{name}"' in (run / "meta.json").read_text() and f"<td>{name}" not in html
 
 
 def test_text_of_the_run_is_escaped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
