@@ -25,17 +25,21 @@ QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_ev
 
 
 def train(algo: str, run: str, **options: Any) -> list[str]:
-    """Train a new run to its end; what it had to say."""
-    said: list[str] = []
+    """Train a new run to its end; returns its log messages."""
+    messages: list[str] = []
     handler = logging.Handler(logging.INFO)
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
     logger = logging.getLogger("vantage")
+    level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
-    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run)
-    logger.removeHandler(handler)
+    try:
+        *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run)
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
     assert last.status == "done"
-    return said
+    return messages
 
 
 def step_0(run: str) -> dict[str, dict[str, Tensor]]:

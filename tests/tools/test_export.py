@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import errno
 import json
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +51,12 @@ def make_run(path: Path, spec: EnvSpec = SIMPLE, **keys: Any) -> Path:
     state = {"spec": spec.to_json(), "progress": {"recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
     checkpoint.save(directory.path, 1000, tensors={"model": model.state_dict()}, state=state, keep=1)
     return path
+
+
+@pytest.fixture(autouse=True)
+def no_warning_of_foreign_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment's module does not exist; the warning that names it is tested in test_trust.py."""
+    monkeypatch.setattr(logging.getLogger("vantage.runs.trust"), "disabled", True)
 
 
 @pytest.fixture

@@ -65,6 +65,7 @@ def _warnings_on_stderr(*, shown_otherwise: bool) -> Iterator[None]:
         yield
         return
     logger, handler = logging.getLogger("vantage"), logging.StreamHandler(sys.stderr)
+    handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("vantage: %(message)s"))
     logger.addHandler(handler)
     try:

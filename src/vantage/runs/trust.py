@@ -59,14 +59,14 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
 
 
 def check_code(modules: Sequence[str], *, source: str, trusted: bool) -> None:
-    """Log that `source` names these modules for import; ConfigError unless it is trusted."""
+    """Log a warning that `source` names these modules for import; ConfigError unless it is trusted."""
     if not modules:
         return
     if not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and imports {', '.join(modules)}; if you "
                           "trust that code, give --trust (in Python trust=True)")
     for module in modules:
-        log.info("imports module %s, named by %s", module, source)
+        log.warning("imports module %s, named by %s", module, source)
 
 
 def signature(text: str) -> str | None:
