@@ -78,7 +78,8 @@ class Config:
 
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
-        return Schedule.parse(self.flat()[name])(step, self.schedule_steps)
+        group = next(part for group in _GROUPS if hasattr(part := getattr(self, group), name))
+        return Schedule.parse(getattr(group, name))(step, self.schedule_steps)
 
     @property
     def schedule_steps(self) -> int:
