@@ -53,11 +53,12 @@ class FlatParameters:
             else:
                 parameter.grad.copy_(gradient)
 
-    def clip_gradient(self, max_norm: float) -> float:
-        """Scale the gradient to at most `max_norm` (0: no limit); returns its global norm before that."""
-        norm: float = torch.linalg.vector_norm(self.gradient).item()
-        shorten(self.gradient, norm, max_norm)
-        return norm
+
+def clip_gradient(gradient: Tensor, max_norm: float) -> float:
+    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    shorten(gradient, norm, max_norm)
+    return norm
 
 
 def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:

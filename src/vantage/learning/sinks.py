@@ -9,11 +9,10 @@ import math
 from collections.abc import Mapping
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from vantage.config_groups import OptimizerConfig
-from vantage.learning.flat_parameters import shorten
+from vantage.learning.flat_parameters import clip_gradient
 from vantage.learning.optimizers import make_optimizer
 
 LOSS = "train/loss"
@@ -55,8 +54,7 @@ class OwnWeights:
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> float:
         """One step of the optimiser, then one of the average policy."""
-        norm = float(torch.linalg.vector_norm(gradient))
-        shorten(gradient, norm, max_grad_norm)
+        norm = clip_gradient(gradient, max_grad_norm)
         if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
             self._optimizer.step(gradient, lr)
             if self._average is not None:

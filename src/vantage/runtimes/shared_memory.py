@@ -17,7 +17,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.flat_parameters import flat_size, shorten
+from vantage.learning.flat_parameters import clip_gradient, flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
@@ -287,8 +287,7 @@ class HogwildWeights:
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> float:
         """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
-        norm = float(torch.linalg.vector_norm(gradient))
-        shorten(gradient, norm, max_grad_norm)
+        norm = clip_gradient(gradient, max_grad_norm)
         if not (math.isfinite(norm) and math.isfinite(metrics[LOSS])):
             return norm
         gradient = gradient.to(self._shared.vector.device)

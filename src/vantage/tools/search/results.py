@@ -53,7 +53,7 @@ def write_best(plan: Plan, best: FrozenTrial, directory: Path) -> None:
     config = plan.config(values, plan.base.run.seed)
     write_atomically(directory / "best.json", json.dumps(
         {"trial": best.user_attrs["index"], "value": best.value, "objective": plan.objective, "keys": values,
-         "runs": best.user_attrs["runs"], "config": {"algo": config.algo, **config.flat()}}, indent=2))
+         "runs": best.user_attrs["runs"], "config": config.flat()}, indent=2))
 
 
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], directory: Path) -> None:
