@@ -13,7 +13,8 @@ from typing import Any, get_type_hints
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
-from vantage.algorithms.interface import Algorithm
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
+from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.keys import convert, nearest, read_json_object
@@ -22,7 +23,7 @@ from vantage.schedules import Schedule
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild]] = {"sync": Sync, "hogwild": Hogwild}
 
 ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
-    "a2c": (A2C, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
+    "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
 """The hyperparameters and the usual runtime that an algorithm's name stands for. The only place that maps names."""
 
 FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
@@ -42,7 +43,7 @@ class Config:
     """A name of `ALGORITHMS`, or the import path module:Class of an algorithm."""
     env: EnvConfig = field(default_factory=EnvConfig)
     policy: PolicyConfig = field(default_factory=PolicyConfig)
-    algorithm: Algorithm = field(default_factory=A2C)
+    algorithm: Algorithm | MinibatchAlgorithm = field(default_factory=A2C)
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
     runtime: Sync | Hogwild = field(default_factory=Sync)
     run: RunConfig = field(default_factory=RunConfig)

@@ -25,7 +25,8 @@ class Defaults:
 
 
 DESCRIPTIONS = {"a2c": "advantage actor-critic, one process that collects and learns in turn",
-              "a3c": "the same asynchronously: worker processes on shared weights (Mnih et al. 2016)",
+              "ppo": "the same with several epochs over each rollout and a clipped ratio (Schulman et al. 2017)",
+              "a3c": "a2c asynchronously: worker processes on shared weights (Mnih et al. 2016)",
               "a3g": "a3c whose workers' networks are on GPUs",
               "acer": "off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)"}
 
@@ -106,7 +107,15 @@ _ACER = {
     "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
 }
 
-OWN: dict[str, dict[str, Defaults]] = {"a3c": _A3C, "a3g": _A3C, "acer": _ACER}
+_PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64, "lr": "linear:1e-3:0"}
+
+_PPO = {
+    "classic": Defaults(_PPO_VECTOR, "as Huang et al. 2022, the 37 details; not yet measured"),
+    "atari": Defaults({"memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 128, "epochs": 3,
+                       "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"}, "on trial"),
+}
+
+OWN: dict[str, dict[str, Defaults]] = {"ppo": _PPO, "a3c": _A3C, "a3g": _A3C, "acer": _ACER}
 """An algorithm's own values. Later wins: family, environment, the algorithm's own family, its own environment."""
 
 
@@ -150,7 +159,7 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     values = dict(chosen.values)
     config = Config.of(values.pop("algo")).override(values, source="defaults").override(overrides, source="configure")
     preset, algo, found = algo in SYSTEMS, config.algo, resolve_env(config.env.id, config.env.atari_protocol)
-    if algo in ("a2c", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[algo][1]:
+    if algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[algo][1]:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {algo}; leave it out")
     config = config.override(_following(config, overrides, family=found.family, preset=preset), source="configure")
     check_options(config.env, found)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
-__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Obs", "Report", "Rollout", "State", "map_obs"]
+__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout", "State", "map_obs"]
 
 State = tuple[Tensor, ...]
 """What the policy carries between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
@@ -53,6 +53,8 @@ class Rollout:
     """[T, B, P] float32: parameters of the distribution that sampled the actions."""
     state: State
     """Policy state before obs[0]; () without memory."""
+    values: Tensor | None = None
+    """[T+1, B] V(s) by the weights that acted; None unless the algorithm learns from minibatches."""
     activation_cache: dict[str, Tensor] | None = None
     """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
     Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""
@@ -63,6 +65,28 @@ class Rollout:
         keep = self.is_first.new_ones(self.is_first.shape[0] - 1, self.is_first.shape[1])
         keep[:-1] = ~self.is_first[2:]
         return keep
+
+
+@dataclass(frozen=True, slots=True)
+class Minibatch:
+    """Steps of a rollout that one gradient step learns from: T steps of some of its environments in order of time, or,
+    without recurrent memory, single steps side by side, [1, N]. The fields are those of `Rollout` without its last row.
+    """
+
+    obs: Obs
+    is_first: Tensor
+    state: State
+    """Policy state before obs[0]."""
+    actions: Tensor
+    valid: Tensor
+    action_mask: Tensor | None
+    behaviour: Tensor
+    values: Tensor
+    """[T, B] V(s) by the weights that acted."""
+    advantages: Tensor
+    """[T, B] of the whole rollout's estimate."""
+    targets: Tensor
+    """[T, B] what the critic regresses on."""
 
 
 @dataclass(frozen=True, slots=True)

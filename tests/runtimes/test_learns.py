@@ -125,3 +125,33 @@ def test_acer_learns_a_continuous_target(tmp_path: Path, std: str, steps: int) -
 def test_acer_minds_a_mask(tmp_path: Path) -> None:
     _, score = learn("MaskedBandit", tmp_path, 1_500, **ACER)
     assert score > 0.9
+
+
+PPO = {"algo": "ppo", "rollout_length": 16, "minibatch_size": 32, "epochs": 4, "lr": "3e-3"}
+
+
+def test_ppo_learns_a_delayed_reward(tmp_path: Path) -> None:
+    _, score = learn("DelayedReward", tmp_path, 12_000, until=LEARNT, **PPO)
+    assert score > 0.9
+
+
+def test_ppo_knows_that_a_time_limit_is_not_an_end(tmp_path: Path) -> None:
+    agent, _ = learn("TimeLimitChain", tmp_path, 8_000, **PPO)
+    assert greedy(agent, np.eye(6)).tolist() == [1] * 6
+
+
+@pytest.mark.parametrize("options", [{"memory": "lstm", "memory_size": 16}, {"frame_stack": 4}], ids=["lstm", "frames"])
+def test_ppo_recalls(tmp_path: Path, options: dict[str, object]) -> None:
+    _, score = learn("Recall", tmp_path, 20_000, until=LEARNT, **PPO | options)
+    assert score > 0.9
+
+
+def test_ppo_learns_a_continuous_target(tmp_path: Path) -> None:
+    agent, _ = learn("ContinuousTarget", tmp_path, 20_000, until=-0.03, log_std_init=-0.5, entropy_coef=0, **PPO)
+    targets = np.linspace(-0.7, 0.7, 5)[:, None]
+    assert np.abs(greedy(agent, targets) - targets).max() < 0.2
+
+
+def test_ppo_minds_a_mask(tmp_path: Path) -> None:
+    _, score = learn("MaskedBandit", tmp_path, 3_000, **PPO)
+    assert score > 0.9

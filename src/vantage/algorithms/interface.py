@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Generator, Tensor
 
     from vantage.algorithms.distributions import Distribution
-    from vantage.types import Obs, Rollout, State
+    from vantage.types import Minibatch, Obs, Rollout, State
 
 
 class Model(Protocol):
@@ -29,8 +29,11 @@ class Model(Protocol):
     """The deviation of a Gaussian policy is not learned."""
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
-               cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations."""
+               cache: dict[str, Tensor] | None = None, /, *, bootstrap: bool = True) -> tuple[Tensor, Tensor]:
+        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations, the last row without gradients.
+
+        Without `bootstrap` the observations are a minibatch's [T, B, ...], and every row has gradients.
+        """
 
     def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                         ) -> tuple[Tensor, Tensor]:
@@ -63,6 +66,17 @@ class ReplayNeeds:
 
 
 @dataclass(frozen=True, slots=True)
+class Reuse:
+    """How often an on-policy algorithm learns from each rollout, and in what pieces."""
+
+    epochs: int
+    minibatch_size: int
+    """Agent steps of one gradient step."""
+    max_kl: float | None = None
+    """Stop learning from the rollout after a minibatch whose train/approx_kl exceeds this."""
+
+
+@dataclass(frozen=True, slots=True)
 class Needs:
     """What an algorithm needs around its loss."""
 
@@ -73,6 +87,8 @@ class Needs:
     average_decay: float | None = None
     """θ_a ← α θ_a + (1 - α) θ after each update: the α of an average policy; None: there is none."""
     replay: ReplayNeeds | None = None
+    reuse: Reuse | None = None
+    """Learn from minibatches; the algorithm is then a `MinibatchAlgorithm`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,3 +127,21 @@ class Algorithm(Protocol):
 
         `rollout.rewards` are as learnt from. The loss is a mean over the rollout's valid steps.
         """
+
+
+class MinibatchAlgorithm(Protocol):
+    """An algorithm with `needs.reuse`: advantages are estimated once a rollout, the loss is of a minibatch."""
+
+    @property
+    def gamma(self) -> str:
+        """The discount, a schedule."""
+
+    @property
+    def needs(self) -> Needs:
+        """What the loss needs around it."""
+
+    def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
+        """Advantages and targets [T, B] of a fresh rollout, which has `values`."""
+
+    def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """As `Algorithm.loss`, a mean over the minibatch's valid steps."""

@@ -1,4 +1,4 @@
-"""The loss of A2C, A3C and A3G: policy gradient, value error, entropy. Tensors in, loss and metrics out."""
+"""The losses of A2C and PPO: policy gradient, value error, entropy. Tensors in, loss and metrics out."""
 
 from __future__ import annotations
 
@@ -72,3 +72,38 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
     if behaviour_log_probs is not None:
         metrics["train/rho_mean"] = masked_mean(rhos, valid)
     return loss, metrics
+
+
+def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor, "T B"],
+             entropies: Float[Tensor, "T B"], values: Float[Tensor, "T B"], behaviour_values: Float[Tensor, "T B"],
+             advantages: Float[Tensor, "T B"], targets: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"], *,
+             clip: float, value_clip: float | None, value_coef: float,
+             entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+    """Loss of one minibatch, and what to log of it.
+
+    L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ],
+    r_t = π(a_t|s_t) / μ(a_t|s_t)                              Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
+
+    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error is the larger
+    of that of V and that of V kept within `value_clip` of the value by the weights that acted. While r = 1 the gradient
+    is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
+    """
+    log_ratios = log_probs - behaviour_log_probs
+    rhos = log_ratios.exp()
+    policy_loss = -masked_mean(torch.minimum(rhos * advantages, rhos.clamp(1 - clip, 1 + clip) * advantages), valid)
+    errors = (targets - values).square()
+    if value_clip is not None:
+        near = behaviour_values + (values - behaviour_values).clamp(-value_clip, value_clip)
+        errors = torch.maximum(errors, (targets - near).square())
+    value_loss = 0.5 * masked_mean(errors, valid)
+    entropy = masked_mean(entropies, valid)
+    loss = policy_loss + value_coef * value_loss - entropy_coef * entropy
+    with torch.no_grad():
+        return loss, {
+            "train/policy_loss": policy_loss.detach(),
+            "train/value_loss": value_loss.detach(),
+            "train/entropy": entropy.detach(),
+            "train/explained_variance": explained_variance(values.detach(), targets, valid),
+            "train/clip_fraction": masked_mean(((rhos - 1).abs() > clip).to(values.dtype), valid),
+            "train/approx_kl": masked_mean(rhos - 1 - log_ratios, valid),
+        }

@@ -52,13 +52,14 @@ class Collected:
 
 @torch.no_grad()
 def collect(model: ActorCritic, groups: Sequence[Environments], position: Position, *, length: int,
-            generator: torch.Generator, activation_cache: bool = False) -> Collected:
+            generator: torch.Generator, activation_cache: bool = False, values: bool = False) -> Collected:
     """Act `length` steps in each environment with sampled actions, starting from `position`.
 
     Each group holds some of the environments, in order. While one group steps, in its own threads or processes, the
-    policy acts for the next. With `activation_cache` the rollout has one if the model supports it.
+    policy acts for the next. With `activation_cache` the rollout has one if the model supports it, with `values` the
+    values by the weights that act.
     """
-    rollout = empty_rollout(model, position, length, activation_cache=activation_cache)
+    rollout = empty_rollout(model, position, length, activation_cache=activation_cache, values=values)
     columns = columns_of(groups)
     states = [tuple(part[column] for part in position.state) for column in columns]
     episodes: list[Episode] = []
@@ -83,6 +84,9 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     state = states[0] if len(groups) == 1 else tuple(torch.cat(parts) for parts in zip(*states, strict=True))
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
+    if rollout.values is not None:
+        rollout.values[length] = model.step_with_values(position.obs, position.is_first, state,
+                                                        position.action_mask)[1]
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
 
 
@@ -90,11 +94,15 @@ def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: Stat
         generator: torch.Generator) -> tuple[Tensor, State]:
     """Sample the actions of step t in these columns, from the policy's `state`; returns them and the state after it.
 
-    Writes actions, distribution parameters and cached activations to the rollout.
+    Writes actions, distribution parameters, values and cached activations to the rollout.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
+    obs, is_first = obs_at(rollout.obs, t, column), rollout.is_first[t, column]
     cache: ActivationCache | None = None if rollout.activation_cache is None else {}
-    params, state = model.step(obs_at(rollout.obs, t, column), rollout.is_first[t, column], state, mask, cache)
+    if rollout.values is None:
+        params, state = model.step(obs, is_first, state, mask, cache)
+    else:
+        params, rollout.values[t, column], state = model.step_with_values(obs, is_first, state, mask)
     if cache and rollout.activation_cache is not None:
         _store_cache(rollout.activation_cache, rollout.rewards.shape, t, column, cache)
     actions = model.distribution.sample(params, generator)
@@ -127,7 +135,8 @@ def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
         rollout.action_mask[t + 1, column] = torch.from_numpy(step.action_mask)
 
 
-def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False) -> Rollout:
+def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False,
+                  values: bool = False) -> Rollout:
     """A rollout whose first row is `position`; its other rows are not initialised."""
     is_first, mask = position.is_first, position.action_mask
     num_envs, device = is_first.shape[0], is_first.device
@@ -143,7 +152,8 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
-        state=position.state, activation_cache={} if activation_cache and model.can_cache else None)
+        state=position.state, values=torch.empty((length + 1, num_envs), device=device) if values else None,
+        activation_cache={} if activation_cache and model.can_cache else None)
     _write(rollout.obs, 0, EVERYWHERE, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:

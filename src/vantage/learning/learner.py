@@ -6,19 +6,22 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from statistics import fmean
+from typing import cast
 
 import torch
 from torch import Tensor
 
-from vantage.algorithms.interface import Update
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Update
 from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.flat_parameters import FlatParameters
+from vantage.learning.minibatches import minibatches
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.sinks import LOSS, GradientSink, OwnWeights
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
-from vantage.types import Rollout
+from vantage.types import Minibatch, Rollout
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
@@ -44,9 +47,8 @@ class AveragePolicy:
         self.model.requires_grad_(False)
 
 
-
 class Learner:
-    """Improves `model` by the algorithm's loss, one rollout an update; a sink moves the weights.
+    """Improves `model` by the algorithm's loss, from rollouts; a sink moves the weights.
 
     By default the sink is `OwnWeights`; runtimes whose processes share weights set `sink` to one of theirs.
     """
@@ -61,35 +63,64 @@ class Learner:
         decay = self.needs.average_decay
         self.average = None if decay is None else AveragePolicy(model, decay)
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "learner", stream))
+        self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
         average = None if self.average is None else self.average.vector
         self.sink: GradientSink = OwnWeights(self.flat.vector, config.optimizer, average, decay or 0.0)
 
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
-        """One gradient step on `rollout`, with the coefficients of `step`; returns what to log.
+        """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.
 
-        Raises NonFiniteError, with the weights unchanged, if the loss or the gradient is not finite.
+        One gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises NonFiniteError, without
+        the step, if the loss or the gradient is not finite.
         """
-        loss, terms = self.loss(rollout, step, replayed=replayed)
+        update, rollout = self._update(step, replayed=replayed), self._scaled(rollout)
+        reuse = self.needs.reuse
+        if reuse is None:
+            metrics = self._descend(self._on_rollouts.loss(self.model, rollout, update), rollout, step)
+            if rollout.activation_cache is not None:
+                rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
+            return metrics
+        algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
+        advantages, targets = algorithm.estimate(rollout, update)
+        rows: list[dict[str, float]] = []
+        for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
+                                     epochs=reuse.epochs, generator=self.minibatch_generator):
+            rows.append(self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step))
+            if reuse.max_kl is not None and rows[-1]["train/approx_kl"] > reuse.max_kl:
+                break
+        return {name: fmean(row[name] for row in rows) for name in rows[0]}
+
+    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
+        return self._on_rollouts.loss(self.model, self._scaled(rollout), self._update(step, replayed=replayed))
+
+    @property
+    def _on_rollouts(self) -> Algorithm:
+        return cast(Algorithm, self.config.algorithm)
+
+    def _update(self, step: int, *, replayed: bool) -> Update:
+        average = None if self.average is None else self.average.model
+        return Update(step, self.config.schedule_steps, average, self.generator, replayed)
+
+    def _scaled(self, rollout: Rollout) -> Rollout:
+        if self.reward_normalizer is None:
+            return rollout
+        return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
+
+    def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]], batch: Rollout | Minibatch,
+                 step: int) -> dict[str, float]:
+        """One gradient step; returns what to log."""
+        loss, terms = loss_and_terms
         self.flat.backward(loss)
         metrics = {LOSS: loss.item(), **{name: value.item() for name, value in terms.items()}}
         lr = self.config.at("lr", step)
-        norm = self.sink.apply(self.flat.gradient, rollout.valid.sum().item(), metrics, lr=lr,
+        norm = self.sink.apply(self.flat.gradient, batch.valid.sum().item(), metrics, lr=lr,
                                max_grad_norm=self.config.at("max_grad_norm", step))
         mean_loss = metrics.pop(LOSS)
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr}
         if not (math.isfinite(norm) and math.isfinite(mean_loss)):
-            raise NonFiniteError(_non_finite_message(mean_loss, metrics, rollout, step))
-        if rollout.activation_cache is not None:
-            rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
+            raise NonFiniteError(_non_finite_message(mean_loss, metrics, batch, step))
         return metrics
-
-    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
-        if self.reward_normalizer is not None:
-            rollout = replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
-        update = Update(step, self.config.schedule_steps, None if self.average is None else self.average.model,
-                        self.generator, replayed)
-        return self.config.algorithm.loss(self.model, rollout, update)
 
     def observe(self, rollout: Rollout, step: int) -> None:
         """Update the running statistics of all normalisers from a fresh rollout, after the update on it."""
@@ -115,6 +146,8 @@ class Learner:
         if self.average is not None:
             tensors["average"] = {"vector": self.average.vector}
             tensors["draws"] = {"generator": self.generator.get_state()}
+        if self.needs.reuse is not None:
+            tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
         return tensors
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -126,11 +159,14 @@ class Learner:
         if self.average is not None:
             self.average.vector.copy_(tensors["average"]["vector"])
             restore_generator(self.generator, tensors["draws"]["generator"])
+        if self.needs.reuse is not None:
+            self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
 
 
-def _non_finite_message(loss: float, metrics: Mapping[str, float], rollout: Rollout, step: int) -> str:
+def _non_finite_message(loss: float, metrics: Mapping[str, float], batch: Rollout | Minibatch, step: int) -> str:
     terms = ", ".join(f"{name.removeprefix('train/')} {value:.4g}" for name, value in metrics.items())
-    rewards = rollout.rewards
-    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; rewards of this process from "
-            f"{rewards.min().item():.4g} to {rewards.max().item():.4g}). The weights were not changed. Try a lower "
+    learned = batch.rewards if isinstance(batch, Rollout) else batch.targets
+    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; "
+            f"{'rewards' if isinstance(batch, Rollout) else 'value targets'} of this process from "
+            f"{learned.min().item():.4g} to {learned.max().item():.4g}). The weights were not changed. Try a lower "
             "--lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are large")

@@ -66,10 +66,13 @@ class Trunk(nn.Module):
                cache: ActivationCache | None = None) -> Tensor:
         # The last row only bootstraps, as a constant: backpropagating its zeros through the torso would cost 1/(T+1)
         # of the learning time.
-        with torch.no_grad():
-            features = self.encode(last)
-        if len(is_first) > 1:
-            features = torch.cat([self.encode(inputs, cache), features])
+        if not last:
+            features = self.encode(inputs, cache)
+        else:
+            with torch.no_grad():
+                features = self.encode(last)
+            if len(is_first) > 1:
+                features = torch.cat([self.encode(inputs, cache), features])
         features = torch.unflatten(features, 0, is_first.shape)
         return features if self.memory is None else self.memory.unroll(features, is_first, state)
 
@@ -163,24 +166,24 @@ class ActorCritic(nn.Module):
         return params, features, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-               action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
-               ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
+               action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None, *,
+               bootstrap: bool = True) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
         """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
-        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`, and not
-        from the last row into its torso: that row only bootstraps. `cache` holds outputs of `step` for all rows but the
-        last, [T-1, B, ...], images with channels last. They must come from the present weights.
+        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`. With
+        `bootstrap` the last row is constant: none reaches its torso. `cache` holds outputs of `step` for all rows but
+        the last, [T-1, B, ...], images with channels last. They must come from the present weights.
         """
-        params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
+        params, features = self.unroll_features(obs, is_first, state, action_mask, cache, bootstrap=bootstrap)
         return params, self.state_values(features, params)
 
     def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                        action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
-                        ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
+                        action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None, *,
+                        bootstrap: bool = True) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
         """Like `unroll`, with the input features of the critic's heads instead of values."""
         if cache:
             cache = flatten_steps(cache)
-        inputs = self._unrolled_inputs(obs, is_first, state, cache)
+        inputs = self._unrolled_inputs(obs, is_first, state, cache, bootstrap=bootstrap)
         actor_state, critic_state = self._memory_states(state)
         features = self.actor.unroll(*inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
@@ -231,8 +234,8 @@ class ActorCritic(nn.Module):
                 module.update()
 
     def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
-                         cache: ActivationCache | None) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs of all steps but the last, from the cache if there is one, and inputs of the last."""
+                         cache: ActivationCache | None, *, bootstrap: bool = True) -> tuple[list[Tensor], list[Tensor]]:
+        """Inputs of all steps but the last, from the cache if there is one, and inputs of the last (if `bootstrap`)."""
         raw = self._split(obs)
         if self.num_frame_states:
             raw = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
@@ -240,7 +243,20 @@ class ActorCritic(nn.Module):
         if cache:
             return self._prepare([cache["stack"]]), self._prepare([part[-1] for part in raw])
         inputs, end = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
+        if not bootstrap:
+            return inputs, []
         return [part[:end] for part in inputs], [part[end:] for part in inputs]
+
+    @property
+    def recurrent(self) -> bool:
+        """An LSTM or GRU carries the past, so that steps cannot be computed out of order."""
+        return self.actor.num_states > 0
+
+    def states(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State) -> State:
+        """The state before every observation [T, B, ...] of a policy that is not `recurrent`: its past frames."""
+        stacks = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
+                  for part, past in zip(self._split(obs), state, strict=True)] if state else []
+        return tuple(torch.unflatten(stack, 2, (self.frame_stack, -1))[:, :, :-1] for stack in stacks)
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]

@@ -98,7 +98,8 @@ class ActorLearner:
         for _ in range(self.config.runtime.rollouts_per_update):
             collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
                                      generator=self.generator,
-                                     activation_cache=self._caches_activations))
+                                     activation_cache=self._caches_activations,
+                                     values=self.learner.needs.reuse is not None))
             position = collected[-1].position
         torch.set_num_threads(self.threads)
         started = perf_counter()

@@ -1,0 +1,77 @@
+"""PPO: several epochs over shuffled minibatches of each rollout, with a clipped ratio."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from vantage.algorithms.interface import Model, Needs, Reuse, Update
+from vantage.keys import check_fields, key
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from vantage.types import Minibatch, Rollout
+
+
+@dataclass(frozen=True)
+class PPO:
+    """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347).
+
+    With one epoch over one minibatch the ratio is 1 and the gradient is that of A2C: Huang et al. 2022,
+    arXiv:2205.09123.
+    """
+
+    gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
+    gae_lambda: str = key("0.95", "lambda of generalised advantage estimation; 1 gives n-step returns", schedule=True,
+                          low=0, high=1)
+    epochs: int = key(3, "times that each rollout is learned from", low=1, high=1000)
+    minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
+                              "this many steps", low=1)
+    clip: str = key("0.2", "how far from 1 the ratio of new to old probability still improves the loss", schedule=True,
+                    low=0)
+    value_clip: float | None = key(None, "how far a value may move from the one while acting; none: anywhere", low=0)
+    max_kl: float | None = key(None, "stop learning from a rollout when the policy has moved this far in nats", low=0)
+    entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
+    value_coef: str = key("0.5", "weight of half the squared value error", schedule=True, low=0)
+    advantage_norm: bool = key(True, "normalise advantages to mean 0 and deviation 1")
+    advantage_norm_over: str = key("rollout", "what advantages are normalised over", choices=("rollout", "minibatch"))
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+    @property
+    def needs(self) -> Needs:
+        """Several passes, of which only the first would be by the weights that acted: no activation cache."""
+        return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl))
+
+    def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
+        """GAE with the values of the weights that acted."""
+        from vantage.algorithms.losses import normalise
+        from vantage.algorithms.returns import gae
+
+        assert rollout.values is not None
+        discounts = update.at(self.gamma) * (~rollout.terminated).to(rollout.values.dtype)
+        advantages, targets = gae(rollout.rewards, rollout.values, discounts, rollout.keep,
+                                  gae_lambda=update.at(self.gae_lambda))
+        if self.advantage_norm and self.advantage_norm_over == "rollout":
+            advantages = normalise(advantages, rollout.valid)
+        return advantages, targets
+
+    def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The loss of `vantage.algorithms.losses.ppo_loss` on one minibatch."""
+        from vantage.algorithms.losses import normalise, ppo_loss  # imports torch
+
+        params, values = model.unroll(minibatch.obs, minibatch.is_first, minibatch.state, minibatch.action_mask,
+                                      bootstrap=False)
+        advantages = minibatch.advantages
+        if self.advantage_norm and self.advantage_norm_over == "minibatch":
+            advantages = normalise(advantages, minibatch.valid)
+        distribution = model.distribution
+        return ppo_loss(
+            distribution.log_prob(params, minibatch.actions),
+            distribution.log_prob(minibatch.behaviour, minibatch.actions), distribution.entropy(params), values,
+            minibatch.values, advantages, minibatch.targets, minibatch.valid, clip=update.at(self.clip),
+            value_clip=self.value_clip, value_coef=update.at(self.value_coef),
+            entropy_coef=update.at(self.entropy_coef))

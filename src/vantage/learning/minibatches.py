@@ -1,0 +1,48 @@
+"""Minibatches of a rollout: shuffled steps, or whole environments where the policy has recurrent memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Minibatch, Rollout, map_obs
+
+
+def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
+                generator: torch.Generator) -> Iterator[Minibatch]:
+    """Every step of `rollout` once an epoch, in minibatches of about `size` steps in random order.
+
+    `advantages` and `targets` [T, B] are those of the whole rollout. An LSTM or GRU needs the steps before, so its
+    minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
+    """
+    length, num_envs = rollout.rewards.shape
+    assert rollout.values is not None
+    mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
+    whole = Minibatch(
+        obs=map_obs(lambda part: part[:-1], rollout.obs), is_first=rollout.is_first[:-1], state=rollout.state,
+        actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
+        values=rollout.values[:-1], advantages=advantages, targets=targets)
+    if model.recurrent:
+        items, parts = num_envs, max(1, round(num_envs * length / size))
+    else:
+        states = model.states(whole.obs, whole.is_first, whole.state)
+        whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0), lambda _, i: states[i].flatten(0, 1))
+        items, parts = length * num_envs, max(1, round(length * num_envs / size))
+    for _ in range(epochs):
+        order = torch.randperm(items, generator=generator).to(rollout.rewards.device)
+        for chosen in order.tensor_split(min(parts, items)):
+            yield _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
+                       lambda x, _, chosen=chosen: x.index_select(0, chosen))  # type: ignore[misc]
+
+
+def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: Callable[[Tensor, int], Tensor]) -> Minibatch:
+    """`batch` with `timed` of all that is [T, B, ...] and `state` of each part of the state and its index."""
+    return Minibatch(
+        obs=map_obs(timed, batch.obs), is_first=timed(batch.is_first),
+        state=tuple(state(part, i) for i, part in enumerate(batch.state)), actions=timed(batch.actions),
+        valid=timed(batch.valid), action_mask=None if batch.action_mask is None else timed(batch.action_mask),
+        behaviour=timed(batch.behaviour), values=timed(batch.values), advantages=timed(batch.advantages),
+        targets=timed(batch.targets))

@@ -1,0 +1,175 @@
+"""PPO: its loss against the paper's, step by step; A2C as its special case; minibatches that respect memory."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Update
+from vantage.algorithms.losses import ppo_loss
+from vantage.algorithms.ppo import PPO
+from vantage.learning.minibatches import minibatches
+from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
+from vantage.types import Minibatch, Rollout
+
+T, B, A = 6, 4, 3
+UPDATE = Update(0, 100)
+
+
+def rollout_of(model: ActorCritic, seed: int = 0, *, masked: bool = False) -> Rollout:
+    """A random rollout whose behaviour and values are those of `model`."""
+    torch.manual_seed(seed)
+    obs, is_first = torch.randn(T + 1, B, 2), torch.rand(T + 1, B) < 0.3
+    mask = torch.rand(T + 1, B, A) < 0.7 if masked else None
+    if mask is not None:
+        mask[..., 0] = True
+    state = tuple(torch.randn_like(part) for part in model.initial_state(B))
+    with torch.no_grad():
+        params, values = model.unroll(obs, is_first, state, mask)
+    return Rollout(obs, is_first, model.distribution.sample(params[:-1], torch.Generator().manual_seed(seed)),
+                   torch.randn(T, B), torch.rand(T, B) < 0.2, torch.rand(T, B) < 0.8, mask, params[:-1], state, values)
+
+
+def model_of(**policy: Any) -> ActorCritic:
+    torch.manual_seed(1)
+    config = vantage.Config.of("ppo").change(**{"hidden": "16", "memory_size": 8, **policy})
+    return make_model(config.policy, EnvSpec(ArraySpec("vector", (2,)), ActionSpec("discrete", (A,))), critic="state")
+
+
+def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1) -> list[Minibatch]:
+    return list(minibatches(rollout, *algorithm.estimate(rollout, UPDATE), model, size=size, epochs=epochs,
+                            generator=torch.Generator().manual_seed(0)))
+
+
+def gradient(loss: Tensor, model: ActorCritic) -> Tensor:
+    parts = torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+    return torch.cat([part.flatten() for part in parts if part is not None])
+
+
+@pytest.mark.parametrize("value_clip", [None, 0.1])
+def test_the_loss_is_the_papers_step_by_step(value_clip: float | None) -> None:
+    torch.manual_seed(0)
+    log_probs, behaviour, entropies, values, old, advantages, targets = torch.randn(7, T, B, dtype=torch.float64)
+    valid = torch.rand(T, B) < 0.7
+    loss, metrics = ppo_loss(log_probs, behaviour, entropies, values, old, advantages, targets, valid, clip=0.2,
+                             value_clip=value_clip, value_coef=0.5, entropy_coef=0.01)
+    total, clipped, kl, count = 0.0, 0, 0.0, 0
+    for t in range(T):
+        for b in range(B):
+            if not valid[t, b]:
+                continue
+            count += 1
+            advantage, ratio = float(advantages[t, b]), math.exp(float(log_probs[t, b] - behaviour[t, b]))
+            total -= min(ratio * advantage, min(max(ratio, 0.8), 1.2) * advantage)
+            value, before, target = float(values[t, b]), float(old[t, b]), float(targets[t, b])
+            error = (target - value) ** 2
+            if value_clip is not None:
+                near = before + min(max(value - before, -value_clip), value_clip)
+                error = max(error, (target - near) ** 2)
+            total += 0.5 * 0.5 * error - 0.01 * float(entropies[t, b])
+            clipped += abs(ratio - 1) > 0.2
+            kl += ratio - 1 - math.log(ratio)
+    assert float(loss) == pytest.approx(total / count, abs=1e-12)
+    assert float(metrics["train/clip_fraction"]) == pytest.approx(clipped / count, abs=1e-12)
+    assert float(metrics["train/approx_kl"]) == pytest.approx(kl / count, abs=1e-12)
+
+
+@pytest.mark.parametrize(("log_ratio", "advantage", "moves"), [
+    (0.5, 1.0, False), (0.5, -1.0, True), (-0.5, 1.0, True), (-0.5, -1.0, False), (0.1, 1.0, True), (0.1, -1.0, True)])
+def test_the_clip_stops_the_gradient_only_where_the_step_went_too_far(log_ratio: float, advantage: float,
+                                                                      moves: bool) -> None:
+    log_probs = torch.full((1, 1), log_ratio, dtype=torch.float64, requires_grad=True)
+    zero, yes = torch.zeros(1, 1, dtype=torch.float64), torch.ones(1, 1, dtype=torch.bool)
+    loss, _ = ppo_loss(log_probs, zero, zero, zero, zero, zero + advantage, zero, yes, clip=0.2, value_clip=None,
+                       value_coef=0.5, entropy_coef=0.0)
+    (slope,) = torch.autograd.grad(loss, log_probs)
+    assert (float(slope) * advantage < 0) if moves else float(slope) == 0
+
+
+@pytest.mark.parametrize("policy", [{}, {"frame_stack": 3}, {"memory": "lstm"}, {"memory": "gru", "separate": True}],
+                         ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_one_epoch_over_one_minibatch_has_the_gradient_of_a2c(policy: dict[str, Any], masked: bool) -> None:
+    model = model_of(**policy)
+    rollout = rollout_of(model, masked=masked)
+    ppo, a2c = PPO(advantage_norm=False, gae_lambda="0.9"), A2C(gae_lambda="0.9")
+    (minibatch,) = steps_of(rollout, ppo, model, size=T * B)
+    (loss, _), (expected, _) = ppo.loss(model, minibatch, UPDATE), a2c.loss(model, rollout, UPDATE)
+    torch.testing.assert_close(gradient(loss, model), gradient(expected, model), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("policy", [{}, {"frame_stack": 3, "stack_pad": "repeat"}, {"memory": "lstm"}], ids=str)
+def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dict[str, Any]) -> None:
+    model = model_of(**policy)
+    rollout = rollout_of(model)
+    parts = steps_of(rollout, PPO(), model, size=2 * T, epochs=2)
+    assert len(parts) == 4
+    for epoch in (parts[:2], parts[2:]):
+        rewards = sorted(float(x) for part in epoch for x in part.behaviour[..., 0].flatten())
+        assert rewards == sorted(rollout.behaviour[..., 0].flatten().tolist())
+    assert not torch.equal(parts[0].behaviour, parts[2].behaviour), "each epoch is shuffled anew"
+    for part in parts:
+        params, values = model.unroll(part.obs, part.is_first, part.state, part.action_mask, bootstrap=False)
+        torch.testing.assert_close(params, part.behaviour)
+        torch.testing.assert_close(values, part.values)
+
+
+def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None:
+    model = model_of()
+    rollout = rollout_of(model)
+    advantages, _ = PPO().estimate(rollout, UPDATE)
+    chosen = advantages[rollout.valid]
+    assert float(chosen.mean()) == pytest.approx(0, abs=1e-6)
+    assert float(chosen.std(correction=0)) == pytest.approx(1, abs=1e-5)
+    (whole,) = steps_of(rollout, PPO(advantage_norm=False), model, size=T * B)
+    loss, _ = PPO(advantage_norm_over="minibatch").loss(model, whole, UPDATE)
+    (normalised,) = steps_of(rollout, PPO(), model, size=T * B)
+    torch.testing.assert_close(loss, PPO().loss(model, normalised, UPDATE)[0])
+
+
+def test_a_policy_that_moved_too_far_leaves_the_rollout() -> None:
+    config = vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, minibatch_size=8, epochs=50,
+                               lr=0.05, threads=1)
+    counts = []
+    for max_kl in (None, 0.01):
+        one = ActorLearner(config.change(max_kl=max_kl))
+        calls = []
+        apply = one.learner.sink.apply
+        one.learner.sink.apply = lambda *a, calls=calls, apply=apply, **k: calls.append(1) or apply(*a, **k)  # type: ignore
+        try:
+            one.begin()
+            one.advance(lambda: 0)
+        finally:
+            one.close()
+        counts.append(len(calls))
+    assert counts[0] == 200 and counts[1] < 100
+
+
+def test_values_are_those_of_the_weights_that_acted() -> None:
+    config = vantage.configure("ppo", env="tiny:Recall", memory="lstm", memory_size=8, num_envs=3, rollout_length=7,
+                               threads=1)
+    one = ActorLearner(config)
+    rollouts: list[Rollout] = []
+    update = one.learner.update
+    one.learner.update = lambda rollout, step: rollouts.append(  # type: ignore
+        replace(rollout, values=model_values(one.model, rollout) - rollout.values)) or update(rollout, step)
+    try:
+        one.begin()
+        one.advance(lambda: 0)
+    finally:
+        one.close()
+    assert float(rollouts[0].values.abs().max()) < 1e-5  # type: ignore[union-attr]
+
+
+def model_values(model: ActorCritic, rollout: Rollout) -> Tensor:
+    with torch.no_grad():
+        return model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)[1]
