@@ -117,6 +117,8 @@ class Config:
             if not isinstance(keys, Mapping):
                 raise ConfigError(f"{source}: {group} is {keys!r}, not a JSON object")
             flat |= {FLAT_NAMES.get((group, str(name)), str(name)): value for name, value in keys.items()}
+        if isinstance(flat.get("image_norm"), bool):  # before there was pixel
+            flat["image_norm"] = "global" if flat["image_norm"] else "none"
         if "runtime" in flat:
             config = config._under(flat["runtime"], source=source)
         lacks = [name for name in _CORE if name not in flat]

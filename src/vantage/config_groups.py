@@ -96,7 +96,10 @@ class PolicyConfig:
     min_std: float = key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
-    image_norm: bool = key(False, "normalise images by the running mean and deviation of all their pixels")
+    image_norm: str = key("none", "normalise images by the mean and deviation of all their pixels together, or of "
+                          "each pixel", choices=("none", "global", "pixel"))
+    image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "
+                                "0: they follow training", low=0, high=10_000_000)
     obs_scale: str = key("0:1", "range LOW:HIGH that the pixels 0 to 255 of images are brought to")
     precision: str = key("float32", "of the torsos for images; bfloat16 learns faster from large batches where the "
                          "processor knows it (AMX, AVX-512 BF16, GPUs); weights stay float32", choices=("float32",

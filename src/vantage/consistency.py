@@ -27,9 +27,10 @@ def why_not_parallel(config: Config) -> str | None:
         return None
     if config.algorithm.needs.replay is not None:
         return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
+    policy = config.policy
     whole_batch = [name for name, on in (
-        ("obs_norm", config.policy.obs_norm), ("image_norm", config.policy.image_norm),
-        ("reward_norm", config.env.reward_norm), ("norm=batch", config.policy.norm == "batch"),
+        ("obs_norm", policy.obs_norm), ("image_norm", policy.image_norm != "none" and not policy.image_norm_steps),
+        ("reward_norm", config.env.reward_norm), ("norm=batch", policy.norm == "batch"),
         ("advantage_norm", getattr(config.algorithm, "advantage_norm", False))) if on]
     if whole_batch:
         return f"{whole_batch[0]} needs the whole batch in one process; give --num-workers 1"

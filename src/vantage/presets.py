@@ -112,7 +112,8 @@ _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_si
 _PPO = {
     "classic": Defaults(_PPO_VECTOR, "as Huang et al. 2022, the 37 details; not yet measured"),
     "atari": Defaults({"memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 128, "epochs": 3,
-                       "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"}, "on trial"),
+                       "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5",
+                       "image_norm": "pixel", "image_norm_steps": 10_000}, "on trial"),
 }
 
 OWN: dict[str, dict[str, Defaults]] = {"ppo": _PPO, "a3c": _A3C, "a3g": _A3C, "acer": _ACER}

@@ -49,7 +49,8 @@ def rl_a3c_pytorch(env: EnvId) -> dict[str, Any]:
     values = {"algo": "a3c", "runtime": "hogwild", "num_envs": 1, "rollout_length": 20, "network": "maxpool",
               "memory": "lstm", "memory_size": 512, "steps": 40_000_000, "optimizer": "adam", "optimizer_eps": 5e-5,
               "lr": 1e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
-              "max_grad_norm": 0, "reward": "clip", "image_norm": True, "max_episode_steps": 10_000, "init": "columns"}
+              "max_grad_norm": 0, "reward": "clip", "image_norm": "global", "max_episode_steps": 10_000,
+              "init": "columns"}
     if env.atari:
         values |= {"crop": "rl-a3c-pytorch", "screen_size": 80, "max_frames": 3}
     return values

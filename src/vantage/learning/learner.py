@@ -127,7 +127,7 @@ class Learner:
         if self.reward_normalizer is not None:
             self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
         policy = self.config.policy
-        if policy.obs_norm or policy.image_norm or policy.norm == "batch":
+        if policy.obs_norm or policy.image_norm != "none" or policy.norm == "batch":
             self.model.observe(rollout.obs)
 
     def initialize_from(self, policy: Mapping[str, Tensor], rewards: Tensor | None) -> None:

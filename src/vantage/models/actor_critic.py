@@ -15,7 +15,7 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache, flatten_steps
 from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
-from vantage.models.normalization import BatchNorm, ObsNormalizer, PixelNormalizer
+from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
 from vantage.models.recurrent import Recurrent, push_frame, stack_frames
 from vantage.models.running_stats import RunningStats
 from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
@@ -97,9 +97,14 @@ class ActorCritic(nn.Module):
         low, high = policy.pixel_range
         # Torsos divide pixels by 255 after this affine map.
         self.pixel_factor, self.pixel_shift = high - low, 255 * low
-        self.normalizers = nn.ModuleDict(
-            {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
-             for i, part in enumerate(parts) if (policy.obs_norm if part.kind == "vector" else policy.image_norm)})
+        self.normalizers = nn.ModuleDict()
+        for i, part in enumerate(parts):
+            if part.kind == "vector" and policy.obs_norm:
+                self.normalizers[str(i)] = ObsNormalizer(part.shape[0])
+            elif part.kind == "image" and policy.image_norm != "none":
+                per_pixel = policy.image_norm == "pixel"
+                self.normalizers[str(i)] = PixelNormalizer(part.shape) if per_pixel else ImageNormalizer()
+        self.image_statistics_frozen = policy.image_norm_steps > 0
         self.actor = Trunk(policy, parts)
         self.critic = Trunk(policy, parts) if policy.separate else None
         self.detach_critic = policy.detach_critic
@@ -226,12 +231,18 @@ class ActorCritic(nn.Module):
 
     def observe(self, obs: Obs) -> None:
         """Update all running statistics: from raw observations [T, B, ...], and from BatchNorm's last batch."""
-        parts = self._split(obs)
-        for i, normalizer in self.normalizers.items():
-            cast(ObsNormalizer, normalizer).update(parts[int(i)])
+        for i, part in enumerate(self._split(obs)):
+            if str(i) in self.normalizers and not (self.parts[i].kind == "image" and self.image_statistics_frozen):
+                cast(ObsNormalizer, self.normalizers[str(i)]).update(part)
         for _, module in self.running():
             if isinstance(module, BatchNorm):
                 module.update()
+
+    def observe_images(self, obs: Obs) -> None:
+        """Update the statistics of images alone, frozen or not, from raw observations [T, B, ...]."""
+        for i, part in enumerate(self._split(obs)):
+            if str(i) in self.normalizers and self.parts[i].kind == "image":
+                cast(ObsNormalizer, self.normalizers[str(i)]).update(part)
 
     def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
                          cache: ActivationCache | None, *, bootstrap: bool = True) -> tuple[list[Tensor], list[Tensor]]:
@@ -274,7 +285,9 @@ class ActorCritic(nn.Module):
         dtype = self.image_dtype or self.value_head.weight.dtype
         x = to_floats(x, dtype).to(dtype)
         if str(i) in self.normalizers:
-            return cast(Tensor, self.normalizers[str(i)](x) * 255).to(dtype)  # torsos divide by 255
+            normalizer = self.normalizers[str(i)]
+            normalised = normalizer(x) if isinstance(normalizer, PixelNormalizer) else normalizer(x) * 255
+            return cast(Tensor, normalised).to(dtype)  # torsos divide by 255
         return x if (self.pixel_factor, self.pixel_shift) == (1, 0) else x * self.pixel_factor + self.pixel_shift
 
     def _prepare_vector(self, i: int, x: Tensor) -> Tensor:
@@ -309,8 +322,9 @@ def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     if policy.network not in ("auto", "mlp") and ":" not in policy.network and kind not in kinds:
         raise ConfigError(f"network={policy.network} is for {kind}s, and this environment shows none; use network=auto")
     for key, used in (("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
-                      ("image_norm", policy.image_norm)):
+                      ("image_norm", policy.image_norm != "none"),
+                      ("image_norm_steps", policy.image_norm_steps)):
         if used and "image" not in kinds:
             raise ConfigError(f"{key}={getattr(policy, key)} is for images, and this environment shows none; drop it")
-    if policy.image_norm and policy.pixel_range != (0, 1):
+    if policy.image_norm != "none" and policy.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; drop one")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 
@@ -38,7 +40,7 @@ class ObsNormalizer(RunningStats):
         return batch.shape[0], batch.mean(0), batch.var(0, correction=0)
 
 
-class PixelNormalizer(ObsNormalizer):
+class ImageNormalizer(ObsNormalizer):
     """`ObsNormalizer` for images: one mean and one deviation over all pixels of images of any size."""
 
     def __init__(self) -> None:
@@ -47,6 +49,36 @@ class PixelNormalizer(ObsNormalizer):
     def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
         variance, mean = torch.var_mean(x.float(), correction=0)
         return x.numel(), mean.double().view(1), variance.double().view(1)
+
+
+class PixelNormalizer(RunningStats):
+    """y = clip((x - m) / max(s, 4), ±5), with the mean m and deviation s of each pixel x from 0 to 255.
+
+    Without the floor and the clip a sprite on a pixel that hardly ever changes would be a huge input. Every frame of a
+    stack has the same statistics. The output is in the units of pixels, times 255: torsos divide by that.
+    """
+
+    LEAST_DEVIATION, CLIP = 4.0, 5.0
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__(math.prod(shape))
+        self.shape = shape
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Stacked images `x` [N, k*C, H, W] as floats, normalised."""
+        scale = 255 / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
+        repeats = (x.shape[1] // self.shape[0], 1, 1)
+        shift = (-self.mean * scale).view(self.shape).repeat(repeats).to(memory_format=torch.contiguous_format)
+        scale = scale.view(self.shape).repeat(repeats)
+        if x.is_contiguous(memory_format=torch.channels_last):
+            scale, shift = (part.unsqueeze(0).contiguous(memory_format=torch.channels_last) for part in (scale, shift))
+        return torch.addcmul(shift, x, scale).clamp_(-255 * self.CLIP, 255 * self.CLIP)
+
+    def update(self, x: Tensor) -> None:
+        """Merge the images `x` [..., C, H, W] into the statistics, in place."""
+        batch = x.reshape(-1, math.prod(self.shape)).float()
+        variance, mean = torch.var_mean(batch, 0, correction=0)
+        self.merge(batch.shape[0], mean, variance)
 
 
 class BatchNorm(RunningStats):

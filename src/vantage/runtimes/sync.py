@@ -17,6 +17,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks, merge_ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
@@ -41,6 +42,8 @@ class SyncRun:
                 checkpoint = merge_ranks(checkpoint)
             if initial is not None:
                 self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
+            elif checkpoint is None:
+                measure_images(self.actor_learner.model, config)
             notes = self.actor_learner.groups[0].notes
             for note in notes if self.ranks is None else notes[:-1]:  # the last says where they are
                 log.info(note)

@@ -1,0 +1,231 @@
+"""Trains the runs of a plan, one or two at a time, when nothing else needs the machine.
+
+    .venv/bin/python benchmarks/run_queue.py benchmarks/atari.toml --root ~/vantage-queue
+
+Each run is an ordinary run directory, ROOT/<env>/<algo>-<seed>. Stop the queue by any signal, SIGKILL included; the
+same command goes on where it was. While a file named `pause` lies beside the plan, the runs are saved and stopped. A
+finished run is evaluated over 100 games, and the seeds of one algorithm and environment are written to results/.
+
+    [[runs]]                    algo, env, seed and steps; every other entry is a config key
+    algo = "a2c"
+    env = "Breakout"
+    seed = 1
+    steps = "10M"
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from learning import evaluate, write
+
+from vantage.keys import convert
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
+
+EPISODES = 100
+_PR_SET_PDEATHSIG = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One entry of the plan."""
+
+    algo: str
+    env: str
+    seed: int
+    steps: int
+    keys: tuple[tuple[str, str], ...]
+    """Config keys other than the defaults, as flags take them."""
+    path: Path
+
+    @property
+    def group(self) -> str:
+        """The folder in results/: all seeds of one setting."""
+        extra = "".join(f"-{name}-{value}" for name, value in self.keys)
+        return f"{self.algo}-{self.env}{extra}".replace("/", "-").replace(":", "-")
+
+    @property
+    def scores(self) -> Path:
+        """Where the evaluation of this run is stored."""
+        return self.path.with_name(f"{self.path.name}.scores.json")
+
+    @property
+    def done(self) -> bool:
+        """The run is trained and evaluated."""
+        return self.scores.exists()
+
+    def status(self) -> str:
+        """`status` of summary.json; empty before the run has one."""
+        try:
+            return str(json.loads((self.path / "summary.json").read_text())["status"])
+        except (OSError, ValueError, KeyError):
+            return ""
+
+    def step(self) -> int:
+        """Agent steps so far."""
+        with suppress(Exception):  # not yet written, or damaged: nothing is known
+            return int(read_metrics(self.path)[-1]["step"] or 0)
+        return 0
+
+    def train_command(self) -> list[str]:
+        """The command that begins the run, as a user would type it."""
+        flags = [word for name, value in self.keys for word in (f"--{name.replace('_', '-')}", value)]
+        return ["vantage", "train", self.algo, "--env", self.env, "--seed", str(self.seed), "--steps", str(self.steps),
+                *flags]
+
+    def command(self) -> list[str]:
+        """The command that begins the run or goes on with it."""
+        if self.path.exists():
+            return ["vantage", "resume", str(self.path)]
+        return [*self.train_command(), "--run", str(self.path)]
+
+
+def read_plan(path: Path, root: Path) -> list[Run]:
+    """The runs of a plan, in order."""
+    runs = []
+    for entry in tomllib.loads(path.read_text(encoding="utf-8"))["runs"]:
+        values = {name: str(value) for name, value in entry.items()}
+        algo, env, seed = values.pop("algo"), values.pop("env"), int(values.pop("seed"))
+        steps = convert("steps", values.pop("steps"), int, source=str(path))
+        keys = tuple(sorted(values.items()))
+        extra = "".join(f"-{name}-{value}" for name, value in keys)
+        runs.append(Run(algo, env, seed, steps, keys, root / env.replace("/", "-") / f"{algo}{extra}-{seed}"))
+    return runs
+
+
+class Queue:
+    """Runs up to `jobs` runs of the plan at a time, each in a process of the lowest priority."""
+
+    def __init__(self, runs: Sequence[Run], pause: Path, results: Path, jobs: int) -> None:
+        self.runs, self.pause, self.results, self.jobs = runs, pause, results, jobs
+        self.processes: dict[Run, subprocess.Popen[bytes]] = {}
+        self.failed: set[Run] = set()
+        self.stopping = False
+        self.started = time.monotonic()
+        self.steps_before = sum(run.step() for run in runs)
+
+    def stop(self, number: int, frame: FrameType | None) -> None:
+        """Signal handler: save the runs and leave."""
+        self.stopping = True
+
+    def run(self) -> int:
+        """Until all runs are done or a signal arrives; returns the number of runs that failed."""
+        said = 0.0
+        while not self.stopping:
+            self._reap()
+            waiting = [run for run in self.runs
+                       if not run.done and run not in self.processes and run not in self.failed]
+            if not waiting and not self.processes:
+                break
+            if self.pause.exists():
+                self._end()
+            else:
+                for run in waiting[:self.jobs - len(self.processes)]:
+                    self._begin(run)
+            if time.monotonic() - said > 600:
+                said = time.monotonic()
+                self.report()
+            time.sleep(2)
+        self._end()
+        self.report()
+        return len(self.failed)
+
+    def report(self) -> None:
+        """Print what is done, what is left, and how long that takes at the speed since the start."""
+        steps = sum(run.step() for run in self.runs)
+        left = sum(max(0, run.steps - run.step()) for run in self.runs if not run.done)
+        speed = (steps - self.steps_before) / max(1.0, time.monotonic() - self.started)
+        hours = f"{left / speed / 3600:.1f} hours" if speed > 1 else "unknown time"
+        print(f"{time.strftime('%H:%M')} {sum(run.done for run in self.runs)} of {len(self.runs)} done, "
+              f"{len(self.failed)} failed, {left / 1e6:.1f}M steps left, {speed:.0f} steps/s, {hours}", flush=True)
+        for run in self.processes:
+            print(f"      {run.path}: {run.step() / 1e6:.2f}M of {run.steps / 1e6:g}M steps", flush=True)
+
+    def _begin(self, run: Run) -> None:
+        run.path.parent.mkdir(parents=True, exist_ok=True)
+        if run.path.exists() and not any(run.path.glob("checkpoints/step-*")):
+            shutil.rmtree(run.path)  # killed before its first checkpoint
+        if run.status() == "done":
+            self._evaluate(run)
+            return
+        with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
+            self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage.cli", *run.command()[1:]],
+                                                   stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                                   preexec_fn=_low_priority)
+        print(f"{time.strftime('%H:%M')} {' '.join(run.command())}", flush=True)
+
+    def _reap(self) -> None:
+        for run, process in list(self.processes.items()):
+            if process.poll() is None:
+                continue
+            del self.processes[run]
+            if process.returncode == 0:
+                self._evaluate(run)
+            elif process.returncode > 0 and process.returncode < 128:
+                self.failed.add(run)
+                print(f"{run.path} failed with status {process.returncode}; see {run.path}.log", flush=True)
+
+    def _evaluate(self, run: Run) -> None:
+        """Store the scores of a finished run, and write its group to results/."""
+        rows = evaluate(run.path, run.seed, EPISODES)
+        new = run.scores.with_suffix(".new")
+        new.write_text(json.dumps(rows))
+        new.replace(run.scores)
+        group = [other for other in self.runs if other.group == run.group and other.done]
+        every: list[dict[str, Any]] = [row for other in group for row in json.loads(other.scores.read_text())]
+        directory = RunDirectory.open(group[0].path)
+        write(self.results / run.group, [other.path for other in group], every, directory.config,
+              command=" ".join(group[0].train_command()), episodes=EPISODES,
+              commit=directory.read_meta().get("git_commit"))
+
+    def _end(self) -> None:
+        """Stop the runs, which save; the queue goes on with them later."""
+        for process in self.processes.values():
+            process.send_signal(signal.SIGTERM)
+        for process in self.processes.values():
+            process.wait()
+        self.processes.clear()
+
+
+def _low_priority() -> None:
+    """In the child: the lowest priority, and SIGTERM when the queue dies."""
+    os.nice(19)
+    if hasattr(os, "sched_setscheduler"):
+        with suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    with suppress(AttributeError):  # prctl is Linux's
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--root", type=Path, required=True, help="folder of the run directories")
+    parser.add_argument("--results", type=Path, default=Path("results"))
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once (1)")
+    arguments = parser.parse_args()
+    queue = Queue(read_plan(arguments.plan, arguments.root.expanduser()), arguments.plan.with_name("pause"),
+                  arguments.results, arguments.jobs)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, queue.stop)
+    return 1 if queue.run() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

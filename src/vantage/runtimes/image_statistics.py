@@ -1,0 +1,40 @@
+"""Statistics of images from random play before training, for `image_norm_steps`. They are frozen afterwards."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+
+from vantage.config import Config
+from vantage.envs import make_environments
+from vantage.learning.collect import Position, collect
+from vantage.models.actor_critic import ActorCritic
+from vantage.seeding import derive_seed
+
+log = logging.getLogger(__name__)
+
+STREAM = 5
+"""Random stream of the environments."""
+
+ROLLOUT_LENGTH = 32
+
+
+def measure_images(model: ActorCritic, config: Config) -> None:
+    """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers."""
+    steps, num_envs = config.policy.image_norm_steps, config.env.num_envs
+    if not steps:
+        return
+    log.info(f"image statistics from {steps:,} steps of random play")
+    device = next(model.parameters()).device
+    generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "image statistics"))
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs, stream=STREAM,
+                             threads=torch.get_num_threads())
+    try:
+        position = Position.after(envs.reset(), model.initial_state(num_envs), device)
+        for _ in range(-(-steps // (num_envs * ROLLOUT_LENGTH))):
+            part = collect(model, [envs], position, length=ROLLOUT_LENGTH, generator=generator)
+            model.observe_images(part.rollout.obs)
+            position = part.position
+    finally:
+        envs.close()
