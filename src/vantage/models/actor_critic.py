@@ -13,13 +13,18 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.models.activation_cache import ActivationCache, flatten_steps
-from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
-from vantage.models.normalization import BatchNorm, ObsNormalizer, PixelNormalizer
+from vantage.models.activation_cache import ActivationCache
+from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
+from vantage.models.normalization import BatchNorm, ObsNormalizer, PixelNormalizer, RunningStats
 from vantage.models.recurrent import Recurrent, push_frame, stack_frames
-from vantage.models.running_stats import RunningStats
 from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
+
+IsFirst = Bool[Tensor, "*T B"]
+Mask = Bool[Tensor, "*T B A"]
+Params = Float[Tensor, "*T B P"]
+Features = Float[Tensor, "*T B F"]
+Values = Float[Tensor, "*T B"]
 
 
 class Trunk(nn.Module):
@@ -38,16 +43,12 @@ class Trunk(nn.Module):
             self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
                                     init=policy.init)
             self.out_features = policy.memory_size
-
-    @property
-    def num_states(self) -> int:
-        return self.memory.num_states if self.memory is not None else 0
+        self.num_states = 0 if self.memory is None else self.memory.num_states
 
     def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
         """Features [N, F] of one tensor [N, ...] per part, with bfloat16 torsos for bfloat16 parts."""
         if cache is not None:
-            (torso,), (part,) = self.torsos, inputs
-            return cast(Tensor, torso(part, cache))
+            return cast(Tensor, self.torsos[0](inputs[0], cache))
         features = []
         for torso, part in zip(self.torsos, inputs, strict=True):
             if part.dtype == torch.bfloat16:
@@ -91,59 +92,54 @@ class ActorCritic(nn.Module):
         self.frame_stack, self.stack_pad = policy.frame_stack, policy.stack_pad
         self.num_frame_states = len(parts) if policy.frame_stack > 1 else 0
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
-        low, high = policy.pixel_range
-        # Torsos divide pixels by 255 after this affine map.
-        self.pixel_factor, self.pixel_shift = high - low, 255 * low
+        self.pixel_range = policy.pixel_range
         self.normalizers = nn.ModuleDict(
             {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
              for i, part in enumerate(parts) if (policy.obs_norm if part.kind == "vector" else policy.image_norm)})
         self.actor = Trunk(policy, parts)
         self.critic = Trunk(policy, parts) if policy.separate else None
         self.detach_critic = policy.detach_critic
-        self.policy_head = make_policy_head(self.actor.out_features, spec.action, policy)
+        self.policy_head = (GaussianHead(self.actor.out_features, spec.action, policy) if spec.action.kind == "box" else
+                            LogitsHead(self.actor.out_features, self.distribution.num_params, init=policy.init))
         self.fixed_deviation = policy.std == "fixed"
         critic_features, size = (self.critic or self.actor).out_features, spec.action.sizes[0]
         self.has_q = critic == "action" and spec.action.kind == "discrete"
-        self.value_head = make_value_head(critic_features, size if self.has_q else 1, init=policy.init)
-        has_advantage = critic == "action" and spec.action.kind == "box"
-        self.advantage_head = AdvantageHead(critic_features, size, init=policy.init) if has_advantage else None
-
-    @property
-    def can_cache(self) -> bool:
-        """`step` and `unroll` accept an activation cache: one image part through plain convolutions in float32."""
+        self.value_head = linear_head(critic_features, size if self.has_q else 1, init=policy.init)
+        self.advantage_head: AdvantageHead | None = None
+        if critic == "action" and spec.action.kind == "box":
+            self.advantage_head = AdvantageHead(critic_features, size, init=policy.init)
         torso = self.actor.torsos[0]
-        return len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache and self.image_dtype is None
+        self.can_cache = (len(parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
+                          and self.image_dtype is None)
+        """`step` and `unroll` accept an activation cache."""
 
     def initial_state(self, batch: int) -> State:
         """Zeros on the model's device: the state of `batch` environments before an episode."""
-        weight, state = self.value_head.weight, []
-        if self.num_frame_states:
-            for part in self.parts:
-                dtype = torch.uint8 if part.kind == "image" else torch.float32
-                state.append(weight.new_zeros(batch, self.frame_stack - 1, *part.shape, dtype=dtype))
-        for trunk in (self.actor, self.critic):
-            if trunk is not None:
-                state += [weight.new_zeros(batch, trunk.out_features) for _ in range(trunk.num_states)]
-        return tuple(state)
+        weight = self.value_head.weight
+        frames = [weight.new_zeros(batch, self.frame_stack - 1, *part.shape,
+                                   dtype=torch.uint8 if part.kind == "image" else torch.float32)
+                  for part in self.parts[:self.num_frame_states]]
+        cells = [weight.new_zeros(batch, trunk.out_features) for trunk in (self.actor, self.critic)
+                 if trunk is not None for _ in range(trunk.num_states)]
+        return (*frames, *cells)
 
-    def step(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State, action_mask: Bool[Tensor, "B A"] | None = None,
-             cache: ActivationCache | None = None) -> tuple[Float[Tensor, "B P"], State]:
+    def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+             cache: ActivationCache | None = None) -> tuple[Params, State]:
         """Parameters of one observation [B, ...] of each environment, and the state after it.
 
         An empty `cache` is filled with layer outputs that `unroll` can reuse (if `can_cache`).
         """
-        params, _, state = self._step(obs, is_first, state, action_mask, values=False, cache=cache)
+        params, _, state = self._step(obs, is_first, state, action_mask, cache, values=False)
         return params, state
 
-    def step_with_values(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State,
-                         action_mask: Bool[Tensor, "B A"] | None = None,
-                         ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
+    def step_with_values(self, obs: Obs, is_first: IsFirst, state: State,
+                         action_mask: Mask | None = None) -> tuple[Params, Values, State]:
         """Parameters and values of one observation of each environment, and the state after it."""
-        params, features, state = self._step(obs, is_first, state, action_mask, values=True)
+        params, features, state = self._step(obs, is_first, state, action_mask, None, values=True)
         return params, self.state_values(features, params), state
 
-    def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None, *,
-              values: bool, cache: ActivationCache | None = None) -> tuple[Tensor, Tensor, State]:
+    def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
+              cache: ActivationCache | None, *, values: bool) -> tuple[Tensor, Tensor, State]:
         """Parameters, the critic's features (the actor's unless `values`), and the next state."""
         raw, frames = self._split(obs), []
         if self.num_frame_states:
@@ -152,7 +148,7 @@ class ActorCritic(nn.Module):
             raw, frames = [stack for stack, _ in pairs], [past for _, past in pairs]
         if cache is not None:
             raw = [channels_last(part) for part in raw]
-            cache["stack"] = raw[0]
+            cache["stack"] = raw[0].permute(0, 2, 3, 1)
         inputs = self._prepare(raw)
         actor_state, critic_state = self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
@@ -162,9 +158,8 @@ class ActorCritic(nn.Module):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
         return params, features, (*frames, *actor_state, *critic_state)
 
-    def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-               action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
-               ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
+    def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+               cache: ActivationCache | None = None) -> tuple[Params, Values]:
         """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
         Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`, and not
@@ -174,39 +169,36 @@ class ActorCritic(nn.Module):
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
 
-    def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                        action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None,
-                        ) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
-        """Like `unroll`, with the input features of the critic's heads instead of values."""
-        if cache:
-            cache = flatten_steps(cache)
-        inputs = self._unrolled_inputs(obs, is_first, state, cache)
+    def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+                        cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
+        """Like `unroll`, with the input features of the critic's heads (without `critic`: the actor's) for values."""
+        raw, cache = self._split(obs), {name: part.flatten(0, 1) for name, part in (cache or {}).items()} or None
+        if self.num_frame_states:
+            raw = [stack_frames(part, is_first, past, pad=self.stack_pad)
+                   for part, past in zip(raw, state, strict=False)]
+        inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)] if cache else [part[:-1].flatten(0, 1) for part in raw])
+        last = self._prepare([part[-1] for part in raw])
         actor_state, critic_state = self._memory_states(state)
-        features = self.actor.unroll(*inputs, is_first, actor_state, cache)
+        features = self.actor.unroll(inputs, last, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
-        if self.critic is not None:
-            features = self.critic.unroll(*inputs, is_first, critic_state)
+        if critic and self.critic is not None:
+            features = self.critic.unroll(inputs, last, is_first, critic_state)
         return params, features.detach() if self.detach_critic else features
 
-    def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                      action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
+    def unroll_policy(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None) -> Params:
         """The parameters of `unroll`, without running the critic."""
-        inputs = self._unrolled_inputs(obs, is_first, state, None)
-        features = self.actor.unroll(*inputs, is_first, self._memory_states(state)[0])
-        return cast(Tensor, self.policy_head(features, action_mask))
+        return self.unroll_features(obs, is_first, state, action_mask, critic=False)[0]
 
-    def state_values(self, features: Float[Tensor, "*batch F"],
-                     params: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch"]:
+    def state_values(self, features: Features, params: Params) -> Values:
         """V of the critic's features. A critic of discrete action values has V = Σ_a π(a) Q(a)."""
         values: Tensor = self.value_head(features)
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
-    def action_values(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch A"]:
+    def action_values(self, features: Features) -> Float[Tensor, "*T B A"]:
         """Q of every discrete action; only with `has_q`."""
         return cast(Tensor, self.value_head(features))
 
-    def action_advantages(self, features: Float[Tensor, "*batch F"],
-                          actions: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
+    def action_advantages(self, features: Features, actions: Float[Tensor, "*T B D"]) -> Values:
         """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is subtracted."""
         assert self.advantage_head is not None
         return cast(Tensor, self.advantage_head(features, actions))
@@ -230,18 +222,6 @@ class ActorCritic(nn.Module):
             if isinstance(module, BatchNorm):
                 module.update()
 
-    def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
-                         cache: ActivationCache | None) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs of all steps but the last, from the cache if there is one, and inputs of the last."""
-        raw = self._split(obs)
-        if self.num_frame_states:
-            raw = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
-                   for part, past in zip(raw, state, strict=False)]
-        if cache:
-            return self._prepare([cache["stack"]]), self._prepare([part[-1] for part in raw])
-        inputs, end = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
-        return [part[:end] for part in inputs], [part[end:] for part in inputs]
-
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
 
@@ -251,19 +231,18 @@ class ActorCritic(nn.Module):
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
         """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
-        return [self._prepare_image(i, x) if part.kind == "image" else self._prepare_vector(i, x)
+        return [self._prepare_image(str(i), x) if part.kind == "image" else self._prepare_vector(str(i), x)
                 for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
 
-    def _prepare_image(self, i: int, x: Tensor) -> Tensor:
-        dtype = self.image_dtype or self.value_head.weight.dtype
-        x = to_floats(x, dtype).to(dtype)
-        if str(i) in self.normalizers:
-            return cast(Tensor, self.normalizers[str(i)](x) * 255).to(dtype)  # torsos divide by 255
-        return x if (self.pixel_factor, self.pixel_shift) == (1, 0) else x * self.pixel_factor + self.pixel_shift
+    def _prepare_image(self, name: str, x: Tensor) -> Tensor:
+        x, (low, high) = to_floats(x, self.image_dtype or self.value_head.weight.dtype), self.pixel_range
+        if name in self.normalizers:
+            return cast(Tensor, self.normalizers[name](x) * 255).to(x.dtype)  # torsos divide by 255
+        return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
 
-    def _prepare_vector(self, i: int, x: Tensor) -> Tensor:
-        if str(i) in self.normalizers:
-            x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
+    def _prepare_vector(self, name: str, x: Tensor) -> Tensor:
+        if name in self.normalizers:
+            x = self.normalizers[name](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
         return x.to(self.value_head.weight.dtype)
 
 
@@ -288,13 +267,12 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
-    kinds = {part.kind for part in spec.parts}
-    kind = "vector" if policy.network == "conv1d" else "image"
-    if policy.network not in ("auto", "mlp") and ":" not in policy.network and kind not in kinds:
-        raise ConfigError(f"network={policy.network} is for {kind}s, and this environment shows none; use network=auto")
-    for key, used in (("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
+    kinds, network = {part.kind for part in spec.parts}, policy.network
+    for key, used in (("network", network not in ("auto", "mlp") and ":" not in network),
+                      ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
                       ("image_norm", policy.image_norm)):
-        if used and "image" not in kinds:
-            raise ConfigError(f"{key}={getattr(policy, key)} is for images, and this environment shows none; drop it")
+        kind = "vector" if key == "network" and network == "conv1d" else "image"
+        if used and kind not in kinds:
+            raise ConfigError(f"{key}={getattr(policy, key)} is for {kind}s, and this environment shows none; drop it")
     if policy.image_norm and policy.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; drop one")

@@ -1,41 +1,81 @@
-"""Normalisers of vectors, images and features by running statistics. Rewards are in `learning.reward_normalizer`."""
+"""Running statistics, and the normalisers of vectors, images and features that use them."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor, nn
 
-from vantage.models.running_stats import RunningStats
-
-CLIP = 10.0
-"""Normalised values are clipped to this many standard deviations."""
-
+INITIAL_STATS = (1e-4, 0.0, 1.0)  # count, mean and variance before the first sample
+CLIP = 10.0  # standard deviations
 EPSILON = 1e-5
+RATE = 0.01  # smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches weigh the same
 
-RATE = 0.01
-"""Smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches all have the same weight."""
+Stats = tuple[Tensor, Tensor, Tensor]
+"""Count [] float64, mean and variance [N]."""
+
+
+class RunningStats(nn.Module):
+    """Base of normalisers with Stats [N] as buffers, which change only in `merge`."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((size,), INITIAL_STATS[1]))
+        self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
+        self.register_buffer("count", torch.tensor(INITIAL_STATS[0], dtype=torch.float64))
+        self.local_stats: Stats | None = None
+        """The statistics that `merge` updates; None: the buffers. Processes that share weights each update their own,
+        and the buffers receive the merged statistics of all."""
+
+    @property
+    def stats(self) -> Stats:
+        """The buffers."""
+        return self.count, self.mean, self.var
+
+    @torch.no_grad()
+    def merge(self, size: int, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
+        """Merge a batch of `size` in place; the samples before it count as at most `most`."""
+        stats = self.local_stats or self.stats
+        batch = [torch.as_tensor(part, dtype=torch.float64, device=stats[0].device) for part in (size, mean, variance)]
+        merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
+        for statistic, value in zip(stats, merged, strict=True):
+            statistic.copy_(value)
+
+    def share(self, other: RunningStats) -> None:
+        """Use the buffers of `other` from now on, so that every change to them applies here too."""
+        self.count, self.mean, self.var = other.stats
+
+
+def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
+                new_variance: Tensor) -> Stats:
+    """Stats of the union of two samples.
+
+    n = n₁ + n₂,  δ = m₂ - m₁;  m = m₁ + δ n₂/n,  s² = (n₁ s₁² + n₂ s₂² + δ² n₁ n₂/n) / n
+                                                    Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1
+    """
+    total, delta = count + new_count, new_mean - mean
+    squares = variance * count + new_variance * new_count + delta.square() * (count * new_count / total)
+    return total, mean + delta * (new_count / total), squares / total
 
 
 class ObsNormalizer(RunningStats):
-    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of the observations.
+    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N].
 
-    Statistics start at mean 0 and variance 1. They change only in `update`, so acting and learning on one rollout use
-    the same function.
+    The statistics change only in `update`, so acting and learning on one rollout use the same function.
     """
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` [..., N] normalised."""
         return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
 
     def update(self, x: Tensor) -> None:
-        """Merge the observations `x` [..., N] into the statistics, in place."""
-        device = (self.local_stats or self.stats)[0].device
-        self.merge(*self._batch_stats(x.to(device)))
-
-    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
-        """Count, mean and variance of `x`."""
+        """Merge the observations `x` into the statistics, in place."""
         batch = x.flatten(0, -2).double()
-        return batch.shape[0], batch.mean(0), batch.var(0, correction=0)
+        self.merge(batch.shape[0], batch.mean(0), batch.var(0, correction=0))
 
 
 class PixelNormalizer(ObsNormalizer):
@@ -44,9 +84,9 @@ class PixelNormalizer(ObsNormalizer):
     def __init__(self) -> None:
         super().__init__(1)
 
-    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+    def update(self, x: Tensor) -> None:
         variance, mean = torch.var_mean(x.float(), correction=0)
-        return x.numel(), mean.double().view(1), variance.double().view(1)
+        self.merge(x.numel(), mean.view(1), variance.view(1))
 
 
 class BatchNorm(RunningStats):
@@ -57,7 +97,7 @@ class BatchNorm(RunningStats):
     The output depends only on the running statistics, so acting and learning evaluate the same policy. The gradient
     flows through the mean and deviation of the training batch, as in batch normalisation:
     (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the earlier layers' scale and shift would receive
-    gradients that later statistics cancel. Statistics start at mean 0 and variance 1, and change only in `update`.
+    gradients that later statistics cancel. Statistics change only in `update`.
     """
 
     def __init__(self, size: int) -> None:
