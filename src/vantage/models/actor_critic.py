@@ -32,12 +32,9 @@ class Trunk(nn.Module):
 
     def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
-        network = policy.network
-        # An imported network is for images where there are any; vectors beside them go through an mlp.
-        beside_images = "mlp" if ":" in network and any(part.kind == "image" for part in parts) else network
-        torsos = [make_torso(network if part.kind == "image" else beside_images, part, policy) for part in parts]
-        self.torsos = nn.ModuleList(torsos)
-        self.out_features = sum(torso.out_features for torso in torsos)
+        self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
+                                    for part in parts)
+        self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
         self.memory: Recurrent | None = None
         if policy.memory != "none":
             self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
@@ -51,11 +48,10 @@ class Trunk(nn.Module):
             return cast(Tensor, self.torsos[0](inputs[0], cache))
         features = []
         for torso, part in zip(self.torsos, inputs, strict=True):
-            if part.dtype == torch.bfloat16:
-                with torch.autocast(part.device.type, torch.bfloat16):
-                    features.append(torso(part).to(torch.float32))
-            else:
-                features.append(torso(part))
+            half = part.dtype == torch.bfloat16
+            with torch.autocast(part.device.type, torch.bfloat16) if half else nullcontext():
+                out = torso(part)
+            features.append(out.float() if half else out)
         return features[0] if len(features) == 1 else torch.cat(features, -1)
 
     def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
@@ -65,9 +61,7 @@ class Trunk(nn.Module):
 
     def unroll(self, inputs: list[Tensor], last: list[Tensor], is_first: Tensor, state: State,
                cache: ActivationCache | None = None) -> Tensor:
-        # The last row only bootstraps, as a constant: backpropagating its zeros through the torso would cost 1/(T+1)
-        # of the learning time.
-        with torch.no_grad():
+        with torch.no_grad():  # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
             features = self.encode(last)
         if len(is_first) > 1:
             features = torch.cat([self.encode(inputs, cache), features])
@@ -85,43 +79,40 @@ class ActorCritic(nn.Module):
 
     def __init__(self, policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
         super().__init__()
-        self.spec = spec
+        self.policy, self.spec, self.parts = policy, spec, spec.parts
         self.distribution: Distribution = make_distribution(spec.action)
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
-        parts = self.parts = spec.parts
-        self.frame_stack, self.stack_pad = policy.frame_stack, policy.stack_pad
-        self.num_frame_states = len(parts) if policy.frame_stack > 1 else 0
+        self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
         self.pixel_range = policy.pixel_range
         self.normalizers = nn.ModuleDict(
             {str(i): ObsNormalizer(part.shape[0]) if part.kind == "vector" else PixelNormalizer()
-             for i, part in enumerate(parts) if (policy.obs_norm if part.kind == "vector" else policy.image_norm)})
-        self.actor = Trunk(policy, parts)
-        self.critic = Trunk(policy, parts) if policy.separate else None
-        self.detach_critic = policy.detach_critic
-        self.policy_head = (GaussianHead(self.actor.out_features, spec.action, policy) if spec.action.kind == "box" else
-                            LogitsHead(self.actor.out_features, self.distribution.num_params, init=policy.init))
+             for i, part in enumerate(self.parts) if (policy.obs_norm if part.kind == "vector" else policy.image_norm)})
+        self.actor = Trunk(policy, self.parts)
+        self.critic = Trunk(policy, self.parts) if policy.separate else None
+        actor_features, critic_features = self.actor.out_features, (self.critic or self.actor).out_features
+        self.policy_head = (GaussianHead(actor_features, spec.action, policy) if spec.action.kind == "box" else
+                            LogitsHead(actor_features, self.distribution.num_params, init=policy.init))
         self.fixed_deviation = policy.std == "fixed"
-        critic_features, size = (self.critic or self.actor).out_features, spec.action.sizes[0]
         self.has_q = critic == "action" and spec.action.kind == "discrete"
+        size = spec.action.sizes[0]
         self.value_head = linear_head(critic_features, size if self.has_q else 1, init=policy.init)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
             self.advantage_head = AdvantageHead(critic_features, size, init=policy.init)
         torso = self.actor.torsos[0]
-        self.can_cache = (len(parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
+        self.can_cache = (len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
                           and self.image_dtype is None)
         """`step` and `unroll` accept an activation cache."""
 
     def initial_state(self, batch: int) -> State:
         """Zeros on the model's device: the state of `batch` environments before an episode."""
         weight = self.value_head.weight
-        frames = [weight.new_zeros(batch, self.frame_stack - 1, *part.shape,
+        frames = [weight.new_zeros(batch, self.policy.frame_stack - 1, *part.shape,
                                    dtype=torch.uint8 if part.kind == "image" else torch.float32)
                   for part in self.parts[:self.num_frame_states]]
-        cells = [weight.new_zeros(batch, trunk.out_features) for trunk in (self.actor, self.critic)
-                 if trunk is not None for _ in range(trunk.num_states)]
-        return (*frames, *cells)
+        num_cells = self.actor.num_states + (self.critic.num_states if self.critic is not None else 0)
+        return *frames, *(weight.new_zeros(batch, self.policy.memory_size) for _ in range(num_cells))
 
     def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
              cache: ActivationCache | None = None) -> tuple[Params, State]:
@@ -140,17 +131,14 @@ class ActorCritic(nn.Module):
 
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
               cache: ActivationCache | None, *, values: bool) -> tuple[Tensor, Tensor, State]:
-        """Parameters, the critic's features (the actor's unless `values`), and the next state."""
         raw, frames = self._split(obs), []
-        if self.num_frame_states:
-            pairs = [push_frame(part, is_first, past, pad=self.stack_pad)
-                     for part, past in zip(raw, state, strict=False)]
-            raw, frames = [stack for stack, _ in pairs], [past for _, past in pairs]
+        for i, past in enumerate(state[:self.num_frame_states]):
+            raw[i], past = push_frame(raw[i], is_first, past, pad=self.policy.stack_pad)
+            frames.append(past)
         if cache is not None:
-            raw = [channels_last(part) for part in raw]
+            raw = [channels_last(raw[0])]
             cache["stack"] = raw[0].permute(0, 2, 3, 1)
-        inputs = self._prepare(raw)
-        actor_state, critic_state = self._memory_states(state)
+        inputs, (actor_state, critic_state) = self._prepare(raw), self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
         # Without values a separate critic runs only to advance its memory: it takes a third of acting with an mlp.
@@ -164,7 +152,7 @@ class ActorCritic(nn.Module):
 
         Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`, and not
         from the last row into its torso: that row only bootstraps. `cache` holds outputs of `step` for all rows but the
-        last, [T-1, B, ...], images with channels last. They must come from the present weights.
+        last, [T-1, B, ...]. They must come from the present weights.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
@@ -172,18 +160,21 @@ class ActorCritic(nn.Module):
     def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                         cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
         """Like `unroll`, with the input features of the critic's heads (without `critic`: the actor's) for values."""
-        raw, cache = self._split(obs), {name: part.flatten(0, 1) for name, part in (cache or {}).items()} or None
-        if self.num_frame_states:
-            raw = [stack_frames(part, is_first, past, pad=self.stack_pad)
-                   for part, past in zip(raw, state, strict=False)]
-        inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)] if cache else [part[:-1].flatten(0, 1) for part in raw])
-        last = self._prepare([part[-1] for part in raw])
+        raw = self._split(obs)
+        for i, past in enumerate(state[:self.num_frame_states]):
+            raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
+        last, cache = self._prepare([part[-1] for part in raw]), cache or None
+        if cache:
+            cache = {name: part.flatten(0, 1) for name, part in cache.items()}
+            inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)])
+        else:
+            inputs = self._prepare([part[:-1].flatten(0, 1) for part in raw])
         actor_state, critic_state = self._memory_states(state)
         features = self.actor.unroll(inputs, last, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
         if critic and self.critic is not None:
             features = self.critic.unroll(inputs, last, is_first, critic_state)
-        return params, features.detach() if self.detach_critic else features
+        return params, features.detach() if self.policy.detach_critic else features
 
     def unroll_policy(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None) -> Params:
         """The parameters of `unroll`, without running the critic."""
@@ -231,19 +222,19 @@ class ActorCritic(nn.Module):
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
         """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
-        return [self._prepare_image(str(i), x) if part.kind == "image" else self._prepare_vector(str(i), x)
+        return [self._prepare_part(str(i), part.kind == "image", x)
                 for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
 
-    def _prepare_image(self, name: str, x: Tensor) -> Tensor:
-        x, (low, high) = to_floats(x, self.image_dtype or self.value_head.weight.dtype), self.pixel_range
-        if name in self.normalizers:
-            return cast(Tensor, self.normalizers[name](x) * 255).to(x.dtype)  # torsos divide by 255
-        return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
-
-    def _prepare_vector(self, name: str, x: Tensor) -> Tensor:
-        if name in self.normalizers:
-            x = self.normalizers[name](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
-        return x.to(self.value_head.weight.dtype)
+    def _prepare_part(self, name: str, is_image: bool, x: Tensor) -> Tensor:
+        dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
+        if is_image:
+            x = to_floats(x, self.image_dtype or dtype)
+            if normalised:
+                return cast(Tensor, self.normalizers[name](x) * 255).to(x.dtype)  # torsos divide by 255
+            return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
+        if normalised:
+            x = self.normalizers[name](torch.unflatten(x, -1, (self.policy.frame_stack, -1))).flatten(-2)
+        return x.to(dtype)
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
@@ -254,14 +245,13 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
     """
     action = spec.action.kind
     if critic == "action" and action not in ("discrete", "box"):
-        raise ConfigError(f"acer is for Discrete and Box actions, not for {action}: its critic gives each action a "
-                          "value, and a product space has too many; use a2c or a3c")
-    check_inputs(policy, spec)
+        raise ConfigError(f"acer is for Discrete and Box actions, not for {action}; use a2c or a3c")
     if policy.detach_critic and policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and action not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {action}; drop "
                           "action_mask from the environment's info")
+    check_inputs(policy, spec)
     return ActorCritic(policy, spec, critic=critic)
 
 

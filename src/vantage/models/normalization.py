@@ -29,8 +29,7 @@ class RunningStats(nn.Module):
         self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
         self.register_buffer("count", torch.tensor(INITIAL_STATS[0], dtype=torch.float64))
         self.local_stats: Stats | None = None
-        """The statistics that `merge` updates; None: the buffers. Processes that share weights each update their own,
-        and the buffers receive the merged statistics of all."""
+        """The statistics that `merge` updates, if this process shares the buffers with others; None: the buffers."""
 
     @property
     def stats(self) -> Stats:
@@ -64,10 +63,7 @@ def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor
 
 
 class ObsNormalizer(RunningStats):
-    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N].
-
-    The statistics change only in `update`, so acting and learning on one rollout use the same function.
-    """
+    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N]."""
 
     def forward(self, x: Tensor) -> Tensor:
         return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
@@ -79,7 +75,7 @@ class ObsNormalizer(RunningStats):
 
 
 class PixelNormalizer(ObsNormalizer):
-    """`ObsNormalizer` for images: one mean and one deviation over all pixels of images of any size."""
+    """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
 
     def __init__(self) -> None:
         super().__init__(1)
@@ -94,21 +90,17 @@ class BatchNorm(RunningStats):
 
     y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
 
-    The output depends only on the running statistics, so acting and learning evaluate the same policy. The gradient
-    flows through the mean and deviation of the training batch, as in batch normalisation:
-    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the earlier layers' scale and shift would receive
-    gradients that later statistics cancel. Statistics change only in `update`.
+    Acting and learning evaluate the same policy. The gradient flows through the mean and deviation of the batch:
+    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Statistics change only in `update`.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
-        self.batch: tuple[int, Tensor, Tensor] | None = None
-        """Count, mean and variance of the last batch with gradients."""
+        self.batch: tuple[int, Tensor, Tensor] | None = None  # count, mean and variance, of the last with gradients
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` [N, C, ...] normalised over all but the channels."""
-        shape = (-1, *(1,) * (x.dim() - 2))
+        shape = (-1, *(1,) * (x.dim() - 2))  # x is [N, C, ...]
         factor = scale = (self.var + EPSILON).rsqrt()
         y, shift = x.to(scale.dtype), -self.mean
         if torch.is_grad_enabled() and self.training:

@@ -48,9 +48,9 @@ def stack_frames(obs: Shaped[Tensor, "T B ..."], is_first: Bool[Tensor, "T B"], 
 
 
 class Recurrent(nn.Module):
-    """A layer with the equations of torch.nn.LSTM or torch.nn.GRU whose state is cleared at the start of an episode.
+    """torch.nn.LSTM or torch.nn.GRU whose state, (h, c) or (h,), each [B, H], is cleared at the start of an episode.
 
-    Its state is (h, c) or (h,), each [B, H]. `bptt=False` detaches the state between steps, for one-step gradients.
+    `bptt=False` detaches the state between steps, for one-step gradients.
     """
 
     def __init__(self, kind: str, in_features: int, size: int, *, bptt: bool, init: str) -> None:
@@ -64,7 +64,7 @@ class Recurrent(nn.Module):
         for parameter in self._weights:
             nn.init.uniform_(parameter, -(size ** -0.5), size ** -0.5)  # the default of torch.nn.LSTM
         if init != "torch":
-            for gate in (*self.weight_ih.data.split(size), *self.weight_hh.data.split(size)):
+            for gate in (*self.weight_ih.data.chunk(gates), *self.weight_hh.data.chunk(gates)):
                 fill(gate, init)
             nn.init.zeros_(self.bias_ih)
             nn.init.zeros_(self.bias_hh)

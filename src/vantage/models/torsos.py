@@ -1,8 +1,7 @@
 """Torsos: one observation part to features, without memory.
 
-Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. Layer normalisation (Ba et al.
-2016, arXiv:1607.06450) or batch normalisation comes between each layer and its activation. Batch normalisation
-subtracts the mean, so layers before it have no bias.
+Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. Normalisation comes between
+each layer and its activation. Batch normalisation subtracts the mean, so layers before it have no bias.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -80,8 +79,7 @@ class Mlp(nn.Module):
         initialise(self, init=policy.init, activation=policy.activation)
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.is_image:
-            x = x.flatten(1) * (1 / 255)
+        x = x.flatten(1) * (1 / 255) if self.is_image else x
         for layer, norm in zip(self.layers, self.norms, strict=True):
             x = self.activation(norm(layer(x)))
         return x
@@ -158,8 +156,7 @@ class ResidualBlock(nn.Module):
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        residual: Tensor = self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True))
-        return x + residual
+        return x + cast(Tensor, self.conv2(F.relu(self.conv1(F.relu(x)), inplace=True)))
 
 
 class ImpalaTorso(nn.Module):
@@ -188,12 +185,14 @@ class ImpalaTorso(nn.Module):
 class OpenTorso(nn.Module):
     """A network named by its import path; it receives pixels as floats from 0 to 1."""
 
+    network: nn.Module
+
     def __init__(self, path: str, shape: tuple[int, ...]) -> None:
         super().__init__()
         self.is_image = len(shape) > 1
         factory = load_class(path, what="network")
         try:
-            self.network: nn.Module = factory(shape)
+            self.add_module("network", factory(shape))  # TypeError if it is no module
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
@@ -205,10 +204,8 @@ class OpenTorso(nn.Module):
                               ) from error
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.is_image:
-            x = to_floats(x, torch.get_default_dtype()) * (1 / 255)
-        features: Tensor = self.network(x)
-        return features
+        out: Tensor = self.network(to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x)
+        return out
 
 
 Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso | OpenTorso
@@ -216,18 +213,17 @@ Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso | OpenTorso
 
 def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
     """The torso for one part of an observation under the config's `network`."""
-    if ":" in network:
-        return network
-    if kind == "vector":
+    if kind == "vector" and ":" not in network:
         return "conv1d" if network == "conv1d" else "mlp"
     return "a3c" if network in ("auto", "conv1d") else network
 
 
-def make_torso(network: str, part: ArraySpec, policy: PolicyConfig) -> Torso:
-    """The torso for stacks of `part` under `network`; everything else comes from `policy`."""
+def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> Torso:
+    """The torso for stacks of `part`; an imported network is not for a vector beside an image, which gets an mlp."""
     stack, norm, init = policy.frame_stack, policy.norm, policy.init
-    shape = (part.shape[0] * stack, *part.shape[1:])
-    name = torso_name(network, part.kind)
+    shape, name = (part.shape[0] * stack, *part.shape[1:]), torso_name(policy.network, part.kind)
+    if ":" in name and part.kind == "vector" and beside_image:
+        name = "mlp"
     if name == "mlp":
         return Mlp(shape, policy)
     if name == "conv1d":
