@@ -17,11 +17,15 @@ from vantage.runtimes.actor_learner import ActorLearner
 from vantage.types import Rollout
 
 
-def act(*, cached: bool = True, **options: Any) -> tuple[ActorLearner, Rollout]:
-    """An actor-learner, and a rollout that it collected."""
+def make(**options: Any) -> ActorLearner:
     values = {"algo": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1, "memory": "none",
               "norm": "none", "memory_size": 8}
-    one = ActorLearner(vantage.configure(**(values | options)))
+    return ActorLearner(vantage.configure(**(values | options)))
+
+
+def act(*, cached: bool = True, **options: Any) -> tuple[ActorLearner, Rollout]:
+    """An actor-learner, and a rollout that it collected."""
+    one = make(**options)
     try:
         one.begin()
         rollout = collect(one.model, one.groups, one.position, length=4, generator=one.generator,
@@ -58,6 +62,21 @@ def test_other_networks_have_no_cache(options: dict[str, Any]) -> None:
     assert act(**options)[1].activation_cache is None
 
 
+@pytest.mark.parametrize(("options", "expected"), [({}, True), ({"rollouts_per_update": 2}, False),
+                                                   ({"algo": "acer"}, False)])
+def test_only_a_single_pass_over_a_fresh_rollout_uses_a_cache(options: dict[str, Any], expected: bool) -> None:
+    one, uses = make(network="a3c", **options), []
+    loss = one.learner.loss
+    one.learner.loss = lambda rollout, *rest, **keys: (  # type: ignore[method-assign]
+        uses.append(bool(rollout.activation_cache)) or loss(rollout, *rest, **keys))
+    try:
+        one.begin()
+        one.advance(lambda: 0)
+    finally:
+        one.close()
+    assert uses[0] is expected
+
+
 def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
     """The cache is only valid for the weights that acted: the second pass must not use it."""
     weights = []
@@ -70,12 +89,13 @@ def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
     torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("make", "shape"), [
+@pytest.mark.parametrize(("make_layer", "shape"), [
     (lambda: nn.Conv2d(2, 4, 3), (3, 2, 7, 7)), (lambda: nn.Conv2d(2, 4, 3, 2, 1, bias=False), (3, 2, 7, 7)),
     (lambda: nn.Linear(9, 5), (3, 9)), (lambda: nn.Linear(9, 5, bias=False), (3, 9))])
-def test_a_cached_layer_has_the_gradients_of_torchs(make: Callable[[], Any], shape: tuple[int, ...]) -> None:
+def test_a_cached_layer_has_the_gradients_of_torchs(make_layer: Callable[[], Any], shape: tuple[int, ...]) -> None:
     torch.manual_seed(0)
-    layer, x, cache = make().double(), torch.randn(shape, dtype=torch.float64, requires_grad=True), ActivationCache()
+    layer, cache = make_layer().double(), ActivationCache()
+    x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected = layer(x)
     assert torch.equal(run_layer(layer, x, layer.weight, cache, "layer"), expected)
     again = run_layer(layer, x, layer.weight, cache, "layer")

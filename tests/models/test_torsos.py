@@ -16,14 +16,14 @@ from torch.nn import functional as F
 import vantage
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.models.torsos import Torso, make_torso, to_floats
+from vantage.models.torsos import make_torso, to_floats
 from vantage.types import ArraySpec
 
 IMAGE = ArraySpec("image", (1, 84, 84))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "residual_attention_torso.py"
 
 
-def torso(network: str, spec: ArraySpec = IMAGE, **options: Any) -> Torso:
+def torso(network: str, spec: ArraySpec = IMAGE, **options: Any) -> Any:
     torch.manual_seed(0)
     return make_torso(spec, PolicyConfig(**{"network": network, "frame_stack": 4, "hidden": "32,16", **options}))
 

@@ -43,7 +43,7 @@ class Trunk(nn.Module):
         self.num_states = 0 if self.memory is None else self.memory.num_states
 
     def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
-        """Features [N, F] of one tensor [N, ...] per part, with bfloat16 torsos for bfloat16 parts."""
+        """Features [N, F] of one tensor [N, ...] per part."""
         if cache is not None:
             return cast(Tensor, self.torsos[0](inputs[0], cache))
         features = []
@@ -238,7 +238,7 @@ class ActorCritic(nn.Module):
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy` for the environments of `spec`; torch's default generator draws the initial weights.
+    """The model of `policy`, with initial weights drawn by torch's default generator.
 
     The critic estimates values of states, V(s), or of actions, Q(s, a), as ACER needs. ConfigError if the options do
     not fit the observations or actions, or have no effect.

@@ -43,7 +43,6 @@ _CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int, int], ...], int]] = {
     "conv4": (((16, 3, 1, 1), (24, 3, 1, 1), (32, 3, 2, 1), (64, 3, 2, 1)), 2000),
     "conv5": (((16, 3, 1, 1), (24, 3, 2, 1), (32, 3, 2, 1), (48, 3, 2, 1), (64, 3, 2, 1)), 288),
 }
-_CONV1D = ((32, 3, 1), (32, 3, 1), (64, 2, 1), (64, 1, 0))  # channels, kernel, padding
 
 
 def _norm(norm: str, width: int) -> nn.Module:
@@ -133,7 +132,7 @@ class Conv1dTorso(nn.Module):
     def __init__(self, channels: int, length: int, *, init: str, norm: str) -> None:
         super().__init__()
         self.channels, self.layers, self.norms = channels, nn.ModuleList(), nn.ModuleList()
-        for out, kernel, padding in _CONV1D:
+        for out, kernel, padding in ((32, 3, 1), (32, 3, 1), (64, 2, 1), (64, 1, 0)):
             self.layers.append(nn.Conv1d(channels, out, kernel, padding=padding, bias=norm != "batch"))
             self.norms.append(_norm(norm, out))
             channels, length = out, length + 2 * padding - kernel + 1
@@ -208,9 +207,6 @@ class OpenTorso(nn.Module):
         return out
 
 
-Torso = Mlp | ConvTorso | Conv1dTorso | ImpalaTorso | OpenTorso
-
-
 def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
     """The torso for one part of an observation under the config's `network`."""
     if kind == "vector" and ":" not in network:
@@ -218,7 +214,7 @@ def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
     return "a3c" if network in ("auto", "conv1d") else network
 
 
-def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> Torso:
+def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> nn.Module:
     """The torso for stacks of `part`; an imported network is not for a vector beside an image, which gets an mlp."""
     stack, norm, init = policy.frame_stack, policy.norm, policy.init
     shape, name = (part.shape[0] * stack, *part.shape[1:]), torso_name(policy.network, part.kind)
