@@ -121,6 +121,12 @@ def test_without_bptt_gradients_are_those_of_single_steps_from_the_stored_states
     torch.testing.assert_close(ours, expected, rtol=1e-10, atol=1e-12)
 
 
+def test_the_last_row_only_bootstraps() -> None:
+    net = model()
+    last = net.unroll(random_obs("vector"), MIDDLE, ())[1][-1].sum()
+    assert all(g is None or (g == 0).all() for g in torch.autograd.grad(last, net.actor.parameters(), allow_unused=True))
+
+
 @pytest.mark.parametrize(("keys", "reaches_actor"), [({}, True), ({"separate": True}, False),
                                                      ({"detach_critic": True}, False)])
 def test_the_value_loss_reaches_a_shared_trunk_only(keys: dict[str, Any], reaches_actor: bool) -> None:
