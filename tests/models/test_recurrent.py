@@ -1,79 +1,44 @@
-"""Laws of the policy's memory: frame stacks equal Gymnasium's, recurrence equals a plain loop."""
+"""Laws of the policy's memory: frame stacks and recurrence equal plain loops."""
 
 from __future__ import annotations
 
-from typing import Any
-
-import gymnasium as gym
-import numpy as np
 import pytest
 import torch
-from gymnasium.wrappers import FrameStackObservation
 from torch import Tensor, nn
 
 from vantage.models.recurrent import Recurrent, push_frame, stack_frames
 
 
-class Noise(gym.Env[np.ndarray, int]):
-    """Random observations; episodes of 1 to 6 steps."""
-
-    action_space = gym.spaces.Discrete(2)
-
-    def __init__(self, shape: tuple[int, ...], dtype: Any) -> None:
-        self.observation_space = gym.spaces.Box(0, 255, shape, dtype)
-        self.observation_space.seed(0)
-        self.episode = 0
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
-        self.episode, self.left = self.episode + 1, 1 + self.episode * 5 % 6
-        return self.observation_space.sample(), {}
-
-    def step(self, action: int) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.left -= 1
-        return self.observation_space.sample(), 0.0, self.left == 0, False, {}
+def stack_slowly(obs: Tensor, is_first: Tensor, frames: Tensor, pad: str) -> Tensor:
+    """Gymnasium's FrameStackObservation with padding_type "zero" or "reset", one environment after another."""
+    columns = []
+    for b in range(obs.shape[1]):
+        past, column = list(frames[b]), []
+        for t in range(len(obs)):
+            if is_first[t, b]:
+                past = [obs[t, b] if pad == "repeat" else torch.zeros_like(obs[t, b])] * len(past)
+            past.append(obs[t, b])
+            column.append(torch.cat(past))
+            past.pop(0)
+        columns.append(torch.stack(column))
+    return torch.stack(columns, 1)
 
 
-def play(env: gym.Env[Any, int], num_steps: int) -> tuple[Tensor, Tensor]:
-    """Observations of `num_steps` steps, a reset being one, and which of them open an episode."""
-    observations, is_first, over = [], [], True
-    for _ in range(num_steps):
-        is_first.append(over)
-        if over:
-            obs, over = env.reset()[0], False
-        else:
-            obs, _, over, _, _ = env.step(0)
-        observations.append(torch.from_numpy(obs.copy()))
-    return torch.stack(observations), torch.tensor(is_first)
-
-
-@pytest.mark.parametrize(("pad", "padding_type", "shape", "dtype", "k"), [
-    ("zeros", "zero", (2, 3, 3), np.uint8, 4), ("zeros", "zero", (5,), np.float32, 2),
-    ("repeat", "reset", (2, 3, 3), np.uint8, 2), ("repeat", "reset", (5,), np.float32, 4)])
-def test_stacks_are_those_of_gymnasium_over_resets_and_however_the_steps_are_cut(
-        pad: str, padding_type: str, shape: tuple[int, ...], dtype: Any, k: int) -> None:
-    expected, _ = play(FrameStackObservation(Noise(shape, dtype), k, padding_type=padding_type), 60)
-    expected = expected.flatten(1, 2).unsqueeze(1)
-    obs, is_first = (part.unsqueeze(1) for part in play(Noise(shape, dtype), 60))
-    assert is_first.sum() > 10
-    frames = torch.full((1, k - 1, *shape), 7, dtype=obs.dtype)
+@pytest.mark.parametrize("pad", ["zeros", "repeat"])
+@pytest.mark.parametrize(("shape", "dtype", "k"), [((2, 3, 3), torch.uint8, 4), ((5,), torch.float32, 2)])
+def test_stacks_hold_one_episode_however_the_steps_are_cut(
+        pad: str, shape: tuple[int, ...], dtype: torch.dtype, k: int) -> None:
+    obs, frames = (torch.randint(1, 256, (*size, *shape)).to(dtype) for size in ((30, 3), (3, k - 1)))
+    is_first = torch.rand(30, 3) < 0.3
+    expected = stack_slowly(obs, is_first, frames, pad)
     whole = stack_frames(obs, is_first, frames, pad=pad)
-    assert torch.equal(whole, expected) and whole.dtype == obs.dtype
-    for t in range(60):
+    assert torch.equal(whole, expected) and whole.dtype == dtype
+    for t in range(30):
         if t % 7 == 0:
-            pieces = stack_frames(obs[t:t + 7], is_first[t:t + 7], frames, pad=pad)
-            assert torch.equal(pieces, expected[t:t + 7])
+            piece = stack_frames(obs[t:t + 7], is_first[t:t + 7], frames, pad=pad)
+            assert torch.equal(piece, expected[t:t + 7])
         stacked, frames = push_frame(obs[t], is_first[t], frames, pad=pad)
         assert torch.equal(stacked, expected[t])
-
-
-def test_environments_beside_each_other_are_stacked_as_if_alone() -> None:
-    source = torch.Generator().manual_seed(0)
-    obs, is_first = torch.rand(12, 5, 2, generator=source), torch.rand(12, 5, generator=source) < 0.3
-    frames = torch.rand(5, 3, 2, generator=source)
-    together = stack_frames(obs, is_first, frames, pad="zeros")
-    for b in range(5):
-        one = slice(b, b + 1)
-        assert torch.equal(stack_frames(obs[:, one], is_first[:, one], frames[one], pad="zeros"), together[:, one])
 
 
 def loop(memory: Recurrent, x: Tensor, is_first: Tensor, state: tuple[Tensor, ...]) -> Tensor:

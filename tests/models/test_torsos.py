@@ -42,6 +42,7 @@ def layers(network: nn.Module) -> list[Any]:
     ("conv5", 288, "none"), ("mlp", 16, "batch")])
 def test_every_network_has_its_features_and_a_gradient_for_every_weight(name: str, features: int, norm: str) -> None:
     network = torso(name, norm=norm, init="torch")
+    assert norm != "batch" or all(layer.bias is None for layer in layers(network))
     out = network(images(3, 4, 84, 84))
     assert out.shape == (3, features) == (3, network.out_features) and out.dtype == torch.float32
     out.square().sum().backward()
@@ -105,18 +106,16 @@ def test_images_too_small_and_norms_without_effect_are_refused(name: str, smalle
         torso(name, ArraySpec("image", (1, smallest + 5, smallest - 1)))
     with pytest.raises(ConfigError, match="norm=batch is not for network=impala"):
         torso("impala", norm="batch")
+    for remedy in ("impala", "mlp"):
+        assert torso(remedy, ArraySpec("image", (3, 5, 1)), frame_stack=1)(images(2, 3, 5, 1)).shape[0] == 2
 
 
-@pytest.mark.parametrize("name", ["impala", "universe", "mlp"])
-def test_small_images_fit_the_networks_that_are_named_as_the_remedy(name: str) -> None:
-    network = torso(name, ArraySpec("image", (3, 5, 1)), frame_stack=1)
-    assert network(images(2, 3, 5, 1)).shape == (2, network.out_features)
-
-
-def test_a_vector_goes_through_an_mlp_whatever_the_network() -> None:
-    network = torso("nature", ArraySpec("vector", (3,)), frame_stack=2)
+@pytest.mark.parametrize(("activation", "function"), [
+    ("tanh", torch.tanh), ("leaky_relu", lambda x: torch.where(x > 0, x, x / 4)), ("silu", lambda x: x * x.sigmoid())])
+def test_a_vector_goes_through_an_mlp_whatever_the_network(activation: str, function: Any) -> None:
+    network = torso("nature", ArraySpec("vector", (3,)), frame_stack=2, activation=activation)
     (first, second), x = layers(network), torch.randn(5, 6)
-    torch.testing.assert_close(network(x), second(first(x).tanh()).tanh())
+    torch.testing.assert_close(network(x), function(second(function(first(x)))))
     assert torso("mlp", ArraySpec("vector", (3,)), frame_stack=1, hidden="")(x) is x
 
 

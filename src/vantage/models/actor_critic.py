@@ -116,17 +116,13 @@ class ActorCritic(nn.Module):
 
     def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
              cache: ActivationCache | None = None) -> tuple[Params, State]:
-        """Parameters of one observation [B, ...] of each environment, and the state after it.
-
-        An empty `cache` is filled with layer outputs that `unroll` can reuse (if `can_cache`).
-        """
-        params, _, state = self._step(obs, is_first, state, action_mask, cache, values=False)
-        return params, state
+        """Parameters of observations [B, ...] and the state after them; fills an empty `cache` for `unroll`."""
+        return self._step(obs, is_first, state, action_mask, cache, values=False)[1:]
 
     def step_with_values(self, obs: Obs, is_first: IsFirst, state: State,
                          action_mask: Mask | None = None) -> tuple[Params, Values, State]:
-        """Parameters and values of one observation of each environment, and the state after it."""
-        params, features, state = self._step(obs, is_first, state, action_mask, None, values=True)
+        """Parameters and values of observations [B, ...], and the state after them."""
+        features, params, state = self._step(obs, is_first, state, action_mask, None, values=True)
         return params, self.state_values(features, params), state
 
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
@@ -144,22 +140,21 @@ class ActorCritic(nn.Module):
         # Without values a separate critic runs only to advance its memory: it takes a third of acting with an mlp.
         if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
-        return params, features, (*frames, *actor_state, *critic_state)
+        return features, params, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                cache: ActivationCache | None = None) -> tuple[Params, Values]:
         """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
-        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`, and not
-        from the last row into its torso: that row only bootstraps. `cache` holds outputs of `step` for all rows but the
-        last, [T-1, B, ...]. They must come from the present weights.
+        The last row only bootstraps: no gradient flows into its torso. `cache` holds the outputs of `step` for the
+        other rows, [T-1, B, ...], from the present weights.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
 
     def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                         cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
-        """Like `unroll`, with the input features of the critic's heads (without `critic`: the actor's) for values."""
+        """Like `unroll`, with the critic's features (without `critic`, the actor's) instead of values."""
         raw = self._split(obs)
         for i, past in enumerate(state[:self.num_frame_states]):
             raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
@@ -238,11 +233,7 @@ class ActorCritic(nn.Module):
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy`, with initial weights drawn by torch's default generator.
-
-    The critic estimates values of states, V(s), or of actions, Q(s, a), as ACER needs. ConfigError if the options do
-    not fit the observations or actions, or have no effect.
-    """
+    """The model of `policy` with a critic of V(s) or Q(s, a); ConfigError if options do not fit `spec`."""
     action = spec.action.kind
     if critic == "action" and action not in ("discrete", "box"):
         raise ConfigError(f"acer is for Discrete and Box actions, not for {action}; use a2c or a3c")

@@ -23,7 +23,7 @@ class RunningStats(nn.Module):
     var: Tensor
     count: Tensor
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int = 1) -> None:
         super().__init__()
         self.register_buffer("mean", torch.full((size,), INITIAL_STATS[1]))
         self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
@@ -76,9 +76,6 @@ class ObsNormalizer(RunningStats):
 
 class PixelNormalizer(ObsNormalizer):
     """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
-
-    def __init__(self) -> None:
-        super().__init__(1)
 
     def update(self, x: Tensor) -> None:
         variance, mean = torch.var_mean(x.float(), correction=0)
