@@ -83,16 +83,16 @@ def test_stages_of_an_image_are_no_picture_for_people(tmp_path: Path, monkeypatc
 
 
 def test_a_stack_has_a_row_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    groups, _ = drawn_by(Config().change(env="Pong", frame_stack=3, image_norm=True), tmp_path, monkeypatch)
+    groups, _ = drawn_by(Config().change(env="Pong", frame_stack=3, image_norm="global"), tmp_path, monkeypatch)
     assert [len(group) for group in groups] == [3, 3, 3]
 
 
 def test_images_are_shown_normalised_by_what_was_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    panels = panels_of(Config().change(env="Breakout", image_norm=True), tmp_path, monkeypatch)
+    panels = panels_of(Config().change(env="Breakout", image_norm="global"), tmp_path, monkeypatch)
     raw, normalised = (panels[name].astype(float) for name in ("observation", "normalised"))
     assert normalised.min() == 0 and normalised.max() >= 254
     np.testing.assert_allclose(normalised, (raw - raw.min()) * 255 / (raw.max() - raw.min()), atol=1.01)
-    groups, caption = drawn_by(Config().change(env="Breakout", image_norm=True), tmp_path, monkeypatch)
+    groups, caption = drawn_by(Config().change(env="Breakout", image_norm="global"), tmp_path, monkeypatch)
     low, high = (float(word.strip(",")) for word in groups[0][-1].title.split("\n")[1].split()[1::2])
     deviation = (raw.max() - raw.min()) / (high - low)
     assert -2 < low < 0 < high < 10 and 10 < deviation < 100
@@ -111,7 +111,7 @@ def test_presets_are_drawn_with_what_is_theirs(preset: str, says: list[str], las
 
 
 def test_colour_stays_to_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = Config().change(env="Breakout", grayscale=False, frame_stack=2, image_norm=True, crop="34,16,0,0")
+    config = Config().change(env="Breakout", grayscale=False, frame_stack=2, image_norm="global", crop="34,16,0,0")
     panels = panels_of(config, tmp_path, monkeypatch)
     assert "gray" not in panels and all(picture.shape[2] == 3 for picture in panels.values())
     for picture in panels.values():
@@ -126,8 +126,8 @@ def test_the_caption_says_what_pictures_do_not(tmp_path: Path, monkeypatch: pyte
 
 
 def test_keys_that_would_do_nothing_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="image_norm=True is for images"):
-        preview(Config().change(env="CartPole-v1", image_norm=True), tmp_path / "x.png")
+    with pytest.raises(ConfigError, match="image_norm=global is for images"):
+        preview(Config().change(env="CartPole-v1", image_norm="global"), tmp_path / "x.png")
 
 
 def test_captions_of_a_figure_do_not_overlap() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from vantage.envs import Environments, First, Step
-from vantage.models.activation_cache import ActivationCache, images_last
+from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode, Obs, Rollout, State, map_obs
 
@@ -111,8 +111,7 @@ def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: Stat
 
 
 def _store_cache(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, cache: ActivationCache) -> None:
-    for name, out in cache.items():
-        part = images_last(out)
+    for name, part in cache.items():
         if name not in outputs:
             outputs[name] = part.new_empty((*shape, *part.shape[1:]))
         outputs[name][t, column] = part

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vantage.models.running_stats import INITIAL_STATS, merge_stats
+from vantage.models.normalization import INITIAL_STATS, merge_stats
 
 _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
 

@@ -9,72 +9,45 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 ActivationCache = dict[str, Tensor]
-"""Outputs [N, ...] by layer, not copied: a later operation may change them in place if it is idempotent (a ReLU)."""
+"""Outputs by layer, [N, H, W, C] or [N, F], not copied: a later operation may change them in place if it is idempotent
+(a ReLU). The outputs of several steps are [T, N, ...] in a rollout, and flattened before learning."""
 
-Pair = tuple[int, int]
 
+class _Cached(torch.autograd.Function):
+    """`out` as the output of `layer` with `weight`."""
 
-class _Conv(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor, stride: Pair,
-                padding: Pair) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor,
+                layer: nn.Conv2d | nn.Linear) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.bias, ctx.stride, ctx.padding = bias is not None, stride, padding
+        ctx.layer = layer
         return out.detach()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
+        (x, weight), layer, has_bias = ctx.saved_tensors, ctx.layer, ctx.layer.bias is not None
+        if isinstance(layer, nn.Linear):
+            return gradient @ weight, gradient.t() @ x, gradient.sum(0) if has_bias else None, None, None
         gradients = torch.ops.aten.convolution_backward(
-            gradient, x, weight, [weight.shape[0]] if ctx.bias else None, ctx.stride, ctx.padding, (1, 1), False,
-            (0, 0), 1, (ctx.needs_input_grad[0], True, ctx.bias))
-        return *gradients, None, None, None
+            gradient, x, weight, [weight.shape[0]] if has_bias else None, layer.stride, layer.padding, (1, 1), False,
+            (0, 0), 1, (ctx.needs_input_grad[0], True, has_bias))
+        return *gradients, None, None
 
 
-class _Linear(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.bias = bias is not None
-        return out.detach()
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        return gradient @ weight, gradient.t() @ x, gradient.sum(0) if ctx.bias else None, None
-
-
-def conv2d(x: Tensor, weight: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, cache: ActivationCache | None,
-           name: str) -> Tensor:
-    """`torch.nn.functional.conv2d` that stores its output in the cache as `name`, or reads it from there."""
+def run_layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, cache: ActivationCache | None,
+              name: str) -> Tensor:
+    """`layer` with `weight` for its own; stores its output in the cache as `name`, or reads it from there."""
     if cache is not None and name in cache:
-        return _Conv.apply(x, weight, bias, cache[name], stride, padding)  # type: ignore[no-any-return,no-untyped-call]
-    out = F.conv2d(x, weight, bias, stride, padding)
+        out = cache[name].permute(0, 3, 1, 2) if cache[name].dim() == 4 else cache[name]
+        return _Cached.apply(x, weight, layer.bias, out, layer)  # type: ignore[no-any-return,no-untyped-call]
+    if isinstance(layer, nn.Linear):
+        out = F.linear(x, weight, layer.bias)
+    else:
+        out = F.conv2d(x, weight, layer.bias, layer.stride, layer.padding)
     if cache is not None:
-        cache[name] = out
+        cache[name] = out.permute(0, 2, 3, 1) if out.dim() == 4 else out
     return out
-
-
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None, cache: ActivationCache | None, name: str) -> Tensor:
-    """`torch.nn.functional.linear` that stores its output in the cache as `name`, or reads it from there."""
-    if cache is not None and name in cache:
-        return _Linear.apply(x, weight, bias, cache[name])  # type: ignore[no-any-return,no-untyped-call]
-    out = F.linear(x, weight, bias)
-    if cache is not None:
-        cache[name] = out
-    return out
-
-
-def images_last(x: Tensor) -> Tensor:
-    """[..., C, H, W] as [..., H, W, C], without a copy; vectors [N, F] unchanged."""
-    return x.permute(0, 2, 3, 1) if x.dim() == 4 else x
-
-
-def flatten_steps(cache: ActivationCache) -> ActivationCache:
-    """The cache of several steps, parts [T, B, H, W, C] or [T, B, F], as the cache of one pass over T * B rows."""
-    rows = {name: part.flatten(0, 1) for name, part in cache.items()}
-    return {name: part.permute(0, 3, 1, 2) if part.dim() == 4 else part for name, part in rows.items()}

@@ -13,13 +13,18 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.models.activation_cache import ActivationCache, flatten_steps
-from vantage.models.heads import AdvantageHead, make_policy_head, make_value_head
-from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
+from vantage.models.activation_cache import ActivationCache
+from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
+from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer, RunningStats
 from vantage.models.recurrent import Recurrent, push_frame, stack_frames
-from vantage.models.running_stats import RunningStats
 from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
 from vantage.types import ArraySpec, EnvSpec, Obs, State
+
+IsFirst = Bool[Tensor, "*T B"]
+Mask = Bool[Tensor, "*T B A"]
+Params = Float[Tensor, "*T B P"]
+Features = Float[Tensor, "*T B F"]
+Values = Float[Tensor, "*T B"]
 
 
 class Trunk(nn.Module):
@@ -27,34 +32,26 @@ class Trunk(nn.Module):
 
     def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
-        network = policy.network
-        # An imported network is for images where there are any; vectors beside them go through an mlp.
-        beside_images = "mlp" if ":" in network and any(part.kind == "image" for part in parts) else network
-        torsos = [make_torso(network if part.kind == "image" else beside_images, part, policy) for part in parts]
-        self.torsos = nn.ModuleList(torsos)
-        self.out_features = sum(torso.out_features for torso in torsos)
+        self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
+                                    for part in parts)
+        self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
         self.memory: Recurrent | None = None
         if policy.memory != "none":
             self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
                                     init=policy.init)
             self.out_features = policy.memory_size
-
-    @property
-    def num_states(self) -> int:
-        return self.memory.num_states if self.memory is not None else 0
+        self.num_states = 0 if self.memory is None else self.memory.num_states
 
     def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
-        """Features [N, F] of one tensor [N, ...] per part, with bfloat16 torsos for bfloat16 parts."""
+        """Features [N, F] of one tensor [N, ...] per part."""
         if cache is not None:
-            (torso,), (part,) = self.torsos, inputs
-            return cast(Tensor, torso(part, cache))
+            return cast(Tensor, self.torsos[0](inputs[0], cache))
         features = []
         for torso, part in zip(self.torsos, inputs, strict=True):
-            if part.dtype == torch.bfloat16:
-                with torch.autocast(part.device.type, torch.bfloat16):
-                    features.append(torso(part).to(torch.float32))
-            else:
-                features.append(torso(part))
+            half = part.dtype == torch.bfloat16
+            with torch.autocast(part.device.type, torch.bfloat16) if half else nullcontext():
+                out = torso(part)
+            features.append(out.float() if half else out)
         return features[0] if len(features) == 1 else torch.cat(features, -1)
 
     def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
@@ -62,17 +59,13 @@ class Trunk(nn.Module):
         features = self.encode(inputs, cache)
         return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
 
-    def unroll(self, inputs: list[Tensor], last: list[Tensor], is_first: Tensor, state: State,
+    def unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
                cache: ActivationCache | None = None) -> Tensor:
-        # The last row only bootstraps, as a constant: backpropagating its zeros through the torso would cost 1/(T+1)
-        # of the learning time.
-        if not last:
-            features = self.encode(inputs, cache)
-        else:
-            with torch.no_grad():
-                features = self.encode(last)
-            if len(is_first) > 1:
-                features = torch.cat([self.encode(inputs, cache), features])
+        rows = [] if inputs is None else [self.encode(inputs, cache)]
+        if last is not None:
+            with torch.no_grad():  # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
+                rows.append(self.encode(last))
+        features = rows[0] if len(rows) == 1 else torch.cat(rows)
         features = torch.unflatten(features, 0, is_first.shape)
         return features if self.memory is None else self.memory.unroll(features, is_first, state)
 
@@ -87,134 +80,118 @@ class ActorCritic(nn.Module):
 
     def __init__(self, policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
         super().__init__()
-        self.spec = spec
+        self.policy, self.spec, self.parts = policy, spec, spec.parts
         self.distribution: Distribution = make_distribution(spec.action)
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
-        parts = self.parts = spec.parts
-        self.frame_stack, self.stack_pad = policy.frame_stack, policy.stack_pad
-        self.num_frame_states = len(parts) if policy.frame_stack > 1 else 0
+        self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
-        low, high = policy.pixel_range
-        # Torsos divide pixels by 255 after this affine map.
-        self.pixel_factor, self.pixel_shift = high - low, 255 * low
+        self.pixel_range = policy.pixel_range
         self.normalizers = nn.ModuleDict()
-        for i, part in enumerate(parts):
+        for i, part in enumerate(self.parts):
             if part.kind == "vector" and policy.obs_norm:
                 self.normalizers[str(i)] = ObsNormalizer(part.shape[0])
             elif part.kind == "image" and policy.image_norm != "none":
                 per_pixel = policy.image_norm == "pixel"
                 self.normalizers[str(i)] = PixelNormalizer(part.shape) if per_pixel else ImageNormalizer()
-        self.image_statistics_frozen = policy.image_norm_steps > 0
-        self.actor = Trunk(policy, parts)
-        self.critic = Trunk(policy, parts) if policy.separate else None
-        self.detach_critic = policy.detach_critic
-        self.policy_head = make_policy_head(self.actor.out_features, spec.action, policy)
+        self.actor = Trunk(policy, self.parts)
+        self.critic = Trunk(policy, self.parts) if policy.separate else None
+        actor_features, critic_features = self.actor.out_features, (self.critic or self.actor).out_features
+        self.policy_head = (GaussianHead(actor_features, spec.action, policy) if spec.action.kind == "box" else
+                            LogitsHead(actor_features, self.distribution.num_params, init=policy.init))
         self.fixed_deviation = policy.std == "fixed"
-        critic_features, size = (self.critic or self.actor).out_features, spec.action.sizes[0]
         self.has_q = critic == "action" and spec.action.kind == "discrete"
-        self.value_head = make_value_head(critic_features, size if self.has_q else 1, init=policy.init)
-        has_advantage = critic == "action" and spec.action.kind == "box"
-        self.advantage_head = AdvantageHead(critic_features, size, init=policy.init) if has_advantage else None
-
-    @property
-    def can_cache(self) -> bool:
-        """`step` and `unroll` accept an activation cache: one image part through plain convolutions in float32."""
+        size = spec.action.sizes[0]
+        self.value_head = linear_head(critic_features, size if self.has_q else 1, init=policy.init)
+        self.advantage_head: AdvantageHead | None = None
+        if critic == "action" and spec.action.kind == "box":
+            self.advantage_head = AdvantageHead(critic_features, size, init=policy.init)
         torso = self.actor.torsos[0]
-        return len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache and self.image_dtype is None
+        self.can_cache = (len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
+                          and self.image_dtype is None)
+        """`step` and `unroll` accept an activation cache."""
 
     def initial_state(self, batch: int) -> State:
         """Zeros on the model's device: the state of `batch` environments before an episode."""
-        weight, state = self.value_head.weight, []
-        if self.num_frame_states:
-            for part in self.parts:
-                dtype = torch.uint8 if part.kind == "image" else torch.float32
-                state.append(weight.new_zeros(batch, self.frame_stack - 1, *part.shape, dtype=dtype))
-        for trunk in (self.actor, self.critic):
-            if trunk is not None:
-                state += [weight.new_zeros(batch, trunk.out_features) for _ in range(trunk.num_states)]
-        return tuple(state)
+        weight = self.value_head.weight
+        frames = [weight.new_zeros(batch, self.policy.frame_stack - 1, *part.shape,
+                                   dtype=torch.uint8 if part.kind == "image" else torch.float32)
+                  for part in self.parts[:self.num_frame_states]]
+        num_cells = self.actor.num_states + (self.critic.num_states if self.critic is not None else 0)
+        return *frames, *(weight.new_zeros(batch, self.policy.memory_size) for _ in range(num_cells))
 
-    def step(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State, action_mask: Bool[Tensor, "B A"] | None = None,
-             cache: ActivationCache | None = None) -> tuple[Float[Tensor, "B P"], State]:
-        """Parameters of one observation [B, ...] of each environment, and the state after it.
+    def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+             cache: ActivationCache | None = None) -> tuple[Params, State]:
+        """Parameters of observations [B, ...] and the state after them; fills an empty `cache` for `unroll`."""
+        return self._step(obs, is_first, state, action_mask, cache, values=False)[1:]
 
-        An empty `cache` is filled with layer outputs that `unroll` can reuse (if `can_cache`).
-        """
-        params, _, state = self._step(obs, is_first, state, action_mask, values=False, cache=cache)
-        return params, state
-
-    def step_with_values(self, obs: Obs, is_first: Bool[Tensor, " B"], state: State,
-                         action_mask: Bool[Tensor, "B A"] | None = None,
-                         ) -> tuple[Float[Tensor, "B P"], Float[Tensor, " B"], State]:
-        """Parameters and values of one observation of each environment, and the state after it."""
-        params, features, state = self._step(obs, is_first, state, action_mask, values=True)
+    def step_with_values(self, obs: Obs, is_first: IsFirst, state: State,
+                         action_mask: Mask | None = None) -> tuple[Params, Values, State]:
+        """Parameters and values of observations [B, ...], and the state after them."""
+        features, params, state = self._step(obs, is_first, state, action_mask, None, values=True)
         return params, self.state_values(features, params), state
 
-    def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None, *,
-              values: bool, cache: ActivationCache | None = None) -> tuple[Tensor, Tensor, State]:
-        """Parameters, the critic's features (the actor's unless `values`), and the next state."""
+    def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
+              cache: ActivationCache | None, *, values: bool) -> tuple[Tensor, Tensor, State]:
         raw, frames = self._split(obs), []
-        if self.num_frame_states:
-            pairs = [push_frame(part, is_first, past, pad=self.stack_pad)
-                     for part, past in zip(raw, state, strict=False)]
-            raw, frames = [stack for stack, _ in pairs], [past for _, past in pairs]
+        for i, past in enumerate(state[:self.num_frame_states]):
+            raw[i], past = push_frame(raw[i], is_first, past, pad=self.policy.stack_pad)
+            frames.append(past)
         if cache is not None:
-            raw = [channels_last(part) for part in raw]
-            cache["stack"] = raw[0]
-        inputs = self._prepare(raw)
-        actor_state, critic_state = self._memory_states(state)
+            raw = [channels_last(raw[0])]
+            cache["stack"] = raw[0].permute(0, 2, 3, 1)
+        inputs, (actor_state, critic_state) = self._prepare(raw), self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
         # Without values a separate critic runs only to advance its memory: it takes a third of acting with an mlp.
         if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
-        return params, features, (*frames, *actor_state, *critic_state)
+        return features, params, (*frames, *actor_state, *critic_state)
 
-    def unroll(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-               action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None, *,
-               bootstrap: bool = True) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B"]]:
+    def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+               cache: ActivationCache | None = None, *, bootstrap: bool = True) -> tuple[Params, Values]:
         """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
-        Gradients flow back through the memory over all steps (with `bptt=False` over one), never into `state`. With
-        `bootstrap` the last row is constant: none reaches its torso. `cache` holds outputs of `step` for all rows but
-        the last, [T-1, B, ...], images with channels last. They must come from the present weights.
+        With `bootstrap` no gradient flows from the last row into its torso. `cache` holds the outputs of `step` for the
+        other rows, [T-1, B, ...], from the present weights.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache, bootstrap=bootstrap)
         return params, self.state_values(features, params)
 
-    def unroll_features(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                        action_mask: Bool[Tensor, "T B A"] | None = None, cache: ActivationCache | None = None, *,
-                        bootstrap: bool = True) -> tuple[Float[Tensor, "T B P"], Float[Tensor, "T B F"]]:
-        """Like `unroll`, with the input features of the critic's heads instead of values."""
+    def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
+                        cache: ActivationCache | None = None, *, critic: bool = True,
+                        bootstrap: bool = True) -> tuple[Params, Features]:
+        """Like `unroll`, with the critic's features (without `critic`, the actor's) instead of values."""
+        raw = self._split(obs)
+        for i, past in enumerate(state[:self.num_frame_states]):
+            raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
+        last, cache = self._prepare([part[-1] for part in raw]) if bootstrap else None, cache or None
+        inputs: list[Tensor] | None = None
         if cache:
-            cache = flatten_steps(cache)
-        inputs = self._unrolled_inputs(obs, is_first, state, cache, bootstrap=bootstrap)
+            cache = {name: part.flatten(0, 1) for name, part in cache.items()}
+            inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)])
+        elif len(is_first) > bootstrap:
+            inputs = self._prepare([part[:len(is_first) - bootstrap].flatten(0, 1) for part in raw])
         actor_state, critic_state = self._memory_states(state)
-        features = self.actor.unroll(*inputs, is_first, actor_state, cache)
+        features = self.actor.unroll(inputs, last, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
-        if self.critic is not None:
-            features = self.critic.unroll(*inputs, is_first, critic_state)
-        return params, features.detach() if self.detach_critic else features
+        if critic and self.critic is not None:
+            features = self.critic.unroll(inputs, last, is_first, critic_state)
+        return params, features.detach() if self.policy.detach_critic else features
 
-    def unroll_policy(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State,
-                      action_mask: Bool[Tensor, "T B A"] | None = None) -> Float[Tensor, "T B P"]:
+    def unroll_policy(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None) -> Params:
         """The parameters of `unroll`, without running the critic."""
-        inputs = self._unrolled_inputs(obs, is_first, state, None)
-        features = self.actor.unroll(*inputs, is_first, self._memory_states(state)[0])
-        return cast(Tensor, self.policy_head(features, action_mask))
+        return self.unroll_features(obs, is_first, state, action_mask, critic=False)[0]
 
-    def state_values(self, features: Float[Tensor, "*batch F"],
-                     params: Float[Tensor, "*batch P"]) -> Float[Tensor, "*batch"]:
+    def state_values(self, features: Features, params: Params) -> Values:
         """V of the critic's features. A critic of discrete action values has V = Σ_a π(a) Q(a)."""
         values: Tensor = self.value_head(features)
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
-    def action_values(self, features: Float[Tensor, "*batch F"]) -> Float[Tensor, "*batch A"]:
+    def action_values(self, features: Features) -> Float[Tensor, "*T B A"]:
         """Q of every discrete action; only with `has_q`."""
         return cast(Tensor, self.value_head(features))
 
-    def action_advantages(self, features: Float[Tensor, "*batch F"],
-                          actions: Float[Tensor, "*batch D"]) -> Float[Tensor, "*batch"]:
+    def action_advantages(self, features: Features, actions: Float[Tensor, "*T B D"]) -> Values:
         """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is subtracted."""
         assert self.advantage_head is not None
         return cast(Tensor, self.advantage_head(features, actions))
@@ -231,43 +208,33 @@ class ActorCritic(nn.Module):
 
     def observe(self, obs: Obs) -> None:
         """Update all running statistics: from raw observations [T, B, ...], and from BatchNorm's last batch."""
-        for i, part in enumerate(self._split(obs)):
-            if str(i) in self.normalizers and not (self.parts[i].kind == "image" and self.image_statistics_frozen):
-                cast(ObsNormalizer, self.normalizers[str(i)]).update(part)
+        self._observe(obs, "vector")
+        if not self.policy.image_norm_steps:
+            self._observe(obs, "image")
         for _, module in self.running():
             if isinstance(module, BatchNorm):
                 module.update()
 
     def observe_images(self, obs: Obs) -> None:
-        """Update the statistics of images alone, frozen or not, from raw observations [T, B, ...]."""
-        for i, part in enumerate(self._split(obs)):
-            if str(i) in self.normalizers and self.parts[i].kind == "image":
-                cast(ObsNormalizer, self.normalizers[str(i)]).update(part)
+        """Update the statistics of images, which `observe` leaves alone with `image_norm_steps`."""
+        self._observe(obs, "image")
 
-    def _unrolled_inputs(self, obs: Obs, is_first: Tensor, state: State,
-                         cache: ActivationCache | None, *, bootstrap: bool = True) -> tuple[list[Tensor], list[Tensor]]:
-        """Inputs of all steps but the last, from the cache if there is one, and inputs of the last (if `bootstrap`)."""
-        raw = self._split(obs)
-        if self.num_frame_states:
-            raw = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
-                   for part, past in zip(raw, state, strict=False)]
-        if cache:
-            return self._prepare([cache["stack"]]), self._prepare([part[-1] for part in raw])
-        inputs, end = self._prepare([part.flatten(0, 1) for part in raw]), is_first[:-1].numel()
-        if not bootstrap:
-            return inputs, []
-        return [part[:end] for part in inputs], [part[end:] for part in inputs]
+    def _observe(self, obs: Obs, kind: str) -> None:
+        parts = self._split(obs)
+        for i, normalizer in self.normalizers.items():
+            if self.parts[int(i)].kind == kind:
+                cast(ObsNormalizer, normalizer).update(parts[int(i)])
 
     @property
     def recurrent(self) -> bool:
         """An LSTM or GRU carries the past, so that steps cannot be computed out of order."""
         return self.actor.num_states > 0
 
-    def states(self, obs: Obs, is_first: Bool[Tensor, "T B"], state: State) -> State:
+    def states(self, obs: Obs, is_first: IsFirst, state: State) -> State:
         """The state before every observation [T, B, ...] of a policy that is not `recurrent`: its past frames."""
-        stacks = [stack_frames(part, is_first, past, pad=self.stack_pad)[0]
+        stacks = [stack_frames(part, is_first, past, pad=self.policy.stack_pad)
                   for part, past in zip(self._split(obs), state, strict=True)] if state else []
-        return tuple(torch.unflatten(stack, 2, (self.frame_stack, -1))[:, :, :-1] for stack in stacks)
+        return tuple(torch.unflatten(stack, 2, (self.policy.frame_stack, -1))[:, :, :-1] for stack in stacks)
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
@@ -278,53 +245,43 @@ class ActorCritic(nn.Module):
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
         """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
-        return [self._prepare_image(i, x) if part.kind == "image" else self._prepare_vector(i, x)
+        return [self._prepare_part(str(i), part.kind == "image", x)
                 for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
 
-    def _prepare_image(self, i: int, x: Tensor) -> Tensor:
-        dtype = self.image_dtype or self.value_head.weight.dtype
-        x = to_floats(x, dtype).to(dtype)
-        if str(i) in self.normalizers:
-            normalizer = self.normalizers[str(i)]
-            normalised = normalizer(x) if isinstance(normalizer, PixelNormalizer) else normalizer(x) * 255
-            return cast(Tensor, normalised).to(dtype)  # torsos divide by 255
-        return x if (self.pixel_factor, self.pixel_shift) == (1, 0) else x * self.pixel_factor + self.pixel_shift
-
-    def _prepare_vector(self, i: int, x: Tensor) -> Tensor:
-        if str(i) in self.normalizers:
-            x = self.normalizers[str(i)](torch.unflatten(x, -1, (self.frame_stack, -1))).flatten(-2)
-        return x.to(self.value_head.weight.dtype)
+    def _prepare_part(self, name: str, is_image: bool, x: Tensor) -> Tensor:
+        dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
+        if is_image:
+            x = to_floats(x, self.image_dtype or dtype)
+            if normalised:
+                return cast(Tensor, self.normalizers[name](x, 255.0)).to(x.dtype)  # torsos divide by 255
+            return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
+        if normalised:
+            x = self.normalizers[name](torch.unflatten(x, -1, (self.policy.frame_stack, -1))).flatten(-2)
+        return x.to(dtype)
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy` for the environments of `spec`; torch's default generator draws the initial weights.
-
-    The critic estimates values of states, V(s), or of actions, Q(s, a), as ACER needs. ConfigError if the options do
-    not fit the observations or actions, or have no effect.
-    """
+    """The model of `policy` with a critic of V(s) or Q(s, a); ConfigError if options do not fit `spec`."""
     action = spec.action.kind
     if critic == "action" and action not in ("discrete", "box"):
-        raise ConfigError(f"acer is for Discrete and Box actions, not for {action}: its critic gives each action a "
-                          "value, and a product space has too many; use a2c or a3c")
-    check_inputs(policy, spec)
+        raise ConfigError(f"acer is for Discrete and Box actions, not for {action}; use a2c or a3c")
     if policy.detach_critic and policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and action not in ("discrete", "multi_discrete"):
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {action}; drop "
                           "action_mask from the environment's info")
+    check_inputs(policy, spec)
     return ActorCritic(policy, spec, critic=critic)
 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
-    kinds = {part.kind for part in spec.parts}
-    kind = "vector" if policy.network == "conv1d" else "image"
-    if policy.network not in ("auto", "mlp") and ":" not in policy.network and kind not in kinds:
-        raise ConfigError(f"network={policy.network} is for {kind}s, and this environment shows none; use network=auto")
-    for key, used in (("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
-                      ("image_norm", policy.image_norm != "none"),
-                      ("image_norm_steps", policy.image_norm_steps)):
-        if used and "image" not in kinds:
-            raise ConfigError(f"{key}={getattr(policy, key)} is for images, and this environment shows none; drop it")
+    kinds, network = {part.kind for part in spec.parts}, policy.network
+    for key, used in (("network", network not in ("auto", "mlp") and ":" not in network),
+                      ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
+                      ("image_norm", policy.image_norm != "none"), ("image_norm_steps", policy.image_norm_steps)):
+        kind = "vector" if key == "network" and network == "conv1d" else "image"
+        if used and kind not in kinds:
+            raise ConfigError(f"{key}={getattr(policy, key)} is for {kind}s, and this environment shows none; drop it")
     if policy.image_norm != "none" and policy.pixel_range != (0, 1):
         raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; drop one")

@@ -8,19 +8,22 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vantage.algorithms.distributions import make_distribution, mask_logits
+from vantage.algorithms.distributions import mask_logits
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.initialization import initialise
 from vantage.types import ActionSpec
 
-POLICY_SCALE = 0.01
-"""Small, so that the first policy is nearly uniform."""
-
+POLICY_SCALE = 0.01  # the first policy is nearly uniform
 ADVANTAGE_WIDTH = 64
+SQUASHED_FLOOR = 1 / (2 * math.pi * math.e)  # variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)
 
-SQUASHED_FLOOR = math.exp(-(math.log(2 * math.pi) + 1))
-"""Added to a squashed variance: the variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)."""
+
+def linear_head(in_features: int, outputs: int, *, init: str, scale: float = 1.0) -> nn.Linear:
+    """A linear layer whose outputs have no activation."""
+    head = nn.Linear(in_features, outputs)
+    initialise(head, init=init, scale=scale)
+    return head
 
 
 class LogitsHead(nn.Module):
@@ -28,8 +31,7 @@ class LogitsHead(nn.Module):
 
     def __init__(self, in_features: int, num_params: int, *, init: str) -> None:
         super().__init__()
-        self.linear = nn.Linear(in_features, num_params)
-        initialise(self.linear, init=init, scale=POLICY_SCALE)
+        self.linear = linear_head(in_features, num_params, init=init, scale=POLICY_SCALE)
 
     def forward(self, features: Tensor, action_mask: Tensor | None) -> Tensor:
         return mask_logits(self.linear(features), action_mask)
@@ -39,9 +41,9 @@ class GaussianHead(nn.Module):
     """Means and logs of standard deviations, side by side.
 
     With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s ("state"),
-    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least `min_std` (0: no floor). Below
-    the floor its gradient is zero, so a free deviation stays there. `squash_mean` applies tanh to the mean and scales
-    it to the action bounds, which must be finite.
+    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least `min_std`. Below that floor
+    its gradient is zero, so a free deviation stays there. `squash_mean` applies tanh to the mean and scales it to the
+    action bounds.
     """
 
     low: Tensor
@@ -51,23 +53,18 @@ class GaussianHead(nn.Module):
         super().__init__()
         size, std = action.sizes[0], policy.std
         if policy.squash_mean and not all(map(math.isfinite, (*action.low, *action.high))):
-            raise ConfigError(
-                f"squash_mean=true needs finite action bounds, but these are low={action.low}, high={action.high}; "
-                "use squash_mean=false")
+            raise ConfigError(f"squash_mean=true needs finite action bounds, but these are low={action.low}, "
+                              f"high={action.high}; use squash_mean=false")
         self.squash_mean, self.squash_variance = policy.squash_mean, std == "squashed"
         self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
-        self.linear = nn.Linear(in_features, 2 * size if std in ("state", "squashed") else size)
-        initialise(self.linear, init=policy.init, scale=POLICY_SCALE)
-        log_std = torch.full((size,), float(policy.log_std_init))
+        log_std, constant = torch.full((size,), float(policy.log_std_init)), std in ("free", "fixed")
+        self.linear = linear_head(in_features, size if constant else 2 * size, init=policy.init, scale=POLICY_SCALE)
         if std == "free":
             self.log_std: Tensor | None = nn.Parameter(log_std)
-        elif std == "fixed":
-            self.register_buffer("log_std", log_std, persistent=False)
         else:
-            self.register_parameter("log_std", None)
-            if std == "state":
-                with torch.no_grad():
-                    self.linear.bias[size:] += policy.log_std_init
+            self.register_buffer("log_std", log_std if constant else None, persistent=False)
+        if std == "state":
+            self.linear.bias.data[size:] += log_std
         self.register_buffer("low", torch.tensor(action.low), persistent=False)
         self.register_buffer("high", torch.tensor(action.high), persistent=False)
 
@@ -84,16 +81,6 @@ class GaussianHead(nn.Module):
         return torch.cat([mean, log_std.clamp(min=self.min_log_std)], -1)
 
 
-PolicyHead = LogitsHead | GaussianHead
-
-
-def make_policy_head(in_features: int, action: ActionSpec, policy: PolicyConfig) -> PolicyHead:
-    """The head for `action`."""
-    if action.kind == "box":
-        return GaussianHead(in_features, action, policy)
-    return LogitsHead(in_features, make_distribution(action).num_params, init=policy.init)
-
-
 class AdvantageHead(nn.Module):
     """A(x, a) of features and a continuous action: the advantage net of ACER's stochastic dueling network."""
 
@@ -107,10 +94,3 @@ class AdvantageHead(nn.Module):
     def forward(self, features: Tensor, actions: Tensor) -> Tensor:
         out: Tensor = self.out(torch.tanh(self.hidden(torch.cat([features, actions], -1))))
         return out.squeeze(-1)
-
-
-def make_value_head(in_features: int, outputs: int = 1, *, init: str) -> nn.Linear:
-    """The head for the value, or with several `outputs` for the value of each action."""
-    head = nn.Linear(in_features, outputs)
-    initialise(head, init=init)
-    return head

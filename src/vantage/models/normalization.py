@@ -1,4 +1,4 @@
-"""Normalisers of vectors, images and features by running statistics. Rewards are in `learning.reward_normalizer`."""
+"""Running statistics, and the normalisers of vectors, images and features that use them."""
 
 from __future__ import annotations
 
@@ -7,55 +7,88 @@ import math
 import torch
 from torch import Tensor, nn
 
-from vantage.models.running_stats import RunningStats
-
-CLIP = 10.0
-"""Normalised values are clipped to this many standard deviations."""
-
+INITIAL_STATS = (1e-4, 0.0, 1.0)  # count, mean and variance before the first sample
+CLIP = 10.0  # standard deviations
 EPSILON = 1e-5
+RATE = 0.01  # smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches weigh the same
 
-RATE = 0.01
-"""Smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches all have the same weight."""
+Stats = tuple[Tensor, Tensor, Tensor]
+"""Count [] float64, mean and variance [N]."""
+
+
+class RunningStats(nn.Module):
+    """Base of normalisers with Stats [N] as buffers, which change only in `merge`."""
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.full((size,), INITIAL_STATS[1]))
+        self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
+        self.register_buffer("count", torch.tensor(INITIAL_STATS[0], dtype=torch.float64))
+        self.local_stats: Stats | None = None
+        """The statistics that `merge` updates, if this process shares the buffers with others; None: the buffers."""
+
+    @property
+    def stats(self) -> Stats:
+        """The buffers."""
+        return self.count, self.mean, self.var
+
+    @torch.no_grad()
+    def merge(self, size: int, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
+        """Merge a batch of `size` in place; the samples before it count as at most `most`."""
+        stats = self.local_stats or self.stats
+        batch = [torch.as_tensor(part, dtype=torch.float64, device=stats[0].device) for part in (size, mean, variance)]
+        merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
+        for statistic, value in zip(stats, merged, strict=True):
+            statistic.copy_(value)
+
+    def share(self, other: RunningStats) -> None:
+        """Use the buffers of `other` from now on, so that every change to them applies here too."""
+        self.count, self.mean, self.var = other.stats
+
+
+def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
+                new_variance: Tensor) -> Stats:
+    """Stats of the union of two samples.
+
+    n = n₁ + n₂,  δ = m₂ - m₁;  m = m₁ + δ n₂/n,  s² = (n₁ s₁² + n₂ s₂² + δ² n₁ n₂/n) / n
+                                                    Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1
+    """
+    total, delta = count + new_count, new_mean - mean
+    squares = variance * count + new_variance * new_count + delta.square() * (count * new_count / total)
+    return total, mean + delta * (new_count / total), squares / total
 
 
 class ObsNormalizer(RunningStats):
-    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of the observations.
+    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N]."""
 
-    Statistics start at mean 0 and variance 1. They change only in `update`, so acting and learning on one rollout use
-    the same function.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        """`x` [..., N] normalised."""
-        return ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
+    def forward(self, x: Tensor, unit: float = 1.0) -> Tensor:
+        """`x` normalised and multiplied by `unit`."""
+        y = ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
+        return y if unit == 1.0 else y * unit
 
     def update(self, x: Tensor) -> None:
-        """Merge the observations `x` [..., N] into the statistics, in place."""
-        device = (self.local_stats or self.stats)[0].device
-        self.merge(*self._batch_stats(x.to(device)))
-
-    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
-        """Count, mean and variance of `x`."""
+        """Merge the observations `x` into the statistics, in place."""
         batch = x.flatten(0, -2).double()
-        return batch.shape[0], batch.mean(0), batch.var(0, correction=0)
+        self.merge(batch.shape[0], batch.mean(0), batch.var(0, correction=0))
 
 
 class ImageNormalizer(ObsNormalizer):
-    """`ObsNormalizer` for images: one mean and one deviation over all pixels of images of any size."""
+    """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
 
-    def __init__(self) -> None:
-        super().__init__(1)
-
-    def _batch_stats(self, x: Tensor) -> tuple[int, Tensor, Tensor]:
+    def update(self, x: Tensor) -> None:
         variance, mean = torch.var_mean(x.float(), correction=0)
-        return x.numel(), mean.double().view(1), variance.double().view(1)
+        self.merge(x.numel(), mean.view(1), variance.view(1))
 
 
 class PixelNormalizer(RunningStats):
     """y = clip((x - m) / max(s, 4), ±5), with the mean m and deviation s of each pixel x from 0 to 255.
 
     Without the floor and the clip a sprite on a pixel that hardly ever changes would be a huge input. Every frame of a
-    stack has the same statistics. The output is in the units of pixels, times 255: torsos divide by that.
+    stack has the same statistics.
     """
 
     LEAST_DEVIATION, CLIP = 4.0, 5.0
@@ -64,15 +97,15 @@ class PixelNormalizer(RunningStats):
         super().__init__(math.prod(shape))
         self.shape = shape
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Stacked images `x` [N, k*C, H, W] as floats, normalised."""
-        scale = 255 / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
-        repeats = (x.shape[1] // self.shape[0], 1, 1)
-        shift = (-self.mean * scale).view(self.shape).repeat(repeats).to(memory_format=torch.contiguous_format)
-        scale = scale.view(self.shape).repeat(repeats)
+    def forward(self, x: Tensor, unit: float = 1.0) -> Tensor:
+        """Stacked images `x` [N, k*C, H, W] as floats, normalised and multiplied by `unit`."""
+        scale = unit / self.var.sqrt().clamp(min=self.LEAST_DEVIATION)
+        shift = -self.mean * scale
+        scale, shift = (part.view(self.shape).repeat(x.shape[1] // self.shape[0], 1, 1).unsqueeze(0)
+                        for part in (scale, shift))
         if x.is_contiguous(memory_format=torch.channels_last):
-            scale, shift = (part.unsqueeze(0).contiguous(memory_format=torch.channels_last) for part in (scale, shift))
-        return torch.addcmul(shift, x, scale).clamp_(-255 * self.CLIP, 255 * self.CLIP)
+            scale, shift = (part.contiguous(memory_format=torch.channels_last) for part in (scale, shift))
+        return torch.addcmul(shift, x, scale).clamp_(-unit * self.CLIP, unit * self.CLIP)
 
     def update(self, x: Tensor) -> None:
         """Merge the images `x` [..., C, H, W] into the statistics, in place."""
@@ -86,21 +119,17 @@ class BatchNorm(RunningStats):
 
     y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
 
-    The output depends only on the running statistics, so acting and learning evaluate the same policy. The gradient
-    flows through the mean and deviation of the training batch, as in batch normalisation:
-    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Otherwise the earlier layers' scale and shift would receive
-    gradients that later statistics cancel. Statistics start at mean 0 and variance 1, and change only in `update`.
+    Acting and learning evaluate the same policy. The gradient flows through the mean and deviation of the batch:
+    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Statistics change only in `update`.
     """
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
         self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
-        self.batch: tuple[int, Tensor, Tensor] | None = None
-        """Count, mean and variance of the last batch with gradients."""
+        self.batch: tuple[int, Tensor, Tensor] | None = None  # count, mean and variance, of the last with gradients
 
     def forward(self, x: Tensor) -> Tensor:
-        """`x` [N, C, ...] normalised over all but the channels."""
-        shape = (-1, *(1,) * (x.dim() - 2))
+        shape = (-1, *(1,) * (x.dim() - 2))  # x is [N, C, ...]
         factor = scale = (self.var + EPSILON).rsqrt()
         y, shift = x.to(scale.dtype), -self.mean
         if torch.is_grad_enabled() and self.training:

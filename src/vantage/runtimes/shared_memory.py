@@ -23,7 +23,7 @@ from vantage.learning.optimizers import STATISTICS, make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.sinks import LOSS, follow
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.running_stats import INITIAL_STATS, Stats
+from vantage.models.normalization import INITIAL_STATS, Stats
 
 _NOBODY = -1
 _ALIGNMENT = 64  # bytes: a cache line, so that the counters of two workers are not on the same one

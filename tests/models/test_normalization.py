@@ -1,0 +1,181 @@
+"""Normalisers: acting and learning use the same function, and batch normalisation's gradient follows the batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from stopping import stop_after
+from torch import Tensor
+
+import vantage
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.learning.learner import AveragePolicy
+from vantage.models import ActorCritic, make_model
+from vantage.models.normalization import EPSILON, RATE, BatchNorm, ObsNormalizer, PixelNormalizer
+from vantage.runs.checkpoint import load_latest
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
+
+VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (1, 44, 44))
+T, B = 6, 5
+
+
+def data(*shape: int, seed: int = 0) -> Tensor:
+    x = torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+    return x * torch.linspace(0.5, 4, shape[1]).view(-1, *(1,) * (len(shape) - 2)) + 2
+
+
+def learn_from(norm: BatchNorm, x: Tensor) -> None:
+    norm(x.clone().requires_grad_())
+    norm.update()
+
+
+def test_statistics_of_pieces_are_those_of_the_whole() -> None:
+    x, vectors, pixels = data(320, 3).view(40, 8, 3), ObsNormalizer(3), PixelNormalizer()
+    images = torch.randint(0, 90, (40, 2, 1, 9, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    for piece in (slice(0, 3), slice(3, 4), slice(4, 40)):
+        vectors.update(x[piece])
+        pixels.update(images[piece])
+    for normalizer, samples in ((vectors, x.view(-1, 3)), (pixels, images.float().view(-1, 1))):
+        torch.testing.assert_close(normalizer.mean, samples.mean(0), rtol=1e-4, atol=0)
+        torch.testing.assert_close(normalizer.var, samples.var(0, correction=0), rtol=1e-4, atol=1e-5)
+        assert normalizer.count.dtype == torch.float64 and abs(normalizer.count.item() - len(samples)) < 1e-3
+        y = normalizer(samples)
+        torch.testing.assert_close(y.mean(0), torch.zeros_like(y[0]), rtol=0, atol=1e-3)
+        torch.testing.assert_close(y.std(0), torch.ones_like(y[0]), rtol=0, atol=1e-2)
+        assert normalizer(samples * 1e6).abs().max() == 10
+
+
+def test_observations_change_statistics_only_in_update_in_place() -> None:
+    normalizer = ObsNormalizer(1)
+    mean, constant = normalizer.mean, torch.full((100, 8, 1), 1e4)
+    assert normalizer(torch.tensor([[-3.0], [11.0]])).flatten().tolist() == [-3, 10] and mean.item() == 0
+    for _ in range(50):
+        normalizer.update(constant)
+    assert normalizer.mean is mean and mean.item() == pytest.approx(1e4) and normalizer(constant).abs().max() <= 10
+
+
+@pytest.mark.parametrize("shape", [(20, 3), (20, 3, 5), (20, 3, 5, 4)])
+def test_batch_norm_is_the_same_with_and_without_gradients(shape: tuple[int, ...]) -> None:
+    norm, x = BatchNorm(3), data(*shape)
+    for seed in (1, 2):
+        with torch.no_grad():
+            acted = norm(x)
+        torch.testing.assert_close(norm(x), acted, rtol=1e-4, atol=1e-5)
+        learn_from(norm, data(*shape, seed=seed))
+
+
+@pytest.mark.parametrize("shape", [(20, 3), (20, 3, 5, 4)])
+def test_the_gradient_is_that_of_the_paper_with_constant_corrections(shape: tuple[int, ...]) -> None:
+    norm, x, weight = BatchNorm(3).double(), data(*shape).double(), data(*shape, seed=9).double()
+    learn_from(norm, data(*shape, seed=1).double())
+    dims, view = [0, *range(2, len(shape))], (1, 3, *(1,) * (len(shape) - 2))
+
+    def slow(x: Tensor) -> Tensor:
+        mean, deviation = x.mean(dims, keepdim=True), (x.var(dims, correction=0, keepdim=True) + EPSILON).sqrt()
+        running = (norm.var + EPSILON).sqrt().view(view)
+        r, d = (deviation / running).detach(), ((mean - norm.mean.view(view)) / running).detach()
+        return (x - mean) / deviation * r + d
+
+    leaf = x.requires_grad_()
+    ours, expected = (torch.autograd.grad((f(leaf) * weight).sum(), leaf)[0] for f in (norm, slow))
+    torch.testing.assert_close(ours, expected)
+    assert not torch.allclose(ours, weight / (norm.var + EPSILON).sqrt().view(view), rtol=0.1)
+
+
+def test_batch_norm_learns_the_last_batch_with_gradients_which_weighs_at_least_the_rate() -> None:
+    norm, x = BatchNorm(3), data(20, 3)
+    with torch.no_grad():
+        norm(x)
+    norm.update()
+    norm(x + 5)
+    norm(x)
+    assert torch.equal(norm.mean, torch.zeros(3))
+    norm.update()
+    norm.update()
+    torch.testing.assert_close(norm.mean, x.mean(0), rtol=1e-3, atol=0)
+    torch.testing.assert_close(norm.var, x.var(0, correction=0), rtol=1e-3, atol=0)
+    assert norm.count.item() == pytest.approx(20, rel=1e-4)
+    for _ in range(300):
+        learn_from(norm, x)
+    before = norm.mean.clone()
+    learn_from(norm, x + 10)
+    torch.testing.assert_close(norm.mean - before, torch.full((3,), 10 * RATE), rtol=1e-2, atol=0)
+
+
+def test_a_constant_channel_stays_finite_and_a_far_value_is_clipped() -> None:
+    norm, x = BatchNorm(1), torch.full((20, 1), 3.0, requires_grad=True)
+    for _ in range(5):
+        learn_from(norm, x.detach())
+    y = norm(x)
+    y.sum().backward()
+    assert y.abs().max() < 0.1 and x.grad is not None and x.grad.isfinite().all()
+    assert norm(torch.tensor([[4.0], [1e6]])).flatten().tolist() == [10, 10]
+
+
+def model(obs: ArraySpec, **keys: Any) -> ActorCritic:
+    torch.manual_seed(0)
+    config = Config().change(**({"norm": "batch", "hidden": "16,8", "memory_size": 4} | keys))
+    return make_model(config.policy, EnvSpec(obs, ActionSpec("discrete", (4,))), critic=config.algorithm.needs.critic)
+
+
+def norms(net: ActorCritic) -> list[BatchNorm]:
+    return [module for _, module in net.running() if isinstance(module, BatchNorm)]
+
+
+@pytest.mark.parametrize(("obs", "keys"), [
+    (VECTOR, {"memory": "lstm", "separate": True, "frame_stack": 2, "stack_pad": "repeat"}),
+    (VECTOR, {"network": "conv1d", "memory": "gru", "bptt": False}), (IMAGE, {"network": "a3c", "frame_stack": 2}),
+    (IMAGE, {"network": "maxpool", "image_norm": "global"}), (IMAGE, {"network": "a3c", "precision": "bfloat16"})], ids=str)
+def test_unrolls_with_gradients_equal_single_steps_without(obs: ArraySpec, keys: dict[str, Any]) -> None:
+    net, is_first, start = model(obs, **keys), torch.rand(T + 1, B) < 0.2, ()
+    for _ in range(3):
+        batch = 3 * torch.randn(T + 1, B, *obs.shape) + 1 if obs is VECTOR else torch.randint(
+            256, (T + 1, B, *obs.shape), dtype=torch.uint8)
+        start = net.initial_state(B)
+        params, values = net.unroll(batch, is_first, start)
+        assert all(norm.batch is not None and norm.batch[1].dtype == torch.float32 for norm in norms(net))
+        old = [norm.mean.clone() for norm in norms(net)]
+        last, tolerance = (params, values), 0.1 if keys.get("precision") else 1e-3
+        with torch.no_grad():
+            state = start
+            for t in range(T + 1):
+                *step, state = net.step_with_values(batch[t], is_first[t], state)
+                torch.testing.assert_close(tuple(step), (last[0][t], last[1][t]), rtol=tolerance, atol=tolerance / 5)
+        net.observe(batch)
+        assert not any(torch.equal(norm.mean, mean) for norm, mean in zip(norms(net), old, strict=True))
+
+
+def test_acers_average_policy_has_its_own_weights_and_shares_the_statistics() -> None:
+    net = model(VECTOR, algo="acer")
+    average = AveragePolicy(net, 0.99)
+    obs = torch.randn(T, B, 3)
+    net.unroll(obs, torch.ones(T, B, dtype=torch.bool), ())
+    net.observe(obs)
+    for ours, theirs in zip(norms(average.model), norms(net), strict=True):
+        assert torch.equal(ours.mean, theirs.mean) and ours.mean.abs().sum() > 0
+        assert ours.weight is not theirs.weight
+    assert dict(average.model.named_buffers()).keys() == dict(net.named_buffers()).keys()
+
+
+@pytest.mark.parametrize(("algo", "options"), [("a2c", {"rollouts_per_update": 2, "memory": "gru", "memory_size": 4}),
+                                               ("acer", {"replay_start": 40, "replay_size": 400})])
+def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(algo: str, options: dict[str, Any]) -> None:
+    config = vantage.configure(algo, env="CartPole-v1", norm="batch", threads=1, tensorboard=False, eval_every=0,
+                               num_envs=2, hidden="8", rollout_length=4, steps=160, save_every=10_000, **options)
+    *_, last = vantage.train(config, run="whole")
+    assert stop_after(4, Path("parts"), config) < last.step
+    *_, _ = vantage.resume("parts")
+    ours, theirs = (load_latest(Path(run)).tensors for run in ("parts", "whole"))
+    for group in theirs:
+        assert all(torch.equal(ours[group][name], tensor) for name, tensor in theirs[group].items()), group
+    assert theirs["model"]["actor.torsos.0.norms.0.mean"].abs().sum() > 0
+
+
+def test_a_batch_that_leaves_no_gradient_is_refused() -> None:
+    vantage.configure("a2c", env="CartPole-v1", norm="batch", num_envs=1, rollout_length=3)
+    with pytest.raises(ConfigError, match="norm=batch lets no gradient through a batch of 2; give a larger"):
+        vantage.configure("a2c", env="CartPole-v1", norm="batch", num_envs=1, rollout_length=2)
