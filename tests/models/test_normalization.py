@@ -15,7 +15,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.learning.learner import AveragePolicy
 from vantage.models import ActorCritic, make_model
-from vantage.models.normalization import EPSILON, RATE, BatchNorm, ObsNormalizer, PixelNormalizer
+from vantage.models.normalization import EPSILON, RATE, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
 from vantage.runs.checkpoint import load_latest
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -34,7 +34,7 @@ def learn_from(norm: BatchNorm, x: Tensor) -> None:
 
 
 def test_statistics_of_pieces_are_those_of_the_whole() -> None:
-    x, vectors, pixels = data(320, 3).view(40, 8, 3), ObsNormalizer(3), PixelNormalizer()
+    x, vectors, pixels = data(320, 3).view(40, 8, 3), ObsNormalizer(3), ImageNormalizer()
     images = torch.randint(0, 90, (40, 2, 1, 9, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     for piece in (slice(0, 3), slice(3, 4), slice(4, 40)):
         vectors.update(x[piece])
@@ -47,6 +47,32 @@ def test_statistics_of_pieces_are_those_of_the_whole() -> None:
         torch.testing.assert_close(y.mean(0), torch.zeros_like(y[0]), rtol=0, atol=1e-3)
         torch.testing.assert_close(y.std(0), torch.ones_like(y[0]), rtol=0, atol=1e-2)
         assert normalizer(samples * 1e6).abs().max() == 10
+
+
+def test_pixels_are_normalised_each_by_its_own_statistics_in_every_frame_of_a_stack() -> None:
+    images = torch.randint(0, 256, (40, 2, 2, 5, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    images[..., 0, 0] = 7  # never changes: the floor of the deviation applies
+    normalizer = PixelNormalizer((2, 5, 4))
+    for piece in (images[:3], images[3:]):
+        normalizer.update(piece)
+    samples = images.flatten(0, 1).double()
+    mean, deviation = samples.mean(0), samples.std(0, correction=0).clamp(min=4)
+    stacks = images.float().flatten(0, 1).unflatten(0, (-1, 2)).flatten(1, 2)  # [N, 2 frames of 2 channels, 5, 4]
+    stacks[0, :, 0, 0] = 255
+    for layout in (torch.contiguous_format, torch.channels_last):
+        x = stacks.contiguous(memory_format=layout)  # type: ignore[call-overload]
+        expected = ((stacks.double() - mean.repeat(2, 1, 1)) / deviation.repeat(2, 1, 1)).clamp(-5, 5)
+        torch.testing.assert_close(normalizer(x, 255.0), (255 * expected).float(), rtol=1e-4, atol=1e-2)
+        assert normalizer(x).is_contiguous(memory_format=layout)
+
+
+def test_frozen_image_statistics_change_only_before_training() -> None:
+    net = model(IMAGE, network="a3c", image_norm="pixel", image_norm_steps=100)
+    normalizer, obs = net.normalizers["0"], torch.randint(0, 256, (3, 2, 1, 44, 44), dtype=torch.uint8)
+    net.observe(obs)
+    assert normalizer.mean.abs().max() == 0
+    net.observe_images(obs)
+    torch.testing.assert_close(normalizer.mean.view(44, 44), obs.float().mean((0, 1, 2)), rtol=1e-3, atol=1e-2)
 
 
 def test_observations_change_statistics_only_in_update_in_place() -> None:
@@ -129,7 +155,8 @@ def norms(net: ActorCritic) -> list[BatchNorm]:
 @pytest.mark.parametrize(("obs", "keys"), [
     (VECTOR, {"memory": "lstm", "separate": True, "frame_stack": 2, "stack_pad": "repeat"}),
     (VECTOR, {"network": "conv1d", "memory": "gru", "bptt": False}), (IMAGE, {"network": "a3c", "frame_stack": 2}),
-    (IMAGE, {"network": "maxpool", "image_norm": "global"}), (IMAGE, {"network": "a3c", "precision": "bfloat16"})], ids=str)
+    (IMAGE, {"network": "maxpool", "image_norm": "global"}), (IMAGE, {"network": "a3c", "precision": "bfloat16"}),
+    (IMAGE, {"network": "a3c", "image_norm": "pixel", "frame_stack": 3})], ids=str)
 def test_unrolls_with_gradients_equal_single_steps_without(obs: ArraySpec, keys: dict[str, Any]) -> None:
     net, is_first, start = model(obs, **keys), torch.rand(T + 1, B) < 0.2, ()
     for _ in range(3):

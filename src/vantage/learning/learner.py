@@ -12,7 +12,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Update
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.config import Config
 from vantage.errors import NonFiniteError
 from vantage.learning.flat_parameters import FlatParameters
@@ -73,14 +73,21 @@ class Learner:
         One gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises NonFiniteError, without
         the step, if the loss or the gradient is not finite.
         """
-        update, rollout = self._update(step, replayed=replayed), self._scaled(rollout)
         reuse = self.needs.reuse
-        if reuse is None:
-            metrics = self._descend(self._on_rollouts.loss(self.model, rollout, update), rollout, step)
-            if rollout.activation_cache is not None:
-                rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
-            return metrics
-        algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
+        if reuse is not None:
+            return self._update_in_minibatches(self._scaled(rollout), step, reuse)
+        metrics = self._descend(self.loss(rollout, step, replayed=replayed), rollout, step)
+        if rollout.activation_cache is not None:
+            rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
+        return metrics
+
+    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
+        algorithm = cast(Algorithm, self.config.algorithm)
+        return algorithm.loss(self.model, self._scaled(rollout), self._coefficients(step, replayed=replayed))
+
+    def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
+        algorithm, update = cast(MinibatchAlgorithm, self.config.algorithm), self._coefficients(step)
         advantages, targets = algorithm.estimate(rollout, update)
         rows: list[dict[str, float]] = []
         for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
@@ -90,15 +97,7 @@ class Learner:
                 break
         return {name: fmean(row[name] for row in rows) for name in rows[0]}
 
-    def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
-        return self._on_rollouts.loss(self.model, self._scaled(rollout), self._update(step, replayed=replayed))
-
-    @property
-    def _on_rollouts(self) -> Algorithm:
-        return cast(Algorithm, self.config.algorithm)
-
-    def _update(self, step: int, *, replayed: bool) -> Update:
+    def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         average = None if self.average is None else self.average.model
         return Update(step, self.config.schedule_steps, average, self.generator, replayed)
 
