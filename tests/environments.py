@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from vantage.config import Config
 from vantage.envs import Environments, make_environments, resolve_env
-from vantage.envs.atari import Emulators
+from vantage.envs.atari import make_atari
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Seeds
 
 
 def make(name: str, num_envs: int = 1, *, seed: int = 0, stream: int = 0, evaluation: bool = False, options: Any = None,
-         protocol: AtariProtocol | None = None, reseed_steps: int = 0, **keys: Any) -> Environments:
+         protocol: AtariProtocol | None = None, reseed_steps: int = 0, rendered: bool = False,
+         **keys: Any) -> Environments:
     config = Config().override({"env": name, "env_kwargs": options or {}, **keys}, source="test").env
-    if protocol is None and not reseed_steps:
+    if protocol is None and not reseed_steps and not rendered:
         return make_environments(config, seed=seed, num_envs=num_envs, stream=stream, evaluation=evaluation, threads=1)
     atari, seeds = resolve_env(name).atari, Seeds(name, seed, stream)
     assert atari is not None
-    emulators = Emulators(config, atari if protocol is None else AtariId(atari.game, protocol), seeds,
-                          num_envs=num_envs, threads=1)
-    emulators.traits = dataclasses.replace(emulators.traits, reseed_steps=reseed_steps or 20_000)
-    return Environments(emulators, config, seeds, num_envs=num_envs, evaluation=evaluation)
+    simulators = make_atari(config, atari if protocol is None else AtariId(atari.game, protocol), seeds,
+                            num_envs=num_envs, threads=1, rendered=rendered,
+                            reseed_steps=reseed_steps or 20_000)
+    return Environments(simulators, config, seeds, num_envs=num_envs, evaluation=evaluation)

@@ -33,8 +33,6 @@ class Counter(gym.Env):
         self.steps, self.seed_ = 0, seed
         if self.fault == "reset":
             raise RuntimeError("reset failed at 100% of %s")
-        if self.fault == "old reset":
-            return self._obs()
         return self._obs(), {"noise": "x" * 10}
 
     def step(self, action):
@@ -53,9 +51,7 @@ class Counter(gym.Env):
                 case "text":
                     obs = np.array(["a", "b", "c"])
                 case "reward":
-                    reward = np.zeros(1)
-                case "flag":
-                    terminated = 1
+                    reward = None
                 case "old step":
                     return obs, reward, terminated, {}
                 case "die":

@@ -161,7 +161,7 @@ def test_a_place_that_cannot_be_written_is_named(cartpole_run: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(("env", "kwargs", "error", "says"), [
-    ("tiny:Bandit", "{}", ConfigError, "draws no pictures"),
+    ("tiny:Bandit", "{}", ConfigError, "render_mode"),
     ("drawn:Drawn", '{"bad": "raises"}', EnvError, "no canvas")])
 def test_an_environment_that_cannot_be_drawn_leaves_no_file(
         env: str, kwargs: str, error: type[Exception], says: str, tmp_path: Path) -> None:

@@ -43,21 +43,19 @@ def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = Tr
 def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_env: int = 0, evaluation: bool = False,
           threads: int = 1, rendered: bool = False) -> Environments:
     # Imported here, so that names are resolved without building anything.
-    from vantage.envs.atari import Emulators
-    from vantage.envs.batched import BatchedSimulators, is_vector
-    from vantage.envs.single import SingleSimulators
+    from vantage.envs.atari import make_atari
+    from vantage.envs.batched import is_vector, make_batched
+    from vantage.envs.single import make_single
 
     name = resolve_env(env.id, env.atari_protocol)
-    seeds = Seeds(name.name, seed, stream)
-    simulators: Emulators | BatchedSimulators | SingleSimulators
+    seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:
-        simulators = Emulators(env, name.atari, seeds, num_envs=num_envs, first_env=first_env, threads=threads,
-                               rendered=rendered)
+        simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
     elif not is_vector(name):
-        simulators = SingleSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env, rendered=rendered)
+        simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered)
     elif rendered:
         raise ConfigError(f"env={name.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
     else:
-        simulators = BatchedSimulators(env, name, seeds, num_envs=num_envs, first_env=first_env)
-    return Environments(simulators, env, seeds, num_envs=num_envs, first_env=first_env, evaluation=evaluation)
+        simulators = make_batched(env, name, seeds, num_envs=num_envs)
+    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation)

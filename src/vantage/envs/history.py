@@ -12,55 +12,62 @@ MAX_REPLAY_STEPS = 1_000_000
 
 
 class History:
-    """The actions of each environment since its last seeded reset: with the seed, they determine its state."""
+    """One log of the actions of all environments, and where in it each had its last seeded reset."""
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS) -> None:
         dtype = np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32
-        self.lengths = np.zeros(num_envs, np.int64)
-        self.dropped = np.zeros(num_envs, bool)
-        """The history grew past the limit."""
+        self.starts = np.zeros(num_envs, np.int64)
+        """Row of each environment's first action; negative if it was dropped."""
         self._limit = limit
-        self._actions = np.zeros((num_envs, min(1024, limit), *spec.shape), dtype)
-        self._rows = np.arange(num_envs)
+        self._log = np.zeros((min(1024, limit), num_envs, *spec.shape), dtype)
+        self._end = 0
+
+    @property
+    def actions(self) -> Array:
+        """[T, B, ...] as the simulators take them; rows above an environment's start are not its own."""
+        rows = self._log[:self._end]
+        return rows if rows.dtype == np.float32 else rows.astype(np.int64)
+
+    @property
+    def lengths(self) -> Array:
+        """Actions of each environment since its last seeded reset."""
+        return self._end - self.starts
 
     def append(self, actions: Array) -> None:
-        if self.lengths.max() == self._actions.shape[1]:
-            self._grow()
-        self._actions[self._rows, self.lengths] = actions
-        self.lengths += 1
+        if self._end == len(self._log):
+            self._make_room()
+        self._log[self._end] = actions
+        self._end += 1
 
     def restart(self, which: Array) -> None:
         """Forget the actions of environments that had a seeded reset."""
-        self.lengths[which] = 0
-        self.dropped[which] = False
-
-    def before_end(self, steps: int) -> Array:
-        """The action of each environment `steps` steps before its last; 0 if its history is shorter."""
-        index = self.lengths - steps
-        inside = (index >= 0).reshape(-1, *(1,) * (self._actions.ndim - 2))
-        actions = np.where(inside, self._actions[self._rows, np.maximum(index, 0)], 0)
-        return actions if actions.dtype == np.float32 else actions.astype(np.int64)
+        self.starts[which] = self._end
 
     def snapshot(self) -> dict[str, Array]:
         """All histories one after the other, and the length of each (-1 if dropped)."""
-        parts = [self._actions[env, :length] for env, length in enumerate(self.lengths) if not self.dropped[env]]
-        actions = np.concatenate(parts) if parts else self._actions[0, :0]
-        return {"actions": actions, "action_counts": np.where(self.dropped, -1, self.lengths)}
+        starts = np.where(self.starts < 0, self._end, self.starts)
+        actions = np.concatenate([self._log[start:self._end, env] for env, start in enumerate(starts.tolist())])
+        return {"actions": actions, "action_counts": np.where(self.starts < 0, -1, self._end - starts)}
 
     def restore(self, snapshot: Snapshot) -> None:
-        counts = snapshot["action_counts"]
-        self.dropped = counts < 0
-        self.lengths = np.maximum(counts, 0).astype(np.int64)
-        capacity = max(int(self.lengths.max()), self._actions.shape[1])
-        self._actions = np.zeros((len(counts), capacity, *self._actions.shape[2:]), self._actions.dtype)
-        for env, part in enumerate(np.split(snapshot["actions"], np.cumsum(self.lengths)[:-1])):
-            self._actions[env, :len(part)] = part
+        counts = snapshot["action_counts"].astype(np.int64)
+        lengths = np.maximum(counts, 0)
+        self._end = int(lengths.max())
+        self.starts = np.where(counts < 0, -1, self._end - lengths)
+        self._log = np.zeros((max(self._end, len(self._log)), *self._log.shape[1:]), self._log.dtype)
+        for env, part in enumerate(np.split(snapshot["actions"], np.cumsum(lengths)[:-1])):
+            self._log[self._end - len(part):self._end, env] = part
 
-    def _grow(self) -> None:
-        capacity = self._actions.shape[1]
-        if capacity < self._limit:
-            self._actions = np.concatenate([self._actions, np.zeros_like(self._actions[:, :self._limit - capacity])], 1)
-        else:
-            full = self.lengths == capacity
-            self.lengths[full] = 0
-            self.dropped |= full
+    def _make_room(self) -> None:
+        """Discard rows that no environment needs. If they are less than half, double the log; at the limit, drop the
+        environments that need them."""
+        capacity = len(self._log)
+        oldest = int(self.starts.min(where=self.starts >= 0, initial=capacity))
+        if oldest <= capacity // 2:
+            if capacity < self._limit:
+                self._log = np.concatenate([self._log, np.zeros_like(self._log)])[:self._limit]
+                return
+            oldest = capacity // 2 + 1
+        self._log[:capacity - oldest] = self._log[oldest:].copy()
+        self._end -= oldest
+        self.starts = np.where(self.starts < oldest, -1, self.starts - oldest)

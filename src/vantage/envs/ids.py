@@ -67,8 +67,8 @@ class EnvId:
     name: str
     family: Family
     atari: AtariId | None = None
-    entry: str = ""
-    """The name, if it is module:Class or module:function; "" if it is a Gymnasium id."""
+    is_path: bool = False
+    """The name is module:Class or module:function, not a Gymnasium id."""
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
@@ -86,43 +86,26 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
 
 def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
-    ids = [name for name in gym.registry if not _legacy(name) or name.endswith("NoFrameskip-v4")]
+    ids = [name for name, spec in gym.registry.items()
+           if "ale_py" not in str(spec.entry_point) or re.search(r"^ALE/|NoFrameskip-v4$", name)]
     return sorted([*(rom_id_to_name(rom) for rom in _games().values()), *ids])
-
-
-def missing_library(error: gym.error.DependencyNotInstalled) -> str:
-    """The missing library and the command that installs it."""
-    text = str(error)
-    extra = re.search(r"gymnasium\[([\w-]+)\]", text)
-    if extra is None:
-        return text
-    package = "vantage-rl[mujoco]" if extra[1] == "mujoco" else f"gymnasium[{extra[1]}]"
-    return f"{re.split(r', |; |[.] ', text, maxsplit=1)[0]}; pip install '{package}'"
 
 
 def _atari(name: str) -> EnvId | None:
     game = _games().get(_plain(name))
     if game is not None:
         return EnvId(rom_id_to_name(game), "atari", AtariId(game, PROTOCOLS["classic"]))
-    modern = re.fullmatch(r"ALE/(\w+)-v5", name)
-    if modern and name in gym.registry:
-        return EnvId(name, "atari", AtariId(_games()[_plain(modern[1])], PROTOCOLS["v5"]))
-    legacy = _legacy(name)
-    if legacy is None:
-        return None
-    game, variant = legacy
-    if variant == "NoFrameskip-v4":
-        return EnvId(name, "atari", AtariId(game, PROTOCOLS["classic"]))
-    title = rom_id_to_name(game)
-    raise ConfigError(f"env={name!r} is an old version of an Atari id, which Vantage does not support; did you mean "
-                      f"{title} (the classic protocol, as {title}NoFrameskip-v4) or ALE/{title}-v5 (sticky actions)?")
-
-
-def _legacy(name: str) -> tuple[str, str] | None:
-    """ROM and variant of an id such as PongNoFrameskip-v4, Pong-v0 or Pong-ramDeterministic-v4."""
-    match = re.fullmatch(r"(\w+?)((?:-ram)?(?:NoFrameskip|Deterministic)?-v[04])", name)
+    match = re.fullmatch(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v[045]", name)
     game = _games().get(_plain(match[1])) if match else None
-    return (game, match[2]) if match and game is not None and match[1] == rom_id_to_name(game) else None
+    if match is None or game is None or match[1] != rom_id_to_name(game):
+        return None
+    title = match[1]
+    if name == f"{title}NoFrameskip-v4":
+        return EnvId(name, "atari", AtariId(game, PROTOCOLS["classic"]))
+    if name == f"ALE/{title}-v5":
+        return EnvId(name, "atari", AtariId(game, PROTOCOLS["v5"]))
+    raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you mean {title} (the classic "
+                      f"protocol, as {title}NoFrameskip-v4) or ALE/{title}-v5 (sticky actions)?")
 
 
 @lru_cache(1)
@@ -143,20 +126,17 @@ def _registered(name: str) -> EnvId:
 
 def _family(gym_id: str) -> Family:
     entry = str(gym.registry[gym_id].entry_point)
-    families: tuple[tuple[str, Family], ...] = (
-        ("classic_control", "classic"), ("box2d", "box2d"), ("mujoco", "mujoco"))
-    return next((family for part, family in families if part in entry), "other")
+    families: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco"}
+    return next((family for part, family in families.items() if part in entry), "other")
 
 
 def _from_module(name: str) -> EnvId:
     """module:Class, or module:id where the import of the module registers the id."""
     try:
         load_class(name, what="env")
-    except ConfigError as error:
-        if isinstance(error.__cause__, gym.error.DependencyNotInstalled):
-            raise ConfigError(f"env={name!r}: {missing_library(error.__cause__)}") from None
+    except ConfigError:
         gym_id = name.partition(":")[2]
         if gym_id not in gym.registry:
             raise
         return EnvId(name, _family(gym_id))
-    return EnvId(name, "other", entry=name)
+    return EnvId(name, "other", is_path=True)

@@ -1,10 +1,10 @@
-"""Data that environments exchange with training, and the interface of a batch of simulators. Nothing is built here."""
+"""Data that environments exchange with training, and what `Environments` needs of simulators."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -68,22 +68,42 @@ class Seeds:
     seed: int
     stream: int
     """0 trains, others evaluate."""
+    first_env: int = 0
+    """Index in the run of the first environment here; methods count from it."""
 
-    def of(self, index: int, episode: int) -> int:
-        return episode_seed(self.seed, self.stream, index, episode)
+    def of(self, env: int, episode: int) -> int:
+        return episode_seed(self.seed, self.stream, self.first_env + env, episode)
 
-    def place(self, index: int, episode: int, step: int) -> str:
+    def of_all(self, episodes: Array) -> list[int]:
+        return [self.of(env, max(0, episode)) for env, episode in enumerate(episodes.tolist())]
+
+    def place(self, env: int, episode: int, step: int) -> str:
         """Location of an error, in words; step 0 is the reset."""
-        return f"environment {index} of {self.name} (seed {self.of(index, episode)}, episode {episode}, step {step})"
+        return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, episode {episode}, "
+                f"step {step})")
 
 
-@dataclass(frozen=True, slots=True)
-class Traits:
-    """Facts about a kind of environment that do not change while it runs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulators:
+    """B simulators that reset themselves in the step after an episode's end (NEXT_STEP), in the policy's shapes."""
 
     spec: EnvSpec
     notes: tuple[str, ...]
-    """Decisions about the environment, in words."""
+    """Decisions about the environment, in words; the last says where the simulators run."""
+    reset: Callable[[Array, Array], tuple[Obs, Info]]
+    """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all."""
+    receive: Callable[[Array], Outcome]
+    """Take a step with these actions, or finish the one that `send` began."""
+    close: Callable[[], object]
+    """A second call does nothing."""
+    send: Callable[[Array], object] | None = None
+    """Begin a step, if the simulators run beside this thread."""
+    single: Callable[[], gym.Env[Any, Any]] | None = None
+    """The first simulator, if it is a Gymnasium environment in this process."""
+    exact: bool = True
+    """Seeds and actions reproduce the states."""
+    reseed_steps: int | None = None
+    """The first reset this many steps after a seeded one is seeded again; None: simulators seed every reset."""
     frames_per_step: float = 1
     """The mean if frame_skip is a range."""
     longest_game: int = LONGEST_GAME
@@ -98,36 +118,8 @@ class Traits:
     """Press FIRE after a reset and after a lost life."""
     life_signal: bool = False
     """A lost life ends the bootstrap in training."""
-    reseed_steps: int = 0
-    """The first reset this many steps after a seeded one is seeded again."""
     drawn: bool = False
-    """`render` returns pictures."""
-
-
-class Simulators(Protocol):
-    """B simulators behind a Gymnasium VectorEnv with NEXT_STEP autoreset; observations are in the policy's shapes."""
-
-    traits: Traits
-    seeds_itself: bool
-    """Automatic resets use the seed of the next episode."""
-    exact: bool
-    """Seeds and actions reproduce its states."""
-
-    def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
-        """Reset where `which` is True, with the seeds of `episodes`; observations of all."""
-
-    def send(self, actions: Array) -> None:
-        """Begin a step."""
-
-    def receive(self) -> Outcome:
-        """Finish the step."""
-
-    def close(self) -> None:
-        """Release processes and simulators; a second call does nothing."""
-
-    @property
-    def single(self) -> gym.Env[Any, Any]:
-        """The first simulator, if it runs in this process."""
+    """The single simulator renders pictures."""
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:

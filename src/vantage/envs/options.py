@@ -1,17 +1,24 @@
-"""Parses the config's options of how an environment is played and shown, and refuses those without effect.
-
-`wrappers` and `atari` apply them.
-"""
+"""The config's options of how an environment is played and shown: parsed, and applied as Gymnasium wrappers."""
 
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
+from vantage.envs.interface import MASK, Array
+from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.keys import nearest
+from vantage.specs import ArraySpec
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
 
@@ -21,15 +28,17 @@ NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "graysc
 
 Margins = tuple[int, int, int, int]
 """Pixels taken off an image: top, bottom, left, right."""
+Range = tuple[int, int]
+"""Lowest and highest number, both possible."""
 
-CROP_TABLES: dict[str, tuple[dict[str, tuple[int, int]], int]] = {
-    # (first, below): the crop is rows [first, below + 160) and 160 columns. From config.json of
-    # dgriff777/rl_a3c_pytorch, 4170f7d.
-    "rl-a3c-pytorch": ({"": (34, 34), "asteroids": (16, 34), "beam_rider": (20, 20), "centipede": (36, 56),
-                        "ms_pacman": (2, 10), "seaquest": (30, 30), "space_invaders": (8, 36),
-                        "video_pinball": (42, 60), "qbert": (12, 40), "boxing": (30, 30)}, 160),
+# (first, below) by game, "" for any other: the crop is rows [first, below + 160) and 160 columns. From config.json of
+# dgriff777/rl_a3c_pytorch, 4170f7d.
+CROP_TABLES = {
+    "rl-a3c-pytorch": {"": (34, 34), "asteroids": (16, 34), "beam_rider": (20, 20), "centipede": (36, 56),
+                       "ms_pacman": (2, 10), "seaquest": (30, 30), "space_invaders": (8, 36),
+                       "video_pinball": (42, 60), "qbert": (12, 40), "boxing": (30, 30)},
 }
-"""Crops by game; "" means any other game."""
+TABLE_SIDE = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +52,7 @@ class EnvOptions:
     screen_size: tuple[int, int] | None = None
     """Height and width."""
     grayscale: bool | None = None
-    frame_skip: tuple[int, int] | None = None
-    """Lowest and highest number of frames a step, both possible."""
+    frame_skip: Range | None = None
     max_frames: int | None = None
     noop_max: int | None = None
     random_start: int = 0
@@ -53,14 +61,21 @@ class EnvOptions:
     @classmethod
     def of(cls, config: EnvConfig) -> EnvOptions:
         """The options of `config`. ConfigError for text that cannot be parsed."""
-        return cls(_subset(config.action_subset), _crop(config.crop), _size(config.screen_size), config.grayscale,
-                   _skip(config.frame_skip), config.max_frames, config.noop_max, config.random_start,
-                   config.fire_on_reset)
+        size = _pair(config.screen_size, "x", 1024)
+        if size == (0, 0):
+            raise ConfigError(f"screen_size={config.screen_size!r} is not a number of pixels from 1 to 1024, such as "
+                              "84, nor HEIGHTxWIDTH, such as 80x72, nor auto")
+        skip = _pair(config.frame_skip, "-", 1000)
+        if skip is not None and not 1 <= skip[0] <= skip[1]:
+            raise ConfigError(f"frame_skip={config.frame_skip!r} is not a number of frames from 1 to 1000, such as 4, "
+                              "nor a range from a smaller to a larger one, such as 2-4, nor auto")
+        return cls(_subset(config.action_subset), _crop(config.crop), size, config.grayscale, skip, config.max_frames,
+                   config.noop_max, config.random_start, config.fire_on_reset)
 
     @property
-    def changed(self) -> tuple[str, ...]:
-        """Names of the options that differ from their defaults."""
-        return tuple(f.name for f in fields(self) if getattr(self, f.name) != f.default)
+    def changed(self) -> dict[str, Any]:
+        """The options that differ from their defaults."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
 
     def refuse(self, need: str, why: str) -> None:
         """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
@@ -83,9 +98,8 @@ def check_options(config: EnvConfig, env: EnvId) -> EnvOptions:
 def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) -> Margins:
     """The margins of `crop` for images [H, W] of `game`. ConfigError if nothing is left."""
     if isinstance(crop, str):
-        table, side = CROP_TABLES[crop]
-        first, below = table.get(game, table[""])
-        crop = (first, max(0, shape[0] - below - side), 0, max(0, shape[1] - side))
+        first, below = CROP_TABLES[crop].get(game, CROP_TABLES[crop][""])
+        crop = (first, max(0, shape[0] - below - TABLE_SIDE), 0, max(0, shape[1] - TABLE_SIDE))
     top, bottom, left, right = crop or (0, 0, 0, 0)
     if top + bottom >= shape[0] or left + right >= shape[1]:
         raise ConfigError(f"crop={top},{bottom},{left},{right} leaves nothing of images of {shape[0]}x{shape[1]}; take "
@@ -96,35 +110,148 @@ def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) ->
 def subset_of(subset: tuple[str, ...], meanings: tuple[str, ...]) -> tuple[int, ...]:
     """Indices of the actions in `subset`, of all for (). `meanings` has the name of each action."""
     index_of = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
-    for name in subset:
-        if name not in index_of:
-            words = ", ".join(f"{i} {meaning}" for i, meaning in enumerate(meanings) if meaning != str(i))
-            raise ConfigError(f"action_subset: {name!r} is none of the {len(meanings)} actions "
-                              f"({words or f'0 to {len(meanings) - 1}'}){nearest(name, meanings)}")
-    indices = tuple(index_of[name] for name in subset or meanings)
-    if len(set(indices)) < len(indices):
-        raise ConfigError(f"action_subset={','.join(subset)} names an action twice")
-    return indices
+    wrong = [name for i, name in enumerate(subset) if name not in index_of or name in subset[:i]]
+    if wrong:
+        words = ", ".join(f"{i} {name}" for i, name in enumerate(meanings))
+        raise ConfigError(f"action_subset: {wrong[0]!r} is none of the actions, or there twice; they are {words}"
+                          f"{nearest(wrong[0], meanings)}")
+    return tuple(index_of[name] for name in subset or meanings)
 
 
-def frames_pooled(options: EnvOptions, skip: tuple[int, int], default: int) -> int:
+def frames_pooled(options: EnvOptions, skip: Range, default: int) -> int:
     """Number of a step's last frames that are pooled into the observation; ConfigError if a step may have fewer."""
-    if options.max_frames is None:
-        return min(default, skip[0])
-    if options.max_frames > skip[0]:
+    if (options.max_frames or 0) > skip[0]:
         raise ConfigError(f"max_frames={options.max_frames} is more than the {skip[0]} frames of a step; raise "
                           "frame_skip or lower max_frames")
-    return options.max_frames
+    return options.max_frames or min(default, skip[0])
 
 
-def mean_of(skip: tuple[int, int]) -> float | int:
+def mean_of(skip: Range) -> float | int:
     """Mean number of frames of a step; an int if it is fixed."""
     return skip[0] if skip[0] == skip[1] else sum(skip) / 2
 
 
-def in_words(skip: tuple[int, int]) -> str:
-    """4, or 2-4."""
-    return str(skip[0]) if skip[0] == skip[1] else f"{skip[0]}-{skip[1]}"
+def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps: int) -> gym.Env[Any, Any]:
+    """Wrap `env` by the options, and by a time limit in steps of the result. ConfigError for one without effect."""
+    spec, _ = make_observer(env.observation_space)
+    if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
+        options.refuse(IMAGE, "this one observes something else")
+    elif options.grayscale is not None and spec.shape[0] == 1:
+        raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
+    if not isinstance(env.action_space, spaces.Discrete):
+        options.refuse(DISCRETE, f"this one's are {type(env.action_space).__name__}")
+    skip = options.frame_skip or (1, 1)
+    pooled = frames_pooled(options, skip, 1)
+    if options.random_start:
+        env = Start(env, random_start=options.random_start)
+    if options.crop is not None or options.screen_size is not None or options.grayscale:
+        assert isinstance(spec, ArraySpec)
+        margins = margins_of(options.crop, "", (spec.shape[1], spec.shape[2]))
+        env = show_images(env, skip, pooled, margins, options.screen_size, gray=bool(options.grayscale))
+    elif options.frame_skip is not None:
+        env = FrameSkip(env, skip, pooled)
+    return gym.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+
+
+class Start(gym.Wrapper[Any, Any, Any, Any]):
+    """Begins episodes with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones.
+
+    If the episode ends within them, the next one begins without any. The draws follow the last seeded reset.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], *, noop_max: int = 0, random_start: int = 0) -> None:
+        super().__init__(env)
+        self._noop_max, self._random_start = noop_max, random_start
+        self._rng = np.random.default_rng()
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._rng = np.random.default_rng((seed, 0))
+            self.env.action_space.seed(seed)
+        obs, info = self.env.reset(seed=seed, options=options)
+        if MASK in info:
+            raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
+        noops = int(self._rng.integers(self._noop_max)) if self._noop_max else 0
+        for t in range(noops + int(self._rng.integers(self._random_start + 1))):
+            obs, _, terminated, truncated, info = self.env.step(0 if t < noops else self.env.action_space.sample())
+            if terminated or truncated:
+                return self.env.reset(options=options)
+        return obs, info
+
+
+class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
+    """Repeats each action for a number of frames drawn from `skip`, both ends included, and adds up the rewards.
+
+    The observation is the maximum over the last `pooled` frames of the step, or fewer if the episode ends within it.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], skip: Range, pooled: int) -> None:
+        super().__init__(env)
+        self.pooled, self._skip = pooled, skip
+        self._rng = np.random.default_rng()
+        self.latest: Any = None
+        """The latest observation."""
+        self.played = 0
+        """Its number of frames; 0 for a reset."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        if seed is not None:
+            self._rng = np.random.default_rng((seed, 1))
+        self.latest, info = self.env.reset(seed=seed, options=options)
+        self.played = 0
+        return self.latest, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        low, high = self._skip
+        frames: deque[Any] = deque(maxlen=self.pooled)
+        total: Any = 0.0
+        self.played = 0
+        for _ in range(low if low == high else int(self._rng.integers(low, high + 1))):
+            obs, reward, terminated, truncated, info = self.env.step(action)
+            frames.append(obs)
+            self.played += 1
+            total += reward
+            if terminated or truncated:
+                break
+        self.latest = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
+        return self.latest, total, terminated, truncated, info
+
+
+def show_images(env: gym.Env[Any, Any], skip: Range, pooled: int, margins: Margins, size: tuple[int, int] | None, *,
+                gray: bool = False) -> gym.Env[Any, Any]:
+    """Skip frames, then make images gray by their luma, crop them, and resize them by the mean over areas.
+
+    Images become [H, W] or [H, W, C].
+    """
+    _, convert = make_observer(env.observation_space)
+    env = FrameSkip(_transformed(env, lambda obs: channels_last(convert(obs))), skip, pooled)
+    if gray:
+        env = _transformed(env, luma)
+    if any(margins):
+        env = _transformed(env, lambda image: crop(image, margins))
+    return gym.wrappers.ResizeObservation(env, size) if size else env
+
+
+def channels_last(image: Array) -> Array:
+    """[H, W, C] of [C, H, W], or [H, W] where C is 1."""
+    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+
+
+def luma(image: Array) -> Array:
+    """The gray levels [H, W] of an RGB image [H, W, 3]."""
+    import cv2
+
+    return cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
+
+
+def crop(image: Array, margins: Margins) -> Array:
+    top, bottom, left, right = margins
+    return image[top:image.shape[0] - bottom, left:image.shape[1] - right]
+
+
+def _transformed(env: gym.Env[Any, Any], function: Callable[[Any], Array]) -> gym.Env[Any, Any]:
+    shape = function(np.zeros(env.observation_space.shape or (), np.uint8)).shape
+    return gym.wrappers.TransformObservation(env, function, spaces.Box(0, 255, shape, np.uint8))
 
 
 def _subset(text: str) -> tuple[str, ...]:
@@ -148,27 +275,8 @@ def _crop(text: str) -> Margins | str | None:
     return top, bottom, left, right
 
 
-def _size(text: str) -> tuple[int, int] | None:
-    if text == "auto":
-        return None
-    height, width = _pair(text, "x")
-    if not (1 <= height <= 1024 and 1 <= width <= 1024):
-        raise ConfigError(f"screen_size={text!r} is not a number of pixels from 1 to 1024, such as 84, nor "
-                          "HEIGHTxWIDTH, such as 80x72, nor auto")
-    return height, width
-
-
-def _skip(text: str) -> tuple[int, int] | None:
-    if text == "auto":
-        return None
-    low, high = _pair(text, "-")
-    if not 1 <= low <= high <= 1000:
-        raise ConfigError(f"frame_skip={text!r} is not a number of frames from 1 to 1000, such as 4, nor a range from "
-                          "a smaller to a larger one, such as 2-4, nor auto")
-    return low, high
-
-
-def _pair(text: str, separator: str) -> tuple[int, int]:
-    """The numbers of A or AxB, where A alone means both; 0 for other text."""
+def _pair(text: str, separator: str, largest: int) -> tuple[int, int] | None:
+    """The numbers of A or AxB, where A alone means both; None for auto, zeros for other text."""
     match = re.fullmatch(rf"(\d{{1,4}})(?:{separator}(\d{{1,4}}))?", text)
-    return (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    pair = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+    return None if text == "auto" else pair if all(1 <= number <= largest for number in pair) else (0, 0)

@@ -3,139 +3,205 @@
 from __future__ import annotations
 
 import os
+import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.building import close
-from vantage.envs.episodes import EPISODES, ERROR, EnvPlan, Episodes, EpisodesFactory
+from vantage.envs.building import build, close
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import LONGEST_GAME, MASK, Array, Info, Obs, Outcome, Seeds, Traits
-from vantage.envs.options import check_options, mean_of
-from vantage.envs.spaces import make_actor, make_masker, make_observer
-from vantage.envs.wrappers import describe_options
+from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators
+from vantage.envs.options import EnvOptions, apply_options, check_options, mean_of, subset_of
+from vantage.envs.spaces import describe, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import EnvError, VantageError
-from vantage.specs import EnvSpec
-from vantage.system import deaf_to_signals
+from vantage.specs import ActionSpec, EnvSpec
+from vantage.system import deaf_to_signals, die_with
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
+ERROR, EPISODES = "error", "episodes"
+"""Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
-class SingleSimulators:
-    """Seeds each episode by its number, so that a snapshot holds only the actions of the current episodes."""
 
-    seeds_itself = exact = True
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How to build and seed the environments of one vector. Worker processes receive it by pickle."""
 
-    def __init__(self, config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, first_env: int,
-                 rendered: bool = False) -> None:
-        options = check_options(config, env)
-        rebuild = any(name in env.name for name in REBUILT)
-        plan = EnvPlan(env, config.env_kwargs, config.max_episode_steps, seeds, rebuild, options, rendered)
-        spec, notes = probe(plan)
-        remote = config.vector == "async"
-        notes = (*notes, *describe_options(options),
-                 *(("a new instance for each episode, because a reset does not clear it",) * rebuild),
-                 f"{num_envs} environments, " + ("each in a process of its own" if remote else "in this process"))
-        self.traits = Traits(spec, notes, frames_per_step=mean_of(options.frame_skip or (1, 1)),
-                             longest_game=LONGEST_GAME, drawn=rendered)
-        self._name, self._first_env = env.name, first_env
-        factories = [EpisodesFactory(plan, spec, first_env + place, place, os.getpid() if remote else 0)
-                     for place in range(num_envs)]
-        self._vector: AsyncVectorEnv[Any, Any] | SyncVectorEnv[Any, Any]
-        if remote:
-            with deaf_to_signals():
-                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
-        else:
-            self._vector = SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP)
-        self._sent: Array | None = None
-        self._interrupted = False
+    env: EnvId
+    config: EnvConfig
+    seeds: Seeds
+    rendered: bool
 
-    def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
-        result: tuple[Obs, Info] = self._call(self._vector.reset,
-                                              options={"reset_mask": which.copy(), EPISODES: episodes})
-        return result
+    def build(self) -> gym.Env[Any, Any]:
+        limit = self.config.max_episode_steps
+        built = build(self.env, self.config.env_options, limited=not limit, rendered=self.rendered)
+        return apply_options(built, EnvOptions.of(self.config), limit)
 
-    def send(self, actions: Array) -> None:
-        """Begin a step in worker processes; environments in this process take it in `receive`."""
-        self._sent = actions
-        if isinstance(self._vector, AsyncVectorEnv):
-            self._guard(self._vector.step_async, actions)
-            self._interrupted = True  # a close before `receive` must not wait for the results
 
-    def receive(self) -> Outcome:
-        result: Outcome = (self._call(self._vector.step_wait) if isinstance(self._vector, AsyncVectorEnv)
-                           else self._call(self._vector.step, self._sent))
-        return result
+class Episodes(gym.Env[Any, Any]):
+    """One environment, episode after episode: seeded, converted to the shapes that a policy sees, checked.
+
+    The first reset builds the environment, so that errors of building are reported like those of stepping. A worker
+    process, started by `parent`, returns errors as `info["error"]`: Gymnasium's own transport loses the cause and
+    formats the traceback as a %-template.
+    """
+
+    def __init__(self, plan: Plan, spec: EnvSpec, index: int, parent: int) -> None:
+        if parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
+            die_with(parent)
+        self.observation_space, self.action_space = policy_spaces(spec)
+        self.env: gym.Env[Any, Any] | None = None
+        self._plan, self._index, self._parent = plan, index, parent
+        self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
+        self._masked, self._mask = spec.masked, make_masker(spec.action)
+        self._all_allowed = np.ones(sum(spec.action.sizes), bool)
+        self._episode, self._steps, self._idle = IDLE, 0, False
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
+        """Begin the next episode, or the one that `options` names. The seed comes from the plan alone."""
+        episode = self._episode + 1 if options is None else int(options[EPISODES][self._index])
+        self._idle = episode == IDLE
+        if self._idle:
+            return self._blank, {}
+        self._episode, self._steps = episode, 0
+        try:
+            if self.env is None or any(name in self._plan.env.name for name in REBUILT):
+                self.close()
+                self.env = self._plan.build()
+                _, self._observe = make_observer(self.env.observation_space)
+                _, self._act = make_actor(self.env.action_space)
+            obs, info = self.env.reset(seed=self._plan.seeds.of(self._index, episode))
+            return self._observe(obs), self._info(info, over=False)
+        except (Exception, SystemExit) as error:
+            return self._blank, self._failure(error)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        if self._idle:
+            return self._blank, 0.0, False, False, {}
+        self._steps += 1
+        try:
+            assert self.env is not None
+            obs, reward, terminated, truncated, info = self.env.step(self._act(action))
+            over = bool(terminated or truncated)
+            return self._observe(obs), float(reward), bool(terminated), bool(truncated), self._info(info, over=over)
+        except (Exception, SystemExit) as error:
+            return self._blank, 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
-        if self._interrupted and isinstance(self._vector, AsyncVectorEnv):
+        if self.env is not None:
+            close(self.env)
+            self.env = None
+
+    def _info(self, info: Info, *, over: bool) -> Info:
+        """Only the mask: other entries would cost time in each step, most of all in worker processes."""
+        if not self._masked and MASK not in info:
+            return {}
+        if over:  # the next step only resets, so the mask is not used
+            return {MASK: self._all_allowed}
+        if not self._masked or MASK not in info:
+            raise ValueError(f"info {'lacks' if self._masked else 'has'} action_mask, unlike at the first reset")
+        return {MASK: self._mask(info[MASK])}
+
+    def _failure(self, error: Exception | SystemExit) -> Info:
+        place = self._plan.seeds.place(self._index, self._episode, self._steps)
+        message = f"{place}: {type(error).__name__}: {error}"
+        if not self._parent:
+            raise EnvError(message) from error
+        return {ERROR: f"{message}\n{traceback.format_exc()}"}
+
+
+class Workers:
+    """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
+
+    def __init__(self, factories: list[Callable[[], Episodes]], seeds: Seeds) -> None:
+        self._seeds, self._interrupted = seeds, False
+        with deaf_to_signals():
+            self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def reset(self, options: Info) -> tuple[Obs, Info]:
+        return self._call(self._vector.reset, options=options)  # type: ignore[no-any-return]
+
+    def send(self, actions: Array) -> None:
+        self._call(self._vector.step_async, actions)
+        self._interrupted = True  # a close before `receive` must not wait for the results
+
+    def receive(self, actions: Array) -> Any:
+        return self._call(self._vector.step_wait)
+
+    def close(self) -> None:
+        if self._interrupted:
             # Otherwise close() waits for the interrupted call, and raises EOFError if a process is dead.
             self._vector._state = AsyncState.DEFAULT
             for process in self._vector.processes:
                 process.kill()
-            self._vector.close(terminate=True)
-        else:
-            self._vector.close()
-
-    @property
-    def single(self) -> gym.Env[Any, Any]:
-        assert isinstance(self._vector, SyncVectorEnv)
-        episodes = self._vector.envs[0]
-        assert isinstance(episodes, Episodes) and episodes.env is not None
-        return episodes.env
+        self._vector.close(terminate=self._interrupted)
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of `function`. EnvError if an environment failed or its process died."""
-        result = self._guard(function, *args, **kwargs)
+        self._interrupted = True
+        try:
+            result = function(*args, **kwargs)
+        except (EOFError, ConnectionError) as error:
+            raise EnvError(f"{self._dead()} of {self._seeds.name} ended without an error: it was killed (out of "
+                           "memory?) or called os._exit; a script that trains with vector='async' needs "
+                           "if __name__ == '__main__'") from error
         self._interrupted = False
-        if ERROR in result[-1]:
+        if result is not None and ERROR in result[-1]:
             raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
         return result
 
-    def _guard(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        try:
-            return function(*args, **kwargs)
-        except (EOFError, ConnectionError) as error:
-            self._interrupted = True
-            raise EnvError(f"{self._dead()} of {self._name} ended without an error: it was killed (out of memory?) or "
-                           "called os._exit; a script that trains with vector='async' needs "
-                           "if __name__ == '__main__'") from error
-        except BaseException:
-            self._interrupted = True
-            raise
-
     def _dead(self) -> str:
-        assert isinstance(self._vector, AsyncVectorEnv)
-        for place, process in enumerate(self._vector.processes):
+        for i, process in enumerate(self._vector.processes):
             process.join(1.0)
             if process.exitcode is not None:
-                return f"the process of environment {self._first_env + place} (exit code {process.exitcode})"
+                return f"the process of environment {self._seeds.first_env + i} (exit code {process.exitcode})"
         return "the process of an environment"
 
 
-def probe(plan: EnvPlan) -> tuple[EnvSpec, tuple[str, ...]]:
-    """The spec of an environment and notes about it, from a temporary instance."""
+def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
+    """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
+    options, plan = check_options(config, env), Plan(env, config, seeds, rendered)
+    spec, limit = probe(plan)
+    parent = os.getpid() if config.vector == "async" else 0
+    factories: list[Callable[[], Episodes]] = [partial(Episodes, plan, spec, i, parent) for i in range(num_envs)]
+    vector: Any = (Workers(factories, seeds) if parent
+                   else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
+    actions = None
+    if options.action_subset:
+        actions = np.array(subset_of(options.action_subset, tuple(map(str, range(spec.action.sizes[0])))))
+        spec = EnvSpec(spec.obs, ActionSpec("discrete", (len(actions),)), spec.masked)
+    return Simulators(
+        spec=spec, actions=actions, drawn=rendered, longest_game=LONGEST_GAME,
+        notes=(*describe(spec), limit, *(f"{name}={value}" for name, value in options.changed.items()),
+               f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
+        reset=lambda episodes, which: vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes}),
+        send=vector.send if parent else None, receive=vector.receive if parent else vector.step, close=vector.close,
+        single=None if parent else lambda: vector.envs[0].env, frames_per_step=mean_of(options.frame_skip or (1, 1)))
+
+
+def probe(plan: Plan) -> tuple[EnvSpec, str]:
+    """The spec of an environment and its time limit in words, from a temporary instance."""
     env = plan.build()
     try:
-        observer, actor = make_observer(env.observation_space), make_actor(env.action_space)
-        result = env.reset(seed=plan.seeds.of(0, 0))
-        masked = isinstance(result, tuple) and len(result) == 2 and MASK in result[1]
-        if masked:
-            make_masker(actor.spec)(result[1][MASK])
-        limit = plan.max_episode_steps or (env.spec.max_episode_steps if env.spec else None)
+        (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
+        _, info = env.reset(seed=plan.seeds.of(0, 0))
+        masked = MASK in info
     except VantageError:
         raise
     except (Exception, SystemExit) as error:
         raise EnvError(f"{plan.seeds.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
     finally:
-        close(env, plan.env.name)
-    unit = "frames" if not plan.max_episode_steps and mean_of(plan.options.frame_skip or (1, 1)) > 1 else "steps"
-    notes = (observer.note, actor.note, f"time limit {limit} {unit}" if limit else "no time limit in Gymnasium",
-             *(("actions masked by info['action_mask']",) * masked))
-    return EnvSpec(observer.spec, actor.spec, masked), notes
+        close(env)
+    limit, own = plan.config.max_episode_steps, env.spec.max_episode_steps if env.spec else None
+    return EnvSpec(obs, action, masked), (f"time limit {limit} steps" if limit else
+                                          f"the environment's own time limit: {own or 'none in Gymnasium'}")
