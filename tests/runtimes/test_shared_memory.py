@@ -14,8 +14,7 @@ from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.models.normalization import ObsNormalizer
-from vantage.models.normalization import merge_stats
+from vantage.models.normalization import ObsNormalizer, merge_stats
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights, _merge
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
