@@ -69,6 +69,20 @@ def test_networks_are_those_of_their_sources(name: str, strides: Any, paddings: 
     torch.testing.assert_close(network(x), y, rtol=1e-4, atol=1e-5)
 
 
+def test_impala_is_the_residual_network_of_the_paper() -> None:
+    network, x = torso("impala"), images(2, 4, 84, 84)
+    *convs, fc = layers(network)
+    first, inner, y = convs[:3], iter(convs[3:]), x / 255
+    for conv in first:
+        y = F.max_pool2d(F.conv2d(y, conv.weight, conv.bias, padding=1), 3, 2, 1)
+        for _ in range(2):
+            one, two = next(inner), next(inner)
+            z = F.relu(F.conv2d(F.relu(y), one.weight, one.bias, padding=1))
+            y = y + F.conv2d(z, two.weight, two.bias, padding=1)
+    torch.testing.assert_close(network(x), F.relu(fc(F.relu(y).flatten(1))), rtol=1e-4, atol=1e-5)
+    assert [conv.out_channels for conv in first] == [16, 32, 32] and fc.out_features == 256
+
+
 def test_the_convolutions_along_a_vector_are_those_of_a3c_continuous() -> None:
     network = torso("conv1d", ArraySpec("vector", (24,)), frame_stack=2)
     x = torch.randn(3, 48)
