@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vantage.config import Config
+from vantage.config_groups import RunConfig
 from vantage.errors import ConfigError
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
@@ -20,9 +21,8 @@ Axis = Literal["steps", "minutes", "frames"]
 Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
 
-_IGNORED = ("seed", "env_timeout", "max_restarts", "save_every", "replay_save_every", "keep_checkpoints", "eval_every",
-            "eval_every_seconds", "eval_episodes", "log_every_seconds", "tensorboard", "log_weights", "max_minutes",
-            "stop_at_eval", "stop_at_return")
+_IGNORED = ({"env_timeout", "max_restarts", "replay_save_every"}
+            | {field.name for field in fields(RunConfig)} - {"steps", "schedule_steps"})
 """Keys that do not change what is learned: the seed, and what only saves, observes or ends a run."""
 _GRID_POINTS = 500
 _RESAMPLES = 2_000
@@ -44,43 +44,29 @@ class Group:
     label: str
     curves: tuple[Curve, ...]
     x: Points
+    """Empty without a common range."""
     middle: Points
     """Mean or interquartile mean over the runs; a single run unchanged."""
     band: tuple[Points, Points] | None
     """95% bootstrap interval of `middle`; None for a single run."""
 
-    def ending(self) -> str:
-        """The last value with its interval, as text."""
-        if not len(self.x):
-            return "no common range"
-        text = f"{self.middle[-1]:.5g}"
-        return text if self.band is None else f"{text} ({self.band[0][-1]:.5g} to {self.band[1][-1]:.5g})"
-
-    def peak(self) -> tuple[float, float] | None:
-        """The highest value and its x."""
-        if not len(self.x):
-            return None
-        at = int(np.argmax(self.middle))
-        return float(self.middle[at]), float(self.x[at])
-
 
 def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
-    """`metric` of the run at `path`; ConfigError if it has none."""
-    config = RunDirectory.open(path, trust=trust).config
-    lines = read_metrics(path)
-    if not lines:
-        raise ConfigError(f"{path} has no metrics yet: plot it after some seconds of training")
-    names = {name for line in lines for name in line if "/" in name}
-    for name in [metric] + ["time/frames"] * (x == "frames"):
-        if name not in names:
-            raise ConfigError(f"{path} has no metric {name!r}{nearest(name, names)}; it has {', '.join(sorted(names))}")
+    """`metric` of the run at `path`, smoothed as in TensorBoard; ConfigError if it has none."""
+    config, lines = RunDirectory.open(path, trust=trust).config, read_metrics(path)
     # A dictionary, so that the last of several lines at one x wins.
     points = {at: value for line in lines
               if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
     if not points:
-        raise ConfigError(f"{path} has no finite value of {metric} yet")
+        names = {name for line in lines for name, value in line.items() if value is not None and "/" in name}
+        raise ConfigError(f"{path} has no finite value of {metric} by {x} yet{nearest(metric, names)}; it has "
+                          f"{', '.join(sorted(names)) or 'no metrics yet: plot it after some seconds of training'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
-    return Curve(config, xs, _smoothed(ys, smooth))
+    total = mass = 0.0
+    for i, y in enumerate(ys):  # the sum of w^k y divided by the sum of w^k, which has no bias at the start
+        total, mass = smooth * total + y, smooth * mass + 1
+        ys[i] = total / mass
+    return Curve(config, xs, ys)
 
 
 def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:
@@ -108,9 +94,9 @@ def bootstrap_interval(values: Points, aggregate: Aggregate) -> tuple[Points, Po
 
     Efron and Tibshirani 1993, section 13.3.
     """
-    draws = np.random.default_rng(0).integers(len(values), size=(len(values), _RESAMPLES))
-    parts = np.array_split(draws, max(1, draws.size // 1_000), axis=1)  # at most about 1,000 curves at a time
-    low, high = np.percentile(np.concatenate([_middle(values[part], aggregate) for part in parts]), (2.5, 97.5), axis=0)
+    rng, size = np.random.default_rng(0), len(values)
+    middles = [_middle(values[rng.integers(size, size=size)], aggregate) for _ in range(_RESAMPLES)]
+    low, high = np.percentile(middles, (2.5, 97.5), axis=0)
     return low, high
 
 
@@ -134,30 +120,17 @@ def _label(config: Config, configs: Sequence[Config]) -> str:
     """The algorithm, the environment if there are several, and the keys that differ among runs of both."""
     words = [config.algo] + [config.env.id] * (len({other.env.id for other in configs}) > 1)
     rivals = [other.flat() for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
-    words += [f"{name}={value}" for name, value in config.flat().items()
-              if name not in _IGNORED and len({rival.get(name) for rival in rivals}) > 1]
-    return " ".join(words)
+    return " ".join(words + [f"{name}={value}" for name, value in config.flat().items()
+                             if name not in _IGNORED and len({rival.get(name) for rival in rivals}) > 1])
 
 
 def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
     """The x of a line; an evaluation counts at the step of the policy that it played, not at its end."""
+    if x == "minutes":
+        seconds = line.get("seconds")
+        return None if seconds is None else seconds / 60
     logged = line["step"] or 0
     step = line.get("eval/step") if metric.startswith("eval/") else None
-    match x:
-        case "steps":
-            return logged if step is None else step
-        case "minutes":
-            seconds = line.get("seconds")
-            return None if seconds is None else seconds / 60
-        case "frames":
-            frames = line.get("time/frames")
-            return frames if frames is None or step is None or not logged else frames * step / logged
-
-
-def _smoothed(values: Points, weight: float) -> Points:
-    """Exponential moving average without start-up bias: the sum of w^k y divided by the sum of w^k."""
-    result, total, mass = np.empty_like(values), 0.0, 0.0
-    for i, value in enumerate(values):
-        total, mass = weight * total + value, weight * mass + 1
-        result[i] = total / mass
-    return result
+    step = logged if step is None else step
+    frames = line.get("time/frames")
+    return step if x == "steps" else None if frames is None else frames * step / max(1, logged)

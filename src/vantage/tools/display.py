@@ -6,12 +6,12 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Mapping
+from datetime import timedelta
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
 from rich.panel import Panel
@@ -26,20 +26,12 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 10.0
 _BARS = "▁▂▃▄▅▆▇█"
-
-
-class Display(Protocol):
-    """Shows messages and reports while something runs; a context manager."""
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 traceback: TracebackType | None) -> None: ...
-    def note(self, text: str) -> None:
-        """Print `text` once."""
-    def show(self, report: Report) -> None:
-        """Show the newest report."""
-    def stopping(self, text: str) -> None:
-        """Show that a signal has arrived. Called by its handler, at any point of the program."""
+_ROWS = (("return, last 100 games", "rollout/ep_rew_mean"), ("entropy", "train/entropy"),
+         ("game length", "rollout/ep_len_mean"), ("value loss", "train/value_loss"),
+         ("games", "rollout/episodes"), ("policy loss", "train/policy_loss"),
+         ("steps/s", "time/fps"), ("gradient norm", "train/grad_norm"),
+         ("frames", "time/frames"), ("explained variance", "train/explained_variance"),
+         ("memory, MiB", "time/memory_mib"), ("learning rate", "train/learning_rate"))
 
 
 class DisplayHandler(logging.Handler):
@@ -104,11 +96,11 @@ class LineDisplay:
         if too_early or report.step == self.shown_step:
             return
         self.shown, self.shown_step = monotonic(), report.step
-        m = report.metrics
-        say(f"{report.step:>12,} steps {share_done(self.config, report):4.0%}  {clock(report.seconds)} "
-            f"(left {clock(seconds_left(self.config, report))})  {m.get('time/fps', 0):,.0f} steps/s  "
-            f"return {number(m.get('rollout/ep_rew_mean'))}  entropy {number(m.get('train/entropy'))}  "
-            f"value loss {number(m.get('train/value_loss'))}")
+        values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in (
+            ("return", "rollout/ep_rew_mean"), ("entropy", "train/entropy"), ("value loss", "train/value_loss")))
+        done, left = progress(self.config, report)
+        say(f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {clock(left)})  "
+            f"{report.metrics.get('time/fps', 0):,.0f} steps/s  {values}")
 
 
 class LiveDisplay:
@@ -142,9 +134,7 @@ class LiveDisplay:
 
     def show(self, report: Report) -> None:
         """Redraw the panel."""
-        mean = report.metrics.get("rollout/ep_rew_mean")
-        if mean is not None:
-            self.curve.append(mean)
+        self.curve += [report.metrics[key] for key in ("rollout/ep_rew_mean",) if key in report.metrics]
         self.report = report
         with contextlib.suppress(OSError):
             self.live.refresh()
@@ -153,54 +143,36 @@ class LiveDisplay:
         report, title = self.report, f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"
         if report is None:
             return Panel(Text(self.stop_message or self.expectation or "starting"), title=title, border_style="cyan")
-        done, m = share_done(self.config, report), report.metrics
-        head = Table.grid(padding=(0, 2))
+        m, (done, left) = report.metrics, progress(self.config, report)
+        head, body = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 3))
         head.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.1%}",
                      f"{report.step:,} / {self.config.run.steps:,} steps",
-                     f"{clock(report.seconds)}, about {clock(seconds_left(self.config, report))} left")
-        body = Table.grid(padding=(0, 3))
-        for left, right in zip(_score_rows(m), _learning_rows(m), strict=True):
-            body.add_row(*left, *right)
-        parts: list[RenderableType] = [head, Text(), body]
+                     f"{clock(report.seconds)}, about {clock(left)} left")
+        cells = [(name, number(m.get(key))) for name, key in _ROWS]
+        cells += [("env / act / learn", " / ".join(f"{m.get(f'time/{p}_share', 0):.0%}" for p in ("env", "act", "learn"))),
+                  ("last save", f"{clock(m['time/save_age'])} ago" if "time/save_age" in m else "none yet")]
+        for left_cell, right_cell in zip(cells[::2], cells[1::2], strict=True):
+            body.add_row(*left_cell, *right_cell)
+        parts = [head, Text(), body, Text()]
         if len(self.curve) > 1:
-            parts += [Text(), Text(f"{sparkline(self.curve, 64)}  {min(self.curve):.1f} to {max(self.curve):.1f}",
-                                   style="green")]
+            parts.append(Text(f"{sparkline(self.curve, 64)}  {min(self.curve):.1f} to {max(self.curve):.1f}", "green"))
         if self.stop_message and report.status == "running":
-            parts.append(Text(self.stop_message, style="bold yellow"))
-        elif self.expectation:
-            parts.append(Text(self.expectation, style="dim"))
+            parts.append(Text(self.stop_message, "bold yellow"))
+        else:
+            parts.append(Text(self.expectation, "dim"))
         return Panel(Group(*parts), title=title, subtitle=escape(report.run), border_style="cyan")
 
 
-def _score_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
-    return [("return, last 100 games", number(m.get("rollout/ep_rew_mean"))),
-            ("game length", number(m.get("rollout/ep_len_mean"))),
-            *((name, f"{m.get(key, 0):,.0f}") for name, key in (
-                ("games", "rollout/episodes"), ("steps/s", "time/fps"), ("frames", "time/frames"))),
-            ("env / act / learn", " / ".join(f"{m.get(f'time/{p}_share', 0):.0%}" for p in ("env", "act", "learn"))),
-            ("memory", f"{m['time/memory_mib']:,.0f} MiB" if "time/memory_mib" in m else "–")]
+Display = LineDisplay | LiveDisplay
 
 
-def _learning_rows(m: Mapping[str, float]) -> list[tuple[str, str]]:
-    metrics = {"entropy": "entropy", "value loss": "value_loss", "policy loss": "policy_loss",
-               "gradient norm": "grad_norm", "explained variance": "explained_variance",
-               "learning rate": "learning_rate"}
-    return [*((name, number(m.get(f"train/{key}"))) for name, key in metrics.items()),
-            ("last save", f"{clock(m['time/save_age'])} ago" if "time/save_age" in m else "none yet")]
-
-
-def share_done(config: Config, report: Report) -> float:
-    """The completed share of the run, by steps or by minutes, whichever is larger."""
-    by_minutes = report.metrics.get("time/minutes_share", 0.0)
-    return min(1.0, max(report.step / config.run.steps, by_minutes))
-
-
-def seconds_left(config: Config, report: Report) -> float:
-    """Estimate from the speed since the last report and from the remaining minutes."""
-    left_by_steps = (config.run.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
+def progress(config: Config, report: Report) -> tuple[float, float]:
+    """The completed share of the run, by steps or minutes, whichever is larger, and about how many seconds are left."""
     share = report.metrics.get("time/minutes_share", 0.0)
-    left_by_minutes = config.run.max_minutes * 60 * (1 - share) if config.run.max_minutes else float("inf")
-    return max(0.0, min(left_by_steps, left_by_minutes))
+    left = (config.run.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
+    if config.run.max_minutes:
+        left = min(left, config.run.max_minutes * 60 * (1 - share))
+    return min(1.0, max(report.step / config.run.steps, share)), max(0.0, left)
 
 
 def sparkline(values: list[float], width: int) -> str:
@@ -212,12 +184,8 @@ def sparkline(values: list[float], width: int) -> str:
 
 
 def clock(seconds: float) -> str:
-    """1:02:03 or 2:03."""
-    if seconds == float("inf") or seconds > 1e7:
-        return "?"
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    """1:02:03 or 0:02:03; ? where the number of seconds is not known."""
+    return str(timedelta(seconds=int(seconds))) if seconds < 1e7 else "?"
 
 
 def number(value: float | None) -> str:
