@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import logging
 import signal
 import sys
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from vantage.errors import ConfigError
 from vantage.keys import convert
 
 if TYPE_CHECKING:
-    from vantage.tools.display import Display
     from vantage.types import Report
 
 
@@ -88,14 +86,13 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
     """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
     from vantage.presets import expectation
     from vantage.runs.checkpoint import newest_step
-    from vantage.tools.display import make_display, say
+    from vantage.tools.display import Display, say
 
     last = None
     with ExitStack() as stack:
         stack.enter_context(closing(updates))
-        display = stack.enter_context(make_display(config, expectation(config)))
+        display = stack.enter_context(Display(config, expectation(config)))
         stop.display = display
-        stack.enter_context(_messages_to(display))
         try:
             for note in notes:
                 display.note(note)
@@ -122,19 +119,3 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
     return 0
-
-
-@contextmanager
-def _messages_to(display: Display) -> Iterator[None]:
-    """Show Vantage's log messages above the display meanwhile."""
-    from vantage.tools.display import DisplayHandler
-
-    logger, handler = logging.getLogger("vantage"), DisplayHandler(display)
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

@@ -55,7 +55,7 @@ def preview(config: Config, output: Path) -> Path:
 
 @torch.no_grad()
 def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Panel]]]]:
-    """Each step of an untrained policy: its number in the game, and a row of panels for each part of the observation."""
+    """Each step of an untrained policy: its number in the game, and the panels of each part of the observation."""
     first, inputs = envs.reset(), dict[int, Tensor]()
     model = make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic).eval()
     for i, torso in enumerate(model.actor.torsos):
@@ -76,21 +76,19 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
 
 def _panels(name: str, obs: Tensor, inputs: Tensor, frame_stack: int) -> list[Panel]:
     """The raw observation [C, H, W] or [N], then its stack [k*C, H, W] or [k*N] as the network sees it."""
-    panels = [(f"{name}\n{'x'.join(map(str, obs.shape))}", _picture(obs))]
+    obs, title = obs.clone(), f"{name}\n{'x'.join(map(str, obs.shape))}"
     if obs.dim() == 1:
-        order = f"\n{frame_stack} observations, oldest first" * (frame_stack > 1)
-        return [*panels, (f"network input{order}", _picture(inputs))]
+        return [(title, obs.numpy()), ("network input" + ", oldest first" * (frame_stack > 1), inputs.clone().numpy())]
     inputs = inputs / 255  # as torsos do
     low, high = min(0.0, float(inputs.min())), max(1.0, float(inputs.max()))
-    return panels + [(f"network input, {i} of {frame_stack}\nblack {low:.3g}, white {high:.3g}",
-                      _picture((frame - low) / (high - low)))
-                     for i, frame in enumerate(inputs.unflatten(0, (frame_stack, -1)), 1)]
+    frames = torch.unflatten((inputs - low) / (high - low), 0, (frame_stack, -1))
+    return [(title, _picture(obs)), *((f"network input, {i} of {frame_stack}\nblack {low:.3g}, white {high:.3g}",
+                                       _picture(frame)) for i, frame in enumerate(frames, 1))]
 
 
-def _picture(values: Tensor) -> NDArray[np.generic]:
-    """A copy of [C, H, W] as matplotlib takes it: gray [H, W] or RGB [H, W, 3]; [N] as it is."""
-    image = values.numpy().copy()
-    return image if image.ndim == 1 else image[0] if len(image) < 3 else image[:3].transpose(1, 2, 0)
+def _picture(image: Tensor) -> NDArray[np.generic]:
+    """[C, H, W] as matplotlib takes it: gray [H, W] or RGB [H, W, 3]."""
+    return (image[0] if len(image) < 3 else image[:3].permute(1, 2, 0)).numpy()
 
 
 def _draw(axes: Axes, title: str, values: NDArray[np.generic]) -> None:

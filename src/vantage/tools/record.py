@@ -17,8 +17,9 @@ from typing import Any
 import imageio_ffmpeg
 
 from vantage.errors import ConfigError, VantageError
+from vantage.learning.play import moments
 from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
-from vantage.tools.frames import Picture, number, shown_games
+from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,9 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
         agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
 
         def frames() -> Iterator[Picture]:
-            for moment, frame in shown_games(agent.model, envs, lambda: f"game {len(scores) + 1} of {episodes}",
-                                             deterministic=bool(deterministic), generator=action_generator(seed)):
-                yield frame
+            for moment in moments(agent.model, envs, deterministic=bool(deterministic),
+                                  generator=action_generator(seed)):
+                yield draw_frame(envs.render(), *describe(moment), f"game {len(scores) + 1} of {episodes}")
                 if moment.over:
                     scores.append(moment.score)
                 if len(scores) == episodes:

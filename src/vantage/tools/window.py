@@ -10,8 +10,9 @@ from vantage.tools.frames import Picture
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported
 
-import pygame  # noqa: E402
+import pygame
 
+key_name = pygame.key.name
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 
 
@@ -20,20 +21,19 @@ class Window:
 
     def __init__(self, title: str, remedy: str) -> None:
         """ConfigError without a display; its message ends with `remedy`."""
-        self._title = title
-        # SDL would try one driver after another, print an error for each, and draw where nobody sees it.
+        self._title, self._clock = title, pygame.time.Clock()
+        self._held: set[str] = set()
+        self.keys: set[str] = set()
+        """Names of the keys held down at the end of the last `wait`, or pressed during it."""
+        # SDL would try one driver after another, print an error for each, and at last draw where nobody sees it.
         if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
             raise ConfigError(f"there is no display for a window; {remedy}")
         try:
             pygame.display.init()
+            if pygame.display.get_driver() == "offscreen":
+                raise pygame.error("it cannot be opened")
         except pygame.error as error:
             raise ConfigError(f"there is no display for a window ({error}); {remedy}") from None
-        if pygame.display.get_driver() == "offscreen" and "SDL_VIDEODRIVER" not in os.environ:
-            raise ConfigError(f"the display cannot be opened; {remedy}")
-        self._clock = pygame.time.Clock()
-        self._held: set[str] = set()
-        self.keys: set[str] = set()
-        """Names of the keys held down at the end of the last `wait`, or pressed during it."""
 
     def show(self, frame: Picture) -> None:
         """Show `frame`, RGB [H, W, 3], in a window of its size."""
@@ -49,22 +49,13 @@ class Window:
     def wait(self, fps: float) -> bool:
         """Wait until the frame has been shown for 1/fps seconds; False once the person closes the window."""
         self._clock.tick(fps)
-        pressed, released, is_open = set(), set(), True
-        for event in pygame.event.get():
-            is_open &= event.type != pygame.QUIT
-            if event.type == pygame.KEYDOWN:
-                pressed.add(key_name(event.key))
-            elif event.type == pygame.KEYUP:
-                released.add(key_name(event.key))
+        events = pygame.event.get()
+        pressed, released = ({key_name(event.key) for event in events if event.type == kind}
+                             for kind in (pygame.KEYDOWN, pygame.KEYUP))
         self.keys = self._held | pressed
         self._held = self.keys - released
-        return is_open and "escape" not in self.keys
+        return "escape" not in pressed and all(event.type != pygame.QUIT for event in events)
 
     def close(self) -> None:
         """Close the window."""
         pygame.quit()
-
-
-def key_name(code: int) -> str:
-    """The name of a key, such as left, space or q."""
-    return pygame.key.name(code)
