@@ -33,6 +33,7 @@ class Window:
             if pygame.display.get_driver() == "offscreen":
                 raise pygame.error("it cannot be opened")
         except pygame.error as error:
+            pygame.quit()
             raise ConfigError(f"there is no display for a window ({error}); {remedy}") from None
 
     def show(self, frame: Picture) -> None:
