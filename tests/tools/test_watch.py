@@ -1,4 +1,4 @@
-"""Windows of watch and play: the surface, the policy that plays, keys, closing. SDL's dummy driver replaces a screen."""
+"""Windows of watch and play: what they show, keys, closing. SDL's dummy driver replaces a screen."""
 
 from __future__ import annotations
 

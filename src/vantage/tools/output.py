@@ -17,7 +17,7 @@ def whole_file(output: Path, *suffixes: str) -> Iterator[Path]:
     ConfigError if the name ends in none of the `suffixes`, or the file cannot be written.
     """
     if suffixes and output.suffix.lower() not in suffixes:
-        raise ConfigError(f"{output}: the name must end in {', '.join(suffixes)}")
+        raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
     if output.is_dir():
         raise ConfigError(f"{output} is a directory; choose another output")
     temporary = output.with_name(f".{output.stem}-{os.getpid()}{output.suffix.lower()}")

@@ -79,10 +79,10 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
         raise ConfigError(f"aggregate={aggregate!r} is not one of {', '.join(get_args(Aggregate))}")
     if not runs:
         raise ConfigError("nothing to plot: name at least one run directory")
+    unique = {path.resolve(): path for path in runs}
+    groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
     with whole_file(output, ".png", ".svg", ".pdf") as picture, \
             nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
-        unique = {path.resolve(): path for path in runs}
-        groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
         _figure(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
         if numbers is not None:
             _write_csv(groups, numbers, x)
@@ -97,8 +97,8 @@ def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool =
               if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
     if not points:
         names = {name for line in lines for name, value in line.items() if value is not None and "/" in name}
-        raise ConfigError(f"{path} has no finite value of {metric} by {x} yet{nearest(metric, names)}; it has "
-                          f"{', '.join(sorted(names)) or 'no metrics yet: plot it after some seconds of training'}")
+        raise ConfigError(f"{path} has no finite value of {metric} by {x} yet; perhaps no game has ended"
+                          f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
     total = mass = 0.0
     for i, y in enumerate(ys):  # the sum of w^k y divided by the sum of w^k, which has no bias at the start
