@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
-from collections.abc import Generator, Sequence
-from contextlib import ExitStack, closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from vantage.errors import ConfigError
 from vantage.keys import convert
 
 if TYPE_CHECKING:
+    from vantage.tools.display import Display
     from vantage.types import Report
 
 
@@ -93,6 +95,7 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
         stack.enter_context(closing(updates))
         display = stack.enter_context(Display(config, expectation(config)))
         stop.display = display
+        stack.enter_context(_messages_to(display))
         try:
             for note in notes:
                 display.note(note)
@@ -119,3 +122,16 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
     return 0
+
+
+@contextmanager
+def _messages_to(display: Display) -> Iterator[None]:
+    """Show Vantage's log messages above the display meanwhile."""
+    logger, level = logging.getLogger("vantage"), logging.getLogger("vantage").level
+    logger.addHandler(display)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(display)
+        logger.setLevel(level)

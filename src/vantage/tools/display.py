@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from vantage.types import Report
 
 LINE_EVERY_SECONDS = 10.0
+_SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
+          "value loss": "train/value_loss"}
 
 
 def say(text: str) -> None:
@@ -41,13 +43,10 @@ def discard_output() -> None:
 
 
 class Display(logging.Handler):
-    """A context manager that shows reports, and above them the log messages of Vantage.
-
-    A live panel stays silent once the terminal is gone.
-    """
+    """A context manager that shows reports, and above them notes and the log messages that it handles."""
 
     def __init__(self, config: Config, expectation: str, *, console: Console | None = None) -> None:
-        super().__init__(logging.INFO)
+        super().__init__()
         self.config, self.expectation, self.stop_message = config, expectation, ""
         self.report: Report | None = None
         self.shown_at, self.shown_step = -LINE_EVERY_SECONDS, -1
@@ -57,22 +56,15 @@ class Display(logging.Handler):
             self.live = Live(console=self.console, refresh_per_second=2, get_renderable=self._panel)
 
     def __enter__(self) -> Self:
-        logger = logging.getLogger("vantage")
-        self.level_before = logger.level
-        logger.addHandler(self)
-        logger.setLevel(logging.INFO)
         if self.live is not None:
-            self.live.__enter__()
+            self.live.start()
         elif self.expectation:
             self.note(self.expectation)
         return self
 
     def __exit__(self, *error: object) -> None:
-        logger = logging.getLogger("vantage")
-        logger.removeHandler(self)
-        logger.setLevel(self.level_before)
         if self.live is not None:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # the terminal is gone
                 self.live.stop()
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -100,16 +92,12 @@ class Display(logging.Handler):
         if self.live is not None:
             with contextlib.suppress(OSError):
                 self.live.refresh()
-            return
-        too_early = report.status == "running" and monotonic() - self.shown_at < LINE_EVERY_SECONDS
-        if too_early or report.step == self.shown_step:
-            return
-        self.shown_at, self.shown_step = monotonic(), report.step
-        values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in (
-            ("return", "rollout/ep_rew_mean"), ("entropy", "train/entropy"), ("value loss", "train/value_loss")))
-        done, left = progress(self.config, report)
-        say(f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  "
-            f"{report.metrics.get('time/fps', 0):,.0f} steps/s  {values}")
+        elif report.step != self.shown_step and (
+                report.status != "running" or monotonic() - self.shown_at >= LINE_EVERY_SECONDS):
+            self.shown_at, self.shown_step = monotonic(), report.step
+            done, left = progress(self.config, report)
+            values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items())
+            say(f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  {values}")
 
     def _panel(self) -> Panel:
         report, title = self.report, f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"

@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 
 # GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
 _GIF_MAX_FPS = 50
+_USE_PALETTE = "paletteuse=dither=none:diff_mode=rectangle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +103,9 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
                 pipe.send(frame)
             pipe.close()
             if is_gif:
-                _ffmpeg(film, "-vf", "palettegen", palette)
-                _ffmpeg(film, "-i", palette, "-lavfi", "paletteuse=dither=none:diff_mode=rectangle", path)
+                ffmpeg = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-nostdin", "-y", "-i", film)
+                subprocess.run([*ffmpeg, "-vf", "palettegen", palette], check=True)
+                subprocess.run([*ffmpeg, "-i", palette, "-lavfi", _USE_PALETTE, path], check=True)
         except (OSError, subprocess.CalledProcessError):
             path.write_bytes(b"")  # ffmpeg has ended
         finally:
@@ -114,8 +116,3 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
         raise VantageError(f"ffmpeg wrote {written} of {count} frames; is the disk full? Free space, or choose another "
                            "output")
     return count, fps
-
-
-def _ffmpeg(film: Path, *arguments: str | Path) -> None:
-    subprocess.run([imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-y", "-i", film, *arguments], check=True,
-                   stdin=subprocess.DEVNULL)

@@ -6,15 +6,13 @@ import base64
 import json
 import logging
 import tempfile
-from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from string import Template
-from typing import Any
 
 from vantage.config import Config
 from vantage.errors import VantageError
-from vantage.runs.directory import SIGNATURE, RunDirectory
+from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.tools.evaluate import evaluate
 from vantage.tools.output import whole_file
@@ -39,8 +37,8 @@ img, video { max-width: 100%; max-height: 32rem } pre { white-space: pre-wrap; o
 <h2>Evaluation</h2><p>$evaluation</p>
 <h2>A game</h2>$video
 <h2>Curves</h2><div class="grid">$curves</div>
-<h2>Config, where it differs from the general default</h2><pre>$changed</pre>
-<h2>All of the config</h2><pre>$config</pre>
+<h2>Config that differs from the general default</h2><pre>$changed</pre>
+<h2>Config</h2><pre>$config</pre>
 <h2>Origin</h2><pre>$origin</pre>
 </body></html>
 """)
@@ -59,7 +57,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
         # Read all files before playing, so that a damaged one is reported at once.
         metrics = {name for line in read_metrics(directory.path) for name, value in line.items() if value is not None}
         summary, meta = directory.read_summary(), directory.read_meta()
-        for private in ("host", SIGNATURE):  # the page may be passed on
+        for private in ("host", "config_hmac"):  # the page may be passed on
             meta.pop(private, None)
         result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
         images = []
@@ -67,17 +65,17 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
             if metric in metrics:
                 plot([directory.path], image := Path(folder, "curve.png"), metric=metric, trust=trust)
                 images.append(f'<img alt="{metric}" src="{_data(image, "image/png")}">')
-        config = directory.config
-        defaults = Config.of(config.algo).flat()
+        config, defaults = directory.config, Config.of(directory.config.algo).flat()
+        texts = {
+            "title": f"{config.algo} on {config.env.id}",
+            "lead": f"{summary.get('steps', 0):,} agent steps · {summary.get('seconds', 0) / 60:.1f} minutes · "
+                    f"{summary.get('episodes', 0):,} training episodes · {summary.get('status', 'running')}",
+            "evaluation": result.sentence(), "config": config.to_json(), "origin": json.dumps(meta, indent=2),
+            "changed": json.dumps({key: value for key, value in config.flat().items() if value != defaults.get(key)})}
         page.write_text(_PAGE.substitute(
-            title=escape(f"{config.algo} on {config.env.id}"),
-            lead=escape(f"{summary.get('steps', 0):,} agent steps · {summary.get('seconds', 0) / 60:.1f} minutes · "
-                        f"{summary.get('episodes', 0):,} training episodes · {summary.get('status', 'running')}"),
-            evaluation=escape(result.sentence()),
-            video=_video(directory.path, Path(folder, "game.mp4"), checkpoint, trust) if video else "Not recorded.",
-            curves="".join(images) or "No metrics yet.", config=escape(config.to_json()),
-            changed=_json({key: value for key, value in config.flat().items() if value != defaults.get(key)}),
-            origin=_json(meta)), encoding="utf-8")
+            {name: escape(text) for name, text in texts.items()}, curves="".join(images) or "No metrics yet.",
+            video=_video(directory.path, Path(folder, "game.mp4"), checkpoint, trust) if video else "Not recorded."),
+            encoding="utf-8")
     return output
 
 
@@ -92,10 +90,6 @@ def _video(run: Path, path: Path, checkpoint: str, trust: bool) -> str:
     if size > _MAX_VIDEO:
         return f"{size / 1e6:.1f} MB of video are too much for this page; see them with <code>vantage record</code>."
     return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
-
-
-def _json(value: Mapping[str, Any]) -> str:
-    return escape(json.dumps(value, indent=2))
 
 
 def _data(path: Path, kind: str) -> str:
