@@ -79,16 +79,13 @@ def test_a_signal_is_shown_in_the_panel_or_at_once_on_stderr(capfd: pytest.Captu
     assert capfd.readouterr().err == "stopping after this update\n"
 
 
-def test_a_terminal_that_is_gone_ends_nothing() -> None:
+def test_a_terminal_that_is_gone_or_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     display, file = live_display()
     with display:
         display.show(report(1_000))
         file.write = lambda text: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
         display.show(report(2_000))
         display.note("still here")
-
-
-def test_a_full_disk_silences_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Path("/dev/full").open("w") as full:
         monkeypatch.setattr("sys.stdout", full)
         module.say("lost")

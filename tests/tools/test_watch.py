@@ -167,7 +167,7 @@ def test_a_key_pressed_and_released_within_a_frame_counts_for_it() -> None:
     window.close()
 
 
-# Environment, its keys of the config, then: keys that are pressed, the action before, the action.
+# Environment, keys of its config, then: keyboard keys that are pressed, the action before, the action.
 @pytest.mark.parametrize(("env", "values", "cases"), [
     ("Pong", {}, [("", 3, 0), ("space", 0, 1), ("right space", 0, 4), ("left up", 0, 3)]),
     ("Pong", {"action_subset": "FIRE,RIGHT,LEFT"}, [("right", None, 1), ("left", 1, 2), ("", 2, None)]),
@@ -209,19 +209,3 @@ def test_a_game_is_played_by_hand_to_its_end(on_frame: Any) -> None:
     play.play(Config().change(env="CartPole-v1"), say=lines.append)
     score, steps = lines[1].split()[1], lines[1].split()[3]
     assert lines[0] == "left: 0, right: 1; Esc ends" and score == steps and 7 <= int(steps) <= 11  # it falls over
-
-
-def test_a_game_of_single_moves_moves_at_a_key_alone(on_frame: Any) -> None:
-    steps = []
-
-    def react(count: int, words: tuple[str, ...]) -> None:
-        steps.append(words[1])
-        if count == 3:
-            press(pygame.K_1)
-            press(pygame.K_1, pygame.KEYUP)
-        if count == 6:
-            close()
-
-    on_frame(react)
-    play.play(Config().change(env="drawn:Drawn"), say=lambda text: None)
-    assert steps == ["step 0"] * 3 + ["step 1"] * 3
