@@ -67,11 +67,10 @@ def test_the_mean_covers_the_range_that_all_runs_have() -> None:
 
 
 def test_the_interquartile_mean_leaves_out_the_outer_quarters() -> None:
-    values = np.array([[100.0], [1.0], [2.0], [-50.0], [3.0]])
-    np.testing.assert_allclose(middle(values, "iqm"), [2.0])
-    np.testing.assert_allclose(middle(values[:3], "iqm"), [103 / 3])
-    group, = group_curves([curve([0, 1], [y, y], seed=i) for i, y in enumerate(values[:, 0])], "iqm")
-    np.testing.assert_allclose(group.middle, 2.0)
+    values = np.array([100.0, 90.0, 1.0, 2.0, 3.0, 6.0, -50.0, -60.0])
+    np.testing.assert_allclose(middle(values[:3, None], "iqm"), [191 / 3])
+    group, = group_curves([curve([0, 1], [y, y], seed=i) for i, y in enumerate(values)], "iqm")
+    np.testing.assert_allclose(group.middle, 3.0)
 
 
 def test_the_interval_covers_the_true_mean_as_often_as_it_claims() -> None:

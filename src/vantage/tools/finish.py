@@ -20,11 +20,7 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         plot([run], run / "curve.png", trust=True)
     except ConfigError as error:
         print(f"no curve: {error}")
-    files = {"curve.png": "the learning curve", "best": "the best checkpoint", "checkpoints": "the newest checkpoints",
-             "metrics.jsonl": "all metrics as JSON lines"}
-    for name, meaning in files.items():
-        if (run / name).exists():
-            print(f"  {run / name}  {meaning}")
+    print(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON lines")
     commands = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):

@@ -39,8 +39,7 @@ class Window:
     def show(self, frame: Picture) -> None:
         """Show `frame`, RGB [H, W, 3], in a window of its size."""
         size = (frame.shape[1], frame.shape[0])
-        pygame.display.init()  # closing an environment may quit pygame as a whole
-        surface = pygame.display.get_surface()
+        surface = pygame.display.get_surface()  # None after an environment has quit pygame
         if surface is None or surface.get_size() != size:
             surface = pygame.display.set_mode(size)
             pygame.display.set_caption(self._title)
