@@ -52,7 +52,10 @@ def test_values_are_shown_raw_and_normalised_by_what_was_seen() -> None:
     raw, (_, (title, _), (_, seen)) = np.stack([row[1][1] for row in rows]), rows[-1]
     assert title == "observation\n4"
     np.testing.assert_allclose(seen, (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3)
-    row, = last_rows(Config().change(env="drawn:Drawn", frame_stack=2))
+    config = Config().change(env="drawn:Drawn", frame_stack=2)
+    with closing(make_rendered(config.env, seed=0, stream=STREAM)) as envs:
+        assert [step for step, _ in look(config, envs)][:8] == [0, 1, 2, 3, 4, 5, 0, 1]
+    row, = last_rows(config)
     assert row["network input, oldest first"].tolist() == [4, 4, 4, 5, 5, 5] and row["observation"].tolist() == [5] * 3
 
 

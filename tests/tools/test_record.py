@@ -76,8 +76,9 @@ def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
 
 def test_a_frame_enlarges_small_screens_by_whole_numbers_and_is_even() -> None:
     screen = np.random.default_rng(0).integers(256, size=(210, 160, 3), dtype=np.uint8)
-    frame = draw_frame(screen, "score 1,000,000,000,000,000", "a value that is much too long for it")
+    frame = draw_frame(screen, "score 1,000,000,000,000,000", " ")
     np.testing.assert_array_equal(frame[1:630:3, 1:480:3], screen)
+    assert frame[632:, :240].max() > 200 > 30 > frame[632:, 240:].max()  # words stay in their columns
     assert draw_frame(screen[:201, :41], "score 1").shape == (638, 400, 3)
     assert draw_frame(np.zeros((701, 999, 3), np.uint8), "score 1").shape == (736, 1000, 3)
 
