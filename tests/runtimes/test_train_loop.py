@@ -22,7 +22,7 @@ from vantage.runs.metrics import read_metrics
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.train_loop import updates
-from vantage.tools.curves import read_curve
+from vantage.tools.plot import read_curve
 
 
 def config(**options: Any) -> vantage.Config:

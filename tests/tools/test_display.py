@@ -1,88 +1,92 @@
-"""Displays of a training run: reports, notes and log messages, terminals of any width."""
+"""The display of a training run: reports, notes and log messages, on a terminal and in a file."""
 
 from __future__ import annotations
 
 import io
 import logging
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import vantage
-from vantage.tools.display import DisplayHandler, LineDisplay, LiveDisplay, clock, number, sparkline
+from vantage.tools import display as module
+from vantage.tools.display import Display, clock, number
 
 CONFIG = vantage.configure("a2c", env="CartPole-v1", steps=10_000)
-METRICS = {"rollout/ep_rew_mean": -20.5, "rollout/ep_len_mean": 900.0, "rollout/episodes": 12, "time/fps": 2000.0,
-           "time/frames": 40_000, "train/entropy": 1.79, "time/save_age": 61.0, "time/memory_mib": 412.3}
+METRICS = {"rollout/ep_rew_mean": -20.5, "time/fps": 2000.0, "train/entropy": 1.79, "time/save_age": 61.0}
 
 
 def report(step: int, **extra: float) -> vantage.Report:
     return vantage.Report(step, step / 1000, METRICS | extra, run="runs/[x]/a2c-1")
 
 
-def live_display(width: int = 120) -> tuple[LiveDisplay, io.StringIO]:
+def live_display(width: int = 120) -> tuple[Display, io.StringIO]:
     """A display, and what it writes on a terminal of `width` columns."""
-    display, file = LiveDisplay(CONFIG, "flat at first"), io.StringIO()
-    display.console = display.live.console = Console(file=file, width=width, force_terminal=True)
-    return display, file
+    file = io.StringIO()
+    return Display(CONFIG, "flat at first", console=Console(file=file, width=width, force_terminal=True)), file
 
 
 @pytest.mark.parametrize("width", [40, 200])
-def test_the_panel_shows_the_score_the_speed_and_the_last_save(width: int) -> None:
+def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width: int) -> None:
     display, file = live_display(width)
     with display:
         display.note("a [bracket] is no markup")
+        display.handle(logging.makeLogRecord({"msg": "worker %d [failed]", "args": (3,)}))
         display.show(vantage.Report(100, 0.1, {}))
-        for step in (1_000, 2_000):
-            display.show(report(step))
+        display.show(report(2_000))
     text = file.getvalue()
-    assert "[bracket]" in text
+    assert "[bracket]" in text and text.index("worker 3 [failed]") < text.rindex("CartPole-v1")
     if width > 80:
-        assert all(word in text for word in ("-20.5", "2,000", "1:01 ago", "412 MiB", "20.0%", "flat at first"))
+        assert all(word in text for word in ("-20.5", "1.79", "save_age", "20.0%", "2,000 / 10,000", "0:00:04 left",
+                                             "flat at first", "runs/[x]/a2c-1"))
 
 
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    display = LineDisplay(CONFIG, "")
-    with display:
+    with Display(CONFIG, "flat at first") as display:
+        display.handle(logging.makeLogRecord({"msg": "disk full"}))
         for step in (1_000, 2_000, 3_000):
             display.show(report(step))
-        display.show(vantage.Report(10_000, 10.0, METRICS, "done"))
+        for _ in range(2):
+            display.show(vantage.Report(10_000, 10.0, METRICS, "done"))
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2 and "1,000 steps  10%" in lines[0] and "return -20.5" in lines[1]
+    assert lines[:2] == ["- flat at first", "- disk full"] and len(lines) == 4
+    assert "1,000 steps  10%" in lines[2] and "return -20.5" in lines[2] and "10,000 steps 100%" in lines[3]
+
+
+def test_time_left_is_by_steps_or_by_minutes() -> None:
+    config = CONFIG.change(max_minutes=1.0)
+    assert module.progress(CONFIG, report(2_000)) == (0.2, "0:00:04")
+    assert module.progress(config, report(2_000, **{"time/minutes_share": 0.95})) == (0.95, "0:00:03")
+    assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "?")
 
 
 def test_times_and_numbers_are_short() -> None:
-    assert [clock(s) for s in (0, 61, 3_723, float("inf"))] == ["0:00", "1:01", "1:02:03", "?"]
+    assert [clock(s) for s in (0, 61, 3_723, float("inf"))] == ["0:00:00", "0:01:01", "1:02:03", "?"]
     assert [number(v) for v in (None, 0.00071234, 12_345.6)] == ["\u2013", "0.0007123", "12,346"]
 
 
-def test_a_sparkline_rises_with_its_curve() -> None:
-    assert sparkline([float(i) for i in range(8)], 8) == "▁▂▃▄▅▆▇█"
-    assert len(sparkline([0.0] * 1_000, 64)) <= 64
-
-
-def test_a_signal_is_answered_in_the_panel_or_at_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    live, file = live_display()
-    with live:
-        live.show(report(1_000))
-        live.stopping("stopping after this update")
-        live.live.refresh()
-        live.show(vantage.Report(2_000, 2.0, METRICS, "interrupted"))
+def test_a_signal_is_shown_in_the_panel_or_at_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
+    display, file = live_display()
+    with display:
+        display.show(report(1_000))
+        display.stopping("stopping after this update")
+        display.show(report(1_500))
+        display.show(vantage.Report(2_000, 2.0, METRICS, "interrupted"))
     text = file.getvalue()
     assert "stopping after this update" in text and "stopping" not in text[text.rindex("2,000 / 10,000"):]
-    LineDisplay(CONFIG, "").stopping("stopping after this update")
+    Display(CONFIG, "").stopping("stopping after this update")
     assert capfd.readouterr().err == "stopping after this update\n"
 
 
-def test_log_messages_appear_above_the_panel() -> None:
-    live, file = live_display()
-    log, handler = logging.getLogger("vantage.x"), DisplayHandler(live)
-    log.addHandler(handler)
-    try:
-        with live:
-            log.warning("worker %d [failed]", 3)
-            live.show(report(1_000))
-    finally:
-        log.removeHandler(handler)
-    text = file.getvalue()
-    assert "worker 3 [failed]" in text and text.index("worker 3") < text.index("1,000 / 10,000")
+def test_a_terminal_that_is_gone_or_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    display, file = live_display()
+    with display:
+        display.show(report(1_000))
+        file.write = lambda text: (_ for _ in ()).throw(OSError("gone"))  # type: ignore[method-assign]
+        display.show(report(2_000))
+        display.note("still here")
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        module.say("lost")
+        module.say("lost too")

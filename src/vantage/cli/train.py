@@ -88,12 +88,12 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
     """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
     from vantage.presets import expectation
     from vantage.runs.checkpoint import newest_step
-    from vantage.tools.display import make_display, say
+    from vantage.tools.display import Display, say
 
     last = None
     with ExitStack() as stack:
         stack.enter_context(closing(updates))
-        display = stack.enter_context(make_display(config, expectation(config)))
+        display = stack.enter_context(Display(config, expectation(config)))
         stop.display = display
         stack.enter_context(_messages_to(display))
         try:
@@ -127,14 +127,11 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, *, re
 @contextmanager
 def _messages_to(display: Display) -> Iterator[None]:
     """Show Vantage's log messages above the display meanwhile."""
-    from vantage.tools.display import DisplayHandler
-
-    logger, handler = logging.getLogger("vantage"), DisplayHandler(display)
-    level = logger.level
-    logger.addHandler(handler)
+    logger, level = logging.getLogger("vantage"), logging.getLogger("vantage").level
+    logger.addHandler(display)
     logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
+        logger.removeHandler(display)
         logger.setLevel(level)

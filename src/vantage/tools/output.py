@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from vantage.errors import ConfigError, VantageError
+from vantage.errors import ConfigError
 
 
-@contextmanager
-def whole_file(output: Path) -> Iterator[Path]:
+@contextlib.contextmanager
+def whole_file(output: Path, *suffixes: str) -> Iterator[Path]:
     """A temporary path that replaces `output` when the block ends, and is removed when it raises.
 
-    ConfigError if the file cannot be written, VantageError if the block wrote nothing.
+    ConfigError if the name ends in none of the `suffixes`, or the file cannot be written.
     """
-    temporary = None
+    if suffixes and output.suffix.lower() not in suffixes:
+        raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
+    if output.is_dir():
+        raise ConfigError(f"{output} is a directory; choose another output")
+    temporary = output.with_name(f".{output.stem}-{os.getpid()}{output.suffix.lower()}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        if output.is_dir():
-            raise ConfigError(f"{output} is a directory; choose another output")
-        handle, name = tempfile.mkstemp(output.suffix.lower(), f".{output.stem}-", output.parent)
-        os.close(handle)
-        temporary = Path(name)
-        temporary.chmod(0o666 & ~_umask())
+        temporary.touch()
         yield temporary
-        if not temporary.stat().st_size:
-            raise VantageError(f"nothing was written into {output}")
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
         os.replace(temporary, output)
     except OSError as error:
         raise ConfigError(f"cannot write {output}: {error.strerror or error}; choose another output") from None
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        with contextlib.suppress(OSError):
+            temporary.unlink()

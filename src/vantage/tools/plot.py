@@ -1,43 +1,67 @@
-"""`vantage plot`: learning curves as a figure with a table below it, and as CSV. The numbers come from `curves`."""
+"""`vantage plot`: learning curves of runs, grouped by seeds, as a figure with a table, and as CSV."""
 
 from __future__ import annotations
 
 import csv as csv_module
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, fields
 from itertools import cycle, product
 from pathlib import Path
-from typing import get_args
+from textwrap import fill
+from typing import Any, Literal, get_args
 
-from matplotlib.axes import Axes
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
+from numpy.typing import NDArray
 
+from vantage.config import Config
+from vantage.config_groups import RunConfig
 from vantage.errors import ConfigError
-from vantage.tools.curves import Aggregate, Axis, Group, group_curves, read_curve
+from vantage.keys import nearest
+from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 from vantage.tools.output import whole_file
 
-_FORMATS = (".png", ".svg", ".pdf")
+Axis = Literal["steps", "minutes", "frames"]
+Aggregate = Literal["mean", "iqm"]
+Points = NDArray[np.float64]
+
+_IGNORED = ({"env_timeout", "max_restarts", "replay_save_every"}
+            | {field.name for field in fields(RunConfig)} - {"steps", "schedule_steps"})
+"""Keys that do not change what is learned: the seed, and what only saves, observes or ends a run."""
+_GRID_POINTS = 500
+_RESAMPLES = 2_000
 # Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_STYLES = [(colour, dashes) for dashes, colour in product(("-", "--", ":"), _COLOURS)]
-_X_LABELS = {
-    "steps": "agent steps, all environments together",
-    "minutes": "wall time of training, minutes",
-    "frames": "frames of the environment, all environments together",
-}
-_Y_LABELS = {
-    "rollout/ep_rew_mean": "raw score, mean of the last 100 training episodes",
-    "rollout/ep_rew_min": "raw score, lowest of the last 100 training episodes",
-    "rollout/ep_rew_max": "raw score, highest of the last 100 training episodes",
-    "rollout/ep_len_mean": "episode length, agent steps, mean of the last 100",
-    "eval/mean_reward": "raw score, mean of an evaluation's episodes",
-    "eval/mean_ep_length": "episode length in evaluation, agent steps",
-    "train/entropy": "entropy of the policy, nats",
-    "time/fps": "agent steps per second",
-    "time/memory_mib": "resident memory, MiB",
-}
-_AGGREGATES = {"mean": "mean", "iqm": "interquartile mean"}
-_ROW, _LABEL_WIDTH = 0.2, 54  # inches of a table row; characters of its first column
+_X_LABELS = {"steps": "agent steps, all environments together", "minutes": "wall time of training, minutes",
+             "frames": "frames of the environment, all environments together"}
+_Y_LABELS = {"rollout/ep_rew_mean": "raw score, mean of the last 100 training episodes",
+             "eval/mean_reward": "raw score, mean of an evaluation's episodes"}
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One run: `y` at each `x`, x rising."""
+
+    config: Config
+    x: Points
+    y: Points
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs that differ only in the seed, aggregated over the range of x that all of them cover."""
+
+    label: str
+    curves: tuple[Curve, ...]
+    x: Points
+    """Empty without a common range."""
+    middle: Points
+    """Mean or interquartile mean over the runs; a single run unchanged."""
+    band: tuple[Points, Points] | None
+    """95% bootstrap interval of `middle`; None for a single run."""
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
@@ -49,10 +73,6 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     interval as a band. `smooth` in [0, 1) is the weight of the past in a moving average, as in TensorBoard. Returns the
     groups. ConfigError for a run without the metric and for an output that cannot be written.
     """
-    if output.suffix.lower() not in _FORMATS:
-        raise ConfigError(f"{output}: the name must end in {', '.join(_FORMATS)}")
-    if csv is not None and csv.suffix.lower() != ".csv":
-        raise ConfigError(f"{csv}: the name of the table must end in .csv")
     if not 0 <= smooth < 1:
         raise ConfigError(f"smooth={smooth} is not in [0, 1); 0 shows the metric as recorded")
     if aggregate not in get_args(Aggregate):
@@ -61,34 +81,117 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
         raise ConfigError("nothing to plot: name at least one run directory")
     unique = {path.resolve(): path for path in runs}
     groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
-    with whole_file(output) as picture:
+    with whole_file(output, ".png", ".svg", ".pdf") as picture, \
+            nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
         _figure(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
-        if csv is not None:
-            with whole_file(csv) as numbers:
-                _write_csv(groups, numbers, x)
+        if numbers is not None:
+            _write_csv(groups, numbers, x)
     return groups
+
+
+def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
+    """`metric` of the run at `path`, smoothed as in TensorBoard; ConfigError if it has none."""
+    config, lines = RunDirectory.open(path, trust=trust).config, read_metrics(path)
+    # A dictionary, so that the last of several lines at one x wins.
+    points = {at: value for line in lines
+              if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
+    if not points:
+        names = {name for line in lines for name, value in line.items() if value is not None and "/" in name}
+        raise ConfigError(f"{path} has no finite value of {metric} by {x} yet; perhaps no game has ended"
+                          f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
+    xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
+    total = mass = 0.0
+    for i, y in enumerate(ys):  # the sum of w^k y divided by the sum of w^k, which has no bias at the start
+        total, mass = smooth * total + y, smooth * mass + 1
+        ys[i] = total / mass
+    return Curve(config, xs, ys)
+
+
+def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
+    """The x of a line; an evaluation counts at the step of the policy that it played, not at its end."""
+    if x == "minutes":
+        seconds = line.get("seconds")
+        return None if seconds is None else seconds / 60
+    logged, frames = line["step"] or 0, line.get("time/frames")
+    step = line.get("eval/step") if metric.startswith("eval/") else None
+    step = logged if step is None else step
+    return step if x == "steps" else None if frames is None else frames * step / max(1, logged)
+
+
+def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:
+    """Group curves whose configs differ only in ignored keys; labels contain the keys that differ between groups."""
+    grouped: dict[tuple[Any, ...], list[Curve]] = {}
+    for curve in curves:
+        key = tuple((name, value) for name, value in curve.config.flat().items() if name not in _IGNORED)
+        grouped.setdefault(key, []).append(curve)
+    configs = [members[0].config for members in grouped.values()]
+    return [_aggregated(_label(members[0].config, configs), members, aggregate) for members in grouped.values()]
+
+
+def _label(config: Config, configs: Sequence[Config]) -> str:
+    """The algorithm, the environment if there are several, and the keys that differ among runs of both."""
+    words = [config.algo] + [config.env.id] * (len({other.env.id for other in configs}) > 1)
+    rivals = [other.flat() for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
+    return " ".join(words + [f"{name}={value}" for name, value in config.flat().items()
+                             if name not in _IGNORED and len({rival.get(name) for rival in rivals}) > 1])
+
+
+def _aggregated(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
+    if len(curves) == 1:
+        return Group(f"{label} (1 seed)", tuple(curves), curves[0].x, curves[0].y, None)
+    first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
+    x = np.linspace(first, last, _GRID_POINTS) if first < last else np.empty(0)
+    values = np.stack([np.interp(x, curve.x, curve.y) for curve in curves])
+    unit = "seeds" if len({curve.config.run.seed for curve in curves}) == len(curves) else "runs"
+    return Group(f"{label} ({len(curves)} {unit})", tuple(curves), x, middle(values, aggregate),
+                 bootstrap_interval(values, aggregate))
+
+
+def middle(values: Points, aggregate: Aggregate) -> Points:
+    """The mean of `values` [runs, N], or the interquartile mean, without the lowest and highest floor(runs/4) values.
+
+    Agarwal et al. 2021, arXiv:2108.13264, section 4.2.
+    """
+    cut = len(values) // 4 if aggregate == "iqm" else 0
+    mean: Points = np.sort(values, axis=0)[cut:len(values) - cut].mean(axis=0)
+    return mean
+
+
+def bootstrap_interval(values: Points, aggregate: Aggregate) -> tuple[Points, Points]:
+    """95% percentile interval of the aggregate of `values` [runs, N], over runs resampled with replacement.
+
+    Efron and Tibshirani 1993, section 13.3.
+    """
+    draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
+    low, high = np.percentile([middle(values[draw], aggregate) for draw in draws], (2.5, 97.5), axis=0)
+    return low, high
 
 
 def table(groups: Sequence[Group], x: Axis) -> list[tuple[str, str, str]]:
     """For each group its label, its last value with the 95% interval, and its highest value with its x."""
-    peaks = [group.peak() for group in groups]
-    return [(group.label, group.ending(), "" if peak is None else f"{peak[0]:.5g} at {_format_x(peak[1], x)}")
-            for group, peak in zip(groups, peaks, strict=True)]
-
-
-def _format_x(value: float, x: Axis) -> str:
-    if x == "minutes":
-        return f"{value:.1f} min"
-    return f"{value:.0f}" if value < 1_000 else EngFormatter(sep="", places=1)(value)
+    rows = []
+    for group in groups:
+        ending, highest = "no common range", ""
+        if len(group.x):
+            low_high = group.band and f" ({group.band[0][-1]:.5g} to {group.band[1][-1]:.5g})"
+            peak = group.middle.argmax()
+            at = f"{group.x[peak]:.1f} min" if x == "minutes" else EngFormatter(sep="", places=1)(group.x[peak])
+            ending, highest = f"{group.middle[-1]:.5g}{low_high or ''}", f"{group.middle[peak]:.5g} at {at}"
+        rows.append((group.label, ending, highest))
+    return rows
 
 
 def _figure(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, smooth: float) -> Figure:
     # A Figure without pyplot, whose global state would change in a notebook that calls this.
-    below = _ROW * (len(groups) + 2)
-    figure = Figure(figsize=(8, 4.4 + below), layout="constrained")
-    axes, under = figure.subplots(2, height_ratios=(4.4, below))
-    for group, (colour, dashes) in zip(groups, cycle(_STYLES), strict=False):
-        _draw_group(axes, group, colour, dashes)
+    figure = Figure(figsize=(8, 4.4 + 0.2 * (len(groups) + 2)), layout="constrained")
+    axes, styles = figure.add_subplot(), cycle(product(("-", "--", ":"), _COLOURS))
+    for group, (dashes, colour), (label, ending, highest) in zip(groups, styles, table(groups, x), strict=False):
+        axes.plot(group.x, group.middle, color=colour, linestyle=dashes, linewidth=2,
+                  label=fill(f"{label}: {ending}, highest {highest}", 110))
+        if group.band is not None:
+            axes.fill_between(group.x, *group.band, color=colour, alpha=0.18, linewidth=0)
+            for curve in group.curves:
+                axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, linewidth=0.6, alpha=0.35)
     envs = list(dict.fromkeys(group.curves[0].config.env.id for group in groups))
     axes.set_title(", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments", fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
@@ -98,36 +201,12 @@ def _figure(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate,
     axes.margins(x=0.01)
     axes.set_xlim(left=0)
     axes.grid(color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color("0.5")
-    axes.tick_params(color="0.5")
-    _draw_table(under, groups, x, aggregate)
-    return figure
-
-
-def _draw_group(axes: Axes, group: Group, colour: str, dashes: str) -> None:
-    marker = "o" if group.band is None and len(group.x) <= 30 else ""
-    if group.band is not None:
-        for curve in group.curves:
-            axes.plot(curve.x, curve.y, color=colour, linewidth=0.6, alpha=0.35)
-        axes.fill_between(group.x, *group.band, color=colour, alpha=0.18, linewidth=0)
-    axes.plot(group.x, group.middle, color=colour, linestyle=dashes, linewidth=2, marker=marker, markersize=4)
-
-
-def _draw_table(axes: Axes, groups: Sequence[Group], x: Axis, aggregate: Aggregate) -> None:
-    """Legend and results in one: a row for each group."""
-    axes.set_axis_off()
-    axes.set_xlim(0, 1)
-    axes.set_ylim(len(groups) + 1.5, -0.5)
     bands = any(group.band is not None for group in groups)
-    caption = f"{_AGGREGATES[aggregate]}, 95% bootstrap interval; thin: each run" if bands else ""
-    for i, (label, ending, peak) in enumerate([(caption, "at the end", "highest"), *table(groups, x)]):
-        short = label if len(label) <= _LABEL_WIDTH else f"{label[:_LABEL_WIDTH // 2]}…{label[-_LABEL_WIDTH // 2 + 1:]}"
-        for at, text, side in ((0.06 if i else 0, short, "left"), (0.8, ending, "right"), (1, peak, "right")):
-            axes.text(at, i, text, fontsize=8.5, va="center", ha=side, color="0" if i else "0.4")
-    for i, (colour, dashes) in zip(range(1, len(groups) + 1), cycle(_STYLES), strict=False):
-        axes.plot((0, 0.045), (i, i), color=colour, linestyle=dashes, linewidth=2)
+    name = "interquartile mean" if aggregate == "iqm" else "mean"
+    figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, title_fontsize=8.5, alignment="left",
+                  title=f"value at the end: {name} and 95% bootstrap interval; thin: each run" if bands else None)
+    return figure
 
 
 def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:

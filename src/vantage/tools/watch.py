@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import torch
 
-from vantage.agent import Agent
+from vantage.agent import load
 from vantage.errors import VantageError
 from vantage.learning.play import moments
-from vantage.runs.checkpoint import fitting, load_latest, newest_step
+from vantage.runs.checkpoint import newest_step
 from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
 from vantage.tools.evaluate import load_player, one_thread, shown_game
-from vantage.tools.frames import Canvas, game_words
+from vantage.tools.frames import describe, draw_frame
 from vantage.tools.window import Window
 
 log = logging.getLogger(__name__)
@@ -29,51 +31,22 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     """
     is_exported = Path(run).suffix == SUFFIX and not Path(run).is_dir()  # one policy, without checkpoints
     follow = checkpoint == "latest" and not is_exported
-    checkpoint = "auto" if is_exported and checkpoint == "latest" else checkpoint
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=1, seed=seed, trust=trust)
-    window = Window(f"vantage watch {run}", remedy=f"without one: vantage record {run} -o video.mp4")
-    try:
-        step: int | None = agent.step
-        session = 0
-        with one_thread():
-            while step is not None:  # a game that is cut as too long is the last of its environment
-                step = _play(window, agent, step, derive_seed(seed, "watch", session), deterministic,
-                             Path(run) if follow else None)
-                session += 1
-    finally:
-        window.close()
-
-
-def _play(window: Window, agent: Agent, step: int, seed: int, deterministic: bool, follow: Path | None) -> int | None:
-    """Play games in one environment; returns the training step of the agent's weights, None once the person is done."""
-    envs = shown_game(agent.config, seed)
-    generator = torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
-    canvas = None
-    try:
-        for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
-            screen = envs.render()
-            canvas = canvas or Canvas(screen)
-            window.show(canvas.draw(screen, game_words(moment.score, moment.value, f"step {moment.length:,}",
-                                                       f"trained {step:,}")))
-            if not window.wait(envs.fps):
-                return None
-            if moment.over and follow is not None:
-                step = _reload(agent, follow, step)
-    finally:
-        envs.close()
-    return step
-
-
-def _reload(agent: Agent, run: Path, step: int) -> int:
-    """Load the weights of a checkpoint newer than `step`; returns the step of the agent's weights."""
-    newest = newest_step(run)
-    if newest is None or newest <= step:
-        return step
-    try:
-        newer = load_latest(run)
-        with fitting(newer.path):
-            agent.model.load_state_dict(newer.tensors["model"])
-    except VantageError as error:  # removed while it was read, or damaged: the next game tries again
-        log.warning("still at step %s: %s", f"{step:,}", error)
-        return step
-    return newer.step
+    agent, deterministic = load_player(run, "auto" if checkpoint == "latest" and is_exported else checkpoint,
+                                       deterministic, episodes=1, seed=seed, trust=trust)
+    step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
+    window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
+    with one_thread(), closing(window):
+        for session in count():  # a game that is cut as too long is the last of its environment
+            with closing(shown_game(agent.config, derive_seed(seed, "watch", session))) as envs:
+                for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
+                    window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
+                    if not window.wait(envs.fps) or "q" in window.keys:
+                        return
+                    if moment.over and follow and (newest_step(Path(run)) or 0) > step:
+                        try:
+                            newer = load(run, checkpoint="latest", trust=trust)
+                        except VantageError as error:  # removed meanwhile, or damaged: the next game tries again
+                            log.warning("still at step %s: %s", f"{step:,}", error)
+                        else:
+                            agent.model.load_state_dict(newer.model.state_dict())
+                            step = newer.step

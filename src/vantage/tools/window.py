@@ -10,35 +10,36 @@ from vantage.tools.frames import Picture
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported
 
-try:
-    import pygame
-except ImportError as error:
-    raise ConfigError(f"a window needs pygame, which cannot be imported ({error}); pip install "
-                      "'gymnasium[classic-control]'") from None
+import pygame
 
+key_name = pygame.key.name
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
-_INVISIBLE = ("dummy", "offscreen")
 
 
 class Window:
-    """Shows frames until the person closes it, or presses Esc or q."""
+    """Shows frames until the person closes it or presses Esc."""
 
-    def __init__(self, title: str, *, remedy: str, q_closes: bool = True) -> None:
+    def __init__(self, title: str, remedy: str) -> None:
         """ConfigError without a display; its message ends with `remedy`."""
-        self._title, self._remedy = title, remedy
-        self._closing = {pygame.K_ESCAPE, *([pygame.K_q] if q_closes else [])}
-        self._clock = pygame.time.Clock()
-        self._open()
-        self._held: set[int] = set()
-        self.keys: set[int] = set()
-        """Keys held down at the end of the last `wait`, or pressed during it."""
+        self._title, self._clock = title, pygame.time.Clock()
+        self._held: set[str] = set()
+        self.keys: set[str] = set()
+        """Names of the keys held down at the end of the last `wait`, or pressed during it."""
+        # SDL would try one driver after another, print an error for each, and at last draw where nobody sees it.
+        if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
+            raise ConfigError(f"there is no display for a window; {remedy}")
+        try:
+            pygame.display.init()
+            if pygame.display.get_driver() == "offscreen":
+                raise pygame.error("it cannot be opened")
+        except pygame.error as error:
+            pygame.quit()
+            raise ConfigError(f"there is no display for a window ({error}); {remedy}") from None
 
     def show(self, frame: Picture) -> None:
         """Show `frame`, RGB [H, W, 3], in a window of its size."""
         size = (frame.shape[1], frame.shape[0])
-        if not pygame.display.get_init():  # closing an environment may quit pygame as a whole
-            self._open()
-        surface = pygame.display.get_surface()
+        surface = pygame.display.get_surface()  # None after an environment has quit pygame
         if surface is None or surface.get_size() != size:
             surface = pygame.display.set_mode(size)
             pygame.display.set_caption(self._title)
@@ -48,41 +49,13 @@ class Window:
     def wait(self, fps: float) -> bool:
         """Wait until the frame has been shown for 1/fps seconds; False once the person closes the window."""
         self._clock.tick(fps)
-        pressed, done = set(), False
-        for event in pygame.event.get():
-            done |= event.type == pygame.QUIT
-            if event.type == pygame.KEYDOWN:
-                self._held.add(event.key)
-                pressed.add(event.key)
-            elif event.type == pygame.KEYUP:
-                self._held.discard(event.key)
+        events = pygame.event.get()
+        pressed, released = ({key_name(event.key) for event in events if event.type == kind}
+                             for kind in (pygame.KEYDOWN, pygame.KEYUP))
         self.keys = self._held | pressed
-        return not done and not self._closing & pressed
+        self._held = self.keys - released
+        return "escape" not in pressed and all(event.type != pygame.QUIT for event in events)
 
     def close(self) -> None:
         """Close the window."""
         pygame.quit()
-
-    def _open(self) -> None:
-        refusal = f"there is no display for a window; {self._remedy}"
-        # SDL would try one driver after another and print an error for each.
-        if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
-            raise ConfigError(refusal)
-        try:
-            pygame.display.init()
-            driver = pygame.display.get_driver()
-        except pygame.error as error:
-            raise ConfigError(f"{refusal} ({error})") from None
-        if driver in _INVISIBLE and os.environ.get("SDL_VIDEODRIVER") != driver:
-            raise ConfigError(refusal)
-
-
-def key_code(name: str) -> int:
-    """The code of a key, by a name such as left, space or q."""
-    return getattr(pygame, f"K_{name.upper() if len(name) > 1 else name}")  # type: ignore[no-any-return]
-
-
-def key_name(code: int) -> str:
-    """The name of a key."""
-    return next((name for name in ("left", "right", "up", "down", "space") if key_code(name) == code),
-                chr(code) if code < 128 else f"key {code}")
