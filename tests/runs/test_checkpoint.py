@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from vantage.errors import CheckpointError, ConfigError
-from vantage.runs import bundle, checkpoint
+from vantage.runs import checkpoint
 from vantage.runs.checkpoint import Checkpoint, load, load_latest, load_named
 
 

@@ -143,7 +143,7 @@ def test_a_tensorboard_that_fails_leaves_the_record_going(
     def fail(*_: Any, **__: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    board = writer._tensorboard
+    board = writer._board
     assert board is not None
     with monkeypatch.context() as patch:
         patch.setattr(board, "flush", fail)
