@@ -197,8 +197,8 @@ def load_latest(run: Path) -> Checkpoint:
             for message in damaged:
                 log.warning(message)
             return checkpoint
-    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; wait for the first save of a run that still "
-                                       "trains, restore one from a copy, or start again with `vantage train`", *damaged]))
+    remedy = "wait for its first save while it trains, restore one from a copy, or start again with `vantage train`"
+    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from vantage.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
     from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,12 @@ class MetricWriter:
             board.flush()
 
         self.show(add)
+
+    def write_graph(self, graph: GraphDef) -> None:
+        """Write the network's graph to TensorBoard."""
+        from tensorboard.compat.proto.config_pb2 import RunMetadata
+
+        self.show(lambda board: board._get_file_writer().add_graph((graph, RunMetadata())))  # type: ignore
 
     def close(self) -> None:
         """Close both files; further writes are ignored."""

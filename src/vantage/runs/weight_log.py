@@ -5,8 +5,7 @@ The gradients are those of the last update after clipping; under hogwild, those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +14,9 @@ from vantage.config import Config
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.metrics import MetricWriter
 from vantage.types import Obs, State
+
+if TYPE_CHECKING:
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
 
 
 class WeightLog:
@@ -32,15 +34,6 @@ class WeightLog:
 
     def _histogram(self, name: str, values: Tensor, step: int) -> None:
         self._writer.show(lambda board: board.add_histogram(name, values, step))
-
-    def write_graph(self) -> None:
-        """Write the operations of one step of the policy and the critic, grouped by module."""
-        from tensorboard.compat.proto.config_pb2 import RunMetadata
-        from tensorboard.compat.proto.graph_pb2 import GraphDef
-        from tensorboard.compat.proto.versions_pb2 import VersionDef
-
-        graph = GraphDef(node=list(_nodes(self._model)), versions=VersionDef(producer=22))
-        self._writer.show(lambda board: board._get_file_writer().add_graph((graph, RunMetadata())))  # type: ignore
 
     def close(self, scores: dict[str, float]) -> None:
         """Write the config and the final scores to TensorBoard's page of hyperparameters."""
@@ -60,8 +53,11 @@ class _Step(nn.Module):
         return self.model.step_with_values(obs, is_first, state, action_mask)
 
 
-def _nodes(model: ActorCritic) -> Iterator[Any]:
+def graph_of(model: ActorCritic) -> GraphDef:
+    """The operations of one step of the policy and the critic, grouped by module."""
+    from tensorboard.compat.proto.graph_pb2 import GraphDef
     from tensorboard.compat.proto.node_def_pb2 import NodeDef
+    from tensorboard.compat.proto.versions_pb2 import VersionDef
 
     with torch.device(next(model.parameters()).device), torch.no_grad():
         parts = [torch.zeros(2, *part.shape, dtype=torch.uint8 if part.kind == "image" else torch.float32)
@@ -75,4 +71,6 @@ def _nodes(model: ActorCritic) -> Iterator[Any]:
         stack = node.meta.get("nn_module_stack") or {}
         path = next(reversed(stack.values()))[0].split(".") if stack else []
         names[node] = "/".join([*filter(None, path), node.name])
-        yield NodeDef(name=names[node], op=str(node.target), input=[names[part] for part in node.all_input_nodes])
+    nodes = [NodeDef(name=name, op=str(node.target), input=[names[part] for part in node.all_input_nodes])
+             for node, name in names.items()]
+    return GraphDef(node=nodes, versions=VersionDef(producer=22))

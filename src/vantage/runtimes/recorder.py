@@ -16,7 +16,7 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.runs.weight_log import WeightLog
+from vantage.runs.weight_log import WeightLog, graph_of
 from vantage.runtimes.progress import WINDOW, Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -110,7 +110,7 @@ class Recorder:
             return
         self._weights = WeightLog(self.config, model, self._writer)
         try:
-            self._weights.write_graph()
+            self._writer.write_graph(graph_of(model))
         except Exception as error:  # torch.export raises what it likes about a network that it cannot follow
             log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
