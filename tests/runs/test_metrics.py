@@ -1,4 +1,4 @@
-"""The record of a run: whole lines, no step twice, and never in training's way."""
+"""Metrics of a run: whole lines, no step twice, and no failure that stops training."""
 
 from __future__ import annotations
 
@@ -16,19 +16,15 @@ from vantage.errors import ConfigError
 from vantage.runs.metrics import MetricWriter, read_metrics
 
 
-def write(run: Path, steps: range, *, resume_step: int | None = None, tensorboard: bool = False) -> MetricWriter:
+def write(run: Path, steps: range, *, resume_step: int | None = None, tensorboard: bool = False) -> None:
     writer = MetricWriter(run, resume_step=resume_step, tensorboard=tensorboard)
     for step in steps:
         writer.write(step, step / 10, {"rollout/ep_rew_mean": float(step)})
     writer.close()
-    return writer
+    writer.write(10**6, 1.0, {"a": 1.0})  # ignored
 
 
-def steps(run: Path) -> list[float | None]:
-    return [record["step"] for record in read_metrics(run)]
-
-
-def strict_steps(run: Path) -> list[int]:
+def steps(run: Path) -> list[int]:
     """The steps, where every line must be whole."""
     return [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
 
@@ -50,7 +46,7 @@ def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == [{"step": 1, "seconds": 0.5, "a": None, "b": None, "c": 2.0}]
 
 
-def test_a_run_without_metrics_has_none(tmp_path: Path) -> None:
+def test_a_run_without_metrics_has_none_and_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     assert read_metrics(tmp_path) == []
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(ConfigError, match="cannot read"):
@@ -70,19 +66,10 @@ def test_a_first_line_that_is_being_written_is_no_damage(tmp_path: Path, content
     assert read_metrics(tmp_path) == []
 
 
-def test_a_torn_last_line_is_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, range(3))
-    with (tmp_path / "metrics.jsonl").open("a") as file:
-        file.write('{"step": 3, "seco')
-    assert steps(tmp_path) == [0, 1, 2]
-
-
-def test_resume_forgets_what_came_after_its_step(tmp_path: Path) -> None:
+def test_resume_drops_the_lines_after_its_step(tmp_path: Path) -> None:
     write(tmp_path, range(0, 100, 10))
     write(tmp_path, range(50, 70, 10), resume_step=45)
     assert steps(tmp_path) == [0, 10, 20, 30, 40, 50, 60]
-    write(tmp_path, range(70, 80, 10), resume_step=60)
-    assert steps(tmp_path) == [0, 10, 20, 30, 40, 50, 60, 70]
 
 
 @pytest.mark.parametrize("torn", ['{"step": 3, "sec', '{"step": 3, "seconds": 0.3}', "\x00\x00"])
@@ -90,8 +77,9 @@ def test_resume_drops_a_torn_line_so_that_the_next_is_whole(tmp_path: Path, torn
     write(tmp_path, range(3))
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write(torn)
+    assert [record["step"] for record in read_metrics(tmp_path)][:3] == [0, 1, 2]
     write(tmp_path, range(3, 5), resume_step=2)
-    assert strict_steps(tmp_path) == list(range(5))
+    assert steps(tmp_path) == list(range(5))
 
 
 def test_tensorboard_shows_no_step_twice_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +113,7 @@ def test_a_full_disk_is_reported_once_and_later_lines_are_whole(
     writer.close()
     [message] = caplog.messages
     assert "No space left" in message and "metrics.jsonl" in message
-    assert strict_steps(tmp_path) == [1, 4]
+    assert steps(tmp_path) == [1, 4]
 
 
 def test_files_that_cannot_be_opened_do_not_stop_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -159,13 +147,6 @@ def test_a_tensorboard_that_fails_leaves_the_record_going(
 def test_without_tensorboard_no_event_file_is_written(tmp_path: Path) -> None:
     write(tmp_path, range(2))
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
-
-
-def test_a_closed_writer_ignores_what_comes(tmp_path: Path) -> None:
-    writer = write(tmp_path, range(2), tensorboard=True)
-    writer.write(5, 1.0, {"a": 1.0})
-    writer.close()
-    assert steps(tmp_path) == [0, 1]
 
 
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])
