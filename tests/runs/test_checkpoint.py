@@ -333,7 +333,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, change: Callable
 
 @pytest.mark.parametrize(("name", "data", "message"), [
     ("state.json", b"[" * 100_000, "state.json is not JSON"), ("state.json", b"[]", "state.json holds list"),
-    ("state.json", b'{"step": 2, "state": {}}', "state.json is of step 2"), ("state.json", b"\xff", "state.json is damaged"),
+    ("state.json", b'{"step": 2, "state": {}}', "state.json is of step 2"), ("state.json", b"\xff", "is damaged"),
     ("model.safetensors", b"\x80\x05cos\nsystem\n", "model.safetensors is not a safetensors file"),
     ("model.safetensors", b"", "model.safetensors is not a safetensors file")])
 def test_content_that_is_not_what_it_claims_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
