@@ -36,9 +36,6 @@ log = logging.getLogger(__name__)
 VERSION = 1
 _FILE_NAME = re.compile(r"[A-Za-z0-9_]+(\.safetensors|\.json)")
 _STEP_NAME = re.compile(r"\.?(step-(\d{12,}))(\.new|\.old)?")
-_ASIDE = (".new", ".old", ".removed")
-"""Suffixes of hidden directories beside a checkpoint: being written, being replaced, being removed."""
-
 Groups = Mapping[str, Mapping[str, Tensor]]
 """Tensors by the name of their group and their name within it."""
 
@@ -84,9 +81,7 @@ def _put(path: Path, step: int, tensors: Groups, state: Mapping[str, Any]) -> Pa
         if not path.parent.exists():
             path.parent.mkdir()
             _sync(path.parent.parent)
-        for leftover in path.parent.glob(".*.*"):
-            if leftover.suffix in _ASIDE and leftover.is_dir():
-                _recover(leftover.with_name(leftover.stem[1:]))
+        _recover(path.parent)
         new.mkdir()
         # One group at a time: all groups of a replay may not fit into memory twice.
         files = {f"{name}.safetensors": _write_file(new / f"{name}.safetensors", safetensors.save({
@@ -139,20 +134,19 @@ def _aside(path: Path, suffix: str) -> Path:
 
 def _locate(path: Path) -> Path | None:
     """Where the checkpoint of `path` is: there, or where a kill between two renames left it."""
-    if path.exists():
-        return path
-    new, old = _aside(path, ".new"), _aside(path, ".old")
-    return new if _is_valid(new) else old if old.exists() else None
+    aside = (_aside(path, ".new"), _aside(path, ".old"))
+    return path if path.exists() else next((other for other in aside if _is_valid(other)), None)
 
 
-def _recover(path: Path) -> None:
-    """Bring `path` back where a kill left it aside, and remove what else a kill left of it."""
-    aside = _locate(path)
-    if aside is not None and aside != path:
-        os.rename(aside, path)
-        _sync(path.parent)
-    for suffix in _ASIDE:
-        shutil.rmtree(_aside(path, suffix), ignore_errors=True)
+def _recover(folder: Path) -> None:
+    """Bring back the checkpoints that a kill left aside in `folder`, and remove what else it left."""
+    for aside in folder.glob(".*.*"):
+        if aside.suffix in (".new", ".old") and aside.is_dir():
+            path = aside.with_name(aside.stem[1:])
+            if (whole := _locate(path)) not in (None, path):
+                os.rename(whole, path)
+                _sync(folder)
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def _prune(folder: Path, keep: int, *, just_saved: Path) -> None:
@@ -160,8 +154,8 @@ def _prune(folder: Path, keep: int, *, just_saved: Path) -> None:
     others = [path for path in _newest_first(folder).values() if path != just_saved and _is_valid(path)]
     for path in others[keep - 1:]:
         with contextlib.suppress(OSError):  # one checkpoint too many does no harm
-            os.rename(path, _aside(path, ".removed"))  # so that a kill leaves no partial one under a valid name
-            shutil.rmtree(_aside(path, ".removed"))
+            os.rename(path, _aside(path, ".old"))  # so that a kill leaves no partial one under a valid name
+            shutil.rmtree(_aside(path, ".old"))
 
 
 def load(path: Path) -> Checkpoint:
