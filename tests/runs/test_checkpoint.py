@@ -357,7 +357,7 @@ def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(tmp_path: Path) -> 
 
 
 def test_a_name_that_means_nothing_lists_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="it has no checkpoint"):
+    with pytest.raises(ConfigError, match="has no best checkpoint; it has none"):
         load_named(tmp_path, "best")
     save(tmp_path, 1000)
     save_best(tmp_path, 1000)

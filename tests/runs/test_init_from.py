@@ -89,7 +89,7 @@ def test_the_checkpoint_is_chosen_as_for_an_evaluation(caplog: pytest.LogCapture
     for name, step in {"best": 40, "latest": 80, "0": 0, "auto": 40}.items():
         train("a2c", f"new-{name}", env="CartPole-v1", init_from="source", init_checkpoint=name)
         assert_same(step_0(f"new-{name}")["model"], load_named(Path("source"), str(step)).tensors["model"])
-    with pytest.raises(ConfigError, match=r"init_checkpoint='7' is not .* it has best, 80, 40, 0"):
+    with pytest.raises(ConfigError, match=r"init_checkpoint='7': .*it has best, 80, 40, 0"):
         train("a2c", "new-7", env="CartPole-v1", init_from="source", init_checkpoint="7")
     assert not Path("new-7").exists()
     next(Path("source/checkpoints").glob("*80/model.safetensors")).write_bytes(b"cut")
@@ -164,7 +164,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused() -> None:
     (["--init-from", ""], "init_from='' names nothing"),
     (["--init-from", "nowhere"], "init_from=nowhere: nowhere: no such run directory"),
     (["--init-from", "source", "--hidden", "16"], "give --hidden 8"),
-    (["--init-from", "source", "--init-checkpoint", "lateest"], "init_checkpoint='lateest' is not auto, latest"),
+    (["--init-from", "source", "--init-checkpoint", "lateest"], "init_checkpoint='lateest': source has no lateest checkpoint"),
     (["--init-from", "x.safetensors", "--init-checkpoint", "best"], "init_checkpoint='best': x.safetensors is a file"),
     (["--init-from", "source", "--init", "columns"], "init=columns has no effect beside init_from"),
     (["--init-from", "source", "--log-std-init", "-1"], "log_std_init=-1.0 has no effect beside init_from"),

@@ -37,7 +37,6 @@ VERSION = 1
 _FILE_NAME = re.compile(r"[A-Za-z0-9_]+(\.safetensors|\.json)")
 _STEP_NAME = re.compile(r"\.?(step-(\d{12,}))(\.new|\.old)?")
 Groups = Mapping[str, Mapping[str, Tensor]]
-"""Tensors by the name of their group and their name within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,24 +52,27 @@ class Checkpoint:
 def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int, again: bool = False) -> Path:
     """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
 
-    A valid checkpoint of the same step is only replaced if `again`. CheckpointError if it cannot be written; earlier
-    checkpoints are then intact.
+    A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError earlier ones are intact.
     """
-    folder = run / "checkpoints"
-    path = folder / f"step-{step:012d}"
+    path = run / "checkpoints" / f"step-{step:012d}"
     if again or not _is_valid(path):
         _put(path, step, tensors, state)
-    _prune(folder, keep, just_saved=path)
+    # Damaged checkpoints do not count among those to keep, and stay for inspection.
+    others = [other for other in _newest_first(path.parent).values() if other != path and _is_valid(other)]
+    for other in others[keep - 1:]:
+        with contextlib.suppress(OSError):  # one checkpoint too many does no harm
+            os.rename(other, _aside(other, ".old"))  # so that a kill leaves no partial one under a valid name
+            shutil.rmtree(_aside(other, ".old"))
     return path
 
 
 def save_best(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any]) -> Path:
-    """Replace <run>/best. CheckpointError if it cannot be written; the former one is then intact."""
+    """Replace <run>/best, as in `save`."""
     return _put(run / "best", step, tensors, state)
 
 
 def save_replay(run: Path, step: int, *, tensors: Groups) -> Path:
-    """Replace <run>/replay. CheckpointError if it cannot be written; the former one is then intact."""
+    """Replace <run>/replay, as in `save`."""
     return _put(run / "replay", step, tensors, {})
 
 
@@ -149,15 +151,6 @@ def _recover(folder: Path) -> None:
             shutil.rmtree(aside, ignore_errors=True)
 
 
-def _prune(folder: Path, keep: int, *, just_saved: Path) -> None:
-    """Remove all but the newest `keep` valid checkpoints. Damaged ones do not count, and stay for inspection."""
-    others = [path for path in _newest_first(folder).values() if path != just_saved and _is_valid(path)]
-    for path in others[keep - 1:]:
-        with contextlib.suppress(OSError):  # one checkpoint too many does no harm
-            os.rename(path, _aside(path, ".old"))  # so that a kill leaves no partial one under a valid name
-            shutil.rmtree(_aside(path, ".old"))
-
-
 def load(path: Path) -> Checkpoint:
     """The verified checkpoint in the directory `path`; CheckpointError names the damaged file."""
     step, files = _read_manifest(path)
@@ -168,12 +161,8 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None:
-    """The step of the saved replay, and its groups one at a time in the order of saving; None if there is none.
-
-    CheckpointError if it is damaged, also from the iterator.
-    """
-    path = _locate(run / "replay")
-    if path is None:
+    """The step of the saved replay, and an iterator over its groups, which may raise CheckpointError; None without."""
+    if (path := _locate(run / "replay")) is None:
         return None
     step, files = _read_manifest(path)
     return step, _read_groups(path, files)
@@ -196,10 +185,9 @@ def load_latest(run: Path) -> Checkpoint:
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
-    """The checkpoint called `latest`, `best`, a step such as 1000000 or 1M, or `auto`: best, else latest.
+    """The checkpoint called `latest`, `best`, a step such as 1000000 or 1M, or `auto`: a valid best, else the latest.
 
-    ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged. If the best one is
-    damaged, auto logs that and falls back to the latest.
+    ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged.
     """
     best = _locate(run / "best")
     if name in ("auto", "best") and best is not None:
@@ -215,8 +203,8 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
     try:
         return load(steps[int(parse_number(name.removeprefix("step-")))])
     except (KeyError, ValueError, OverflowError):
-        names = ", ".join(["best"] * (best is not None) + [str(step) for step in steps]) or "no checkpoint"
-        raise ConfigError(f"{key}={name!r} is not auto, latest, best or a step of {run}; it has {names}") from None
+        names = ", ".join(["best"] * (best is not None) + [str(step) for step in steps]) or "none"
+        raise ConfigError(f"{key}={name!r}: {run} has no {name} checkpoint; it has {names}") from None
 
 
 def newest_step(run: Path) -> int | None:

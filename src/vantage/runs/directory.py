@@ -25,9 +25,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
 from vantage.runs.trust import check_code, foreign_code, is_own, signature
 
-SIGNATURE = "config_hmac"
-"""Key of meta.json: the HMAC of config.json, see `trust`."""
-
+_SIGNATURE = "config_hmac"  # key of meta.json: the HMAC of config.json, see `trust`
 _LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr", "gamma")
 """Keys that every flat config.json of the first edition has and that have no safe default."""
@@ -45,15 +43,14 @@ class RunDirectory:
                argv: Sequence[str] | None = None) -> RunDirectory:
         """Make a run directory: `path`, or the next free number under `root` for this environment and algorithm.
 
-        `argv` is the command for meta.json, by default sys.argv. ConfigError if `path` exists or cannot be made;
-        nothing is then left over.
+        `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
         """
         check_utf8(path or root, "choose another place with --run")
         made = None
         try:
             made = path = _make(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
             text = config.to_json()
-            meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
+            meta = _describe(config, sys.argv if argv is None else argv) | {_SIGNATURE: signature(text)}
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)
@@ -68,11 +65,10 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False) -> RunDirectory:
-        """The run that was created at `path`; ConfigError names the nearest runs if there is none.
+        """The run that was created at `path`; ConfigError names the nearest run if there is none.
 
-        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller goes on
-        to build the network or the environment. ConfigError if that needs code from outside Vantage, unless `trust` or
-        this user made the run.
+        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller also
+        imports those of network and environment. ConfigError for foreign code without `trust` in a run of someone else.
         """
         source = path / "config.json"
         if not os.path.lexists(source):
@@ -87,7 +83,7 @@ class RunDirectory:
             modules = foreign_code(values, runs_code=runs_code)
         signed = None
         with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one
-            signed = _read_object(path / "meta.json").get(SIGNATURE)
+            signed = _read_object(path / "meta.json").get(_SIGNATURE)
         check_code(modules, source=str(source), trusted=trust or is_own(text, signed))
         with _reading(source):
             return cls(path, Config.from_json(text, source=str(source)))
@@ -105,14 +101,13 @@ class RunDirectory:
         text = config.to_json()
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
-            self._write("meta.json", json.dumps(self.read_meta() | {SIGNATURE: signature(text)}, indent=2))
+            self._write("meta.json", json.dumps(self.read_meta() | {_SIGNATURE: signature(text)}, indent=2))
         return RunDirectory(self.path, config)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically; numbers that are not finite become null."""
-        values = {key: None if isinstance(value, float) and not math.isfinite(value) else value
-                  for key, value in summary.items()}
-        self._write("summary.json", json.dumps(values, indent=2, allow_nan=False))
+        self._write("summary.json", json.dumps({key: None if isinstance(value, float) and not math.isfinite(value)
+                                                else value for key, value in summary.items()}, indent=2))
 
     def _write(self, name: str, text: str) -> None:
         try:
@@ -125,11 +120,9 @@ class RunDirectory:
         """The content of summary.json, empty if it does not exist. ConfigError if it is damaged."""
         path = self.path / "summary.json"
         summary = _read_object(path) if os.path.lexists(path) else {}
-        with _reading(path):
-            for key in ("steps", "seconds", "episodes"):
-                value = summary.get(key, 0)
-                if type(value) not in (int, float) or not 0 <= value < 1e18:  # larger ones overflow a float
-                    raise ConfigError(f"{path}: {key}={value!r} is not a number of 0 or more")
+        numbers = [summary.get(key, 0) for key in ("steps", "seconds", "episodes")]
+        if not all(type(number) in (int, float) and 0 <= number < 1e18 for number in numbers):  # larger ones overflow
+            raise ConfigError(f"{path} is damaged: steps, seconds and episodes are {numbers}; restore it from a copy")
         return summary
 
     def read_meta(self) -> dict[str, Any]:
@@ -146,8 +139,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; restore it from a copy"
                           ) from None
     except ConfigError as error:
-        raise ConfigError(f"{error}; {path} must be as Vantage wrote it: restore it from a copy or correct it"
-                          ) from None
+        raise ConfigError(f"{error}; {path} must be as Vantage wrote it: restore it or correct it") from None
 
 
 def _read_object(path: Path) -> dict[str, Any]:

@@ -68,9 +68,8 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
                 runs_code: bool = True) -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
 
-    Error messages call that option `key`. ConfigError if there is no such policy, or if it needs code from outside
-    Vantage, unless `trust` or this user made the run. Without `runs_code`, the caller only takes the tensors and builds
-    neither network nor environment, whose modules then do not count. CheckpointError if the policy is damaged.
+    Error messages call that option `key`. `trust` and `runs_code` are those of `RunDirectory.open`; without `runs_code`
+    the caller only takes the tensors.
     """
     if path.suffix == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
@@ -96,21 +95,18 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
 
 
 def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
-    """Read a policy file. ConfigError if there is none, CheckpointError if it is damaged.
-
-    A file has no signature: code from outside Vantage always needs `trust`.
-    """
+    """Read a policy file. It has no signature: code from outside Vantage always needs `trust`."""
     try:
         with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
+            header, source = file.metadata() or {}, str(path)
             if header.get("vantage") != _KIND:
                 raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
                                   "a file or a run directory")
-            modules = foreign_code(read_json_object(header["config"], source=str(path)), runs_code=runs_code)
-            check_code(modules, source=str(path), trusted=trust)
-            description = Description(
-                Config.from_json(header["config"], source=str(path)), EnvSpec.from_json(json.loads(header["spec"])),
-                int(header["step"]), header["checkpoint"], json.loads(header["scores"]))
+            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            check_code(modules, source=source, trusted=trust)
+            config, spec = Config.from_json(header["config"], source=source), json.loads(header["spec"])
+            description = Description(config, EnvSpec.from_json(spec), int(header["step"]), header["checkpoint"],
+                                      json.loads(header["scores"]))
             return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  not a mapping
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}; export the policy again") from None

@@ -34,8 +34,8 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
     """Modules outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would import.
 
     Reading the config imports the module of `algo`; with `runs_code`, those of the environment and the network count
-    too. An import path that leads through a module of Vantage to something else than its classes is listed as a whole.
-    Each key counts at the top level and in every group, because `Config.from_json` takes a key from any of them.
+    too. A path through a module of Vantage to something else than its classes is listed as a whole. Each key counts at
+    the top level and in every group, because `Config.from_json` takes a key from any of them.
     """
     names: dict[str, None] = {}
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
