@@ -164,7 +164,7 @@ def test_a_run_without_a_sound_checkpoint_is_refused() -> None:
     (["--init-from", ""], "init_from='' names nothing"),
     (["--init-from", "nowhere"], "init_from=nowhere: nowhere: no such run directory"),
     (["--init-from", "source", "--hidden", "16"], "give --hidden 8"),
-    (["--init-from", "source", "--init-checkpoint", "lateest"], "init_checkpoint='lateest': source has no lateest checkpoint"),
+    (["--init-from", "source", "--init-checkpoint", "lateest"], "source has no lateest checkpoint; it has 8, 0"),
     (["--init-from", "x.safetensors", "--init-checkpoint", "best"], "init_checkpoint='best': x.safetensors is a file"),
     (["--init-from", "source", "--init", "columns"], "init=columns has no effect beside init_from"),
     (["--init-from", "source", "--log-std-init", "-1"], "log_std_init=-1.0 has no effect beside init_from"),
