@@ -175,7 +175,7 @@ def save_again(run: Path, step: int) -> None:
 
 
 @pytest.mark.parametrize(("error", "raised", "message"), [
-    (Killed(), Killed, None), (OSError(errno.ENOSPC, "full"), CheckpointError, "cannot save .*full.*ENOSPC.*free space")])
+    (Killed(), Killed, None), (OSError(errno.ENOSPC, "full"), CheckpointError, "cannot save .*full.*ENOSPC.*free")])
 @pytest.mark.parametrize("action", [save_new, save_again, save_best])
 def test_a_kill_or_a_full_disk_at_any_point_of_a_save_leaves_a_whole_checkpoint(
         action: Callable[[Path, int], object], error: BaseException, raised: type[BaseException], message: str | None,

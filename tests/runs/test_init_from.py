@@ -130,6 +130,7 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
     ({}, "a2c", {"init_from": "sourse"}, "sourse: no such run directory; did you mean source"),
     ({}, "a2c", {"init_from": "no.safetensors"}, "cannot read no.safetensors"),
     (GAUSSIAN, "a2c", {"min_std": 0.5}, r"network; give --min-std 0\.001$"),
+    (GAUSSIAN, "a2c", {"squash_mean": False}, r"network; give --squash-mean true$"),
     (GAUSSIAN, "a2c", {"log_std_init": 0.5}, r"network; give --log-std-init -1\.0$"),
     (GAUSSIAN, "a2c", {"std": "free", "log_std_init": 0.0}, r"policy_head\.log_std is nothing there, .*--std fixed"),
     (GAUSSIAN, "a2c", {"env_kwargs": {"bound": 2}}, r"its action bounds.*: \(\(-1\.0,\).*: \(\(-2\.0,\)"),
