@@ -25,10 +25,9 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
 from vantage.runs.trust import check_code, foreign_code, is_own, signature
 
-_SIGNATURE = "config_hmac"  # key of meta.json: the HMAC of config.json, see `trust`
+_SIGNATURE = "config_hmac"
+"""Key of meta.json: the HMAC of config.json, see `trust`."""
 _LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
-_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr", "gamma")
-"""Keys that every flat config.json of the first edition has and that have no safe default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +75,9 @@ class RunDirectory:
             raise ConfigError(f"{path}: {what}{_suggest(path)}")
         with _reading(source):
             text = source.read_text(encoding="utf-8")
-            values = read_json_object(text, source=str(source))
-            lacks = [key for key in _CORE if key not in values]
-            if lacks and not isinstance(values.get("env"), Mapping):
-                raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
-            modules = foreign_code(values, runs_code=runs_code)
+            modules = foreign_code(read_json_object(text, source=str(source)), runs_code=runs_code)
         signed = None
-        with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one
+        with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
             signed = _read_object(path / "meta.json").get(_SIGNATURE)
         check_code(modules, source=str(source), trusted=trust or is_own(text, signed))
         with _reading(source):

@@ -49,11 +49,9 @@ class Bench:
 def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -> Bench:
     """Measure `config` for about `seconds`, in `rounds` of env, act, learn and whole, by default of four seconds.
 
-    Each part runs alone in this process with all threads: `env` steps the environments with the actions of a fixed
-    rollout and stores the results, `act` runs the policy and the sampling on its observations and fills the activation
-    cache, `learn` is one update from it, optimiser included; for ACER with the updates of the replay ratio, from a full
-    replay. `whole` is training in the processes of the config. It may act while environments step, so `ratio` may
-    exceed 1.
+    Each part runs alone in this process with all threads, on a rollout: `env` steps the environments with its actions,
+    `act` runs the policy on its observations and fills the activation cache, `learn` is one update from it, for ACER
+    with those of the replay ratio. `whole` is training in the processes of the config.
     """
     if isinstance(config.runtime, Hogwild):
         raise ConfigError("bench measures parts that take turns, which those of workers do not; measure a2c, or acer "
