@@ -144,9 +144,10 @@ def test_weights_that_do_not_fit_are_refused_before_there_is_a_run(
     assert not Path("runs").exists()
 
 
-def test_where_means_are_not_squashed_other_bounds_fit() -> None:
-    train("a2c", "source", **(GAUSSIAN | {"squash_mean": False}), steps=8)
-    train("a2c", "new", **(GAUSSIAN | {"squash_mean": False}), env_kwargs={"bound": 2}, init_from="source", steps=8)
+def test_another_name_of_the_network_and_unused_bounds_fit() -> None:
+    options = GAUSSIAN | {"squash_mean": False, "steps": 8}
+    train("a2c", "source", **options)
+    train("a2c", "new", **options, network="mlp", env_kwargs={"bound": 2}, init_from="source")
 
 
 def test_a_run_without_a_sound_checkpoint_is_refused() -> None:
