@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,9 +15,7 @@ from vantage.learning.collect import Array, tensor_obs
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import fitting
 from vantage.runs.policy_file import read_policy
-from vantage.types import EnvSpec, Obs, State
-
-log = logging.getLogger(__name__)
+from vantage.types import Obs, State
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,29 +47,21 @@ class Agent:
         `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
         also suits a new `initial_state`, unless stack_pad is repeat.
         """
-        tensors = tensor_obs(obs, torch.device("cpu"))
-        spec = self.model.spec
-        _check_obs(tensors, spec)
+        tensors, spec = tensor_obs(obs, torch.device("cpu")), self.model.spec
+        parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}
+        expected = spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}
+        shapes = {key: tuple(part.shape[1:]) for key, part in parts.items()}
+        if shapes != {key: part.shape for key, part in expected.items()}:
+            raise ValueError(f"observations have shapes {shapes} after the batch's axis, the policy was trained on "
+                             f"{spec.obs}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
         if spec.masked and action_mask is None:
-            raise ValueError("the policy was trained with action masks: give action_mask "
-                             f"[B, {sum(spec.action.sizes)}]")
-        batch = len(tensors if isinstance(tensors, Tensor) else next(iter(tensors.values())))
-        first = torch.zeros(batch, dtype=torch.bool) if is_first is None else torch.as_tensor(is_first).bool()
+            raise ValueError(f"the policy was trained with masks: give action_mask [B, {sum(spec.action.sizes)}]")
+        first = torch.zeros(len(next(iter(parts.values())))) if is_first is None else torch.as_tensor(is_first)
         mask = None if action_mask is None else torch.as_tensor(action_mask).bool()
-        params, state = self.model.step(tensors, first, state, mask)
-        distribution = self.model.distribution
+        params, state = self.model.step(tensors, first.bool(), state, mask)
         if deterministic:
-            return distribution.mode(params).numpy(), state
-        return distribution.sample(params, generator or torch.default_generator).numpy(), state
-
-
-def _check_obs(obs: Obs, spec: EnvSpec) -> None:
-    expected = {key: part.shape for key, part in spec.obs.items()} if isinstance(spec.obs, Mapping) else spec.obs.shape
-    given = {key: tuple(part.shape[1:]) for key, part in obs.items()} if isinstance(obs, Mapping) \
-        else tuple(obs.shape[1:])
-    if given != expected:
-        raise ValueError(f"observations have shape {given} after the batch's axis, the policy was trained on "
-                         f"{expected}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
+            return self.model.distribution.mode(params).numpy(), state
+        return self.model.distribution.sample(params, generator or torch.default_generator).numpy(), state
 
 
 def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:
@@ -82,10 +71,10 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     not be installed. Damaged checkpoints that had to be skipped are logged as warnings. `trust` allows code from
     outside Vantage that the file, or the config of someone else's run, names.
     """
-    policy = read_policy(Path(run), checkpoint, trust=trust)
-    known = policy.description
-    model = make_model(known.config.policy, known.spec, critic=known.config.algorithm.needs.critic)
     path = Path(run)
-    with fitting(*((path / known.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
+    policy = read_policy(path, checkpoint, trust=trust)
+    about = policy.description
+    model = make_model(about.config.policy, about.spec, critic=about.config.algorithm.needs.critic)
+    with fitting(*((path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
         model.load_state_dict(policy.tensors)
-    return Agent(model.eval(), known.config, known.step, known.checkpoint, known.scores)
+    return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores)

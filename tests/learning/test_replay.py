@@ -18,8 +18,7 @@ from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.learning.sinks import follow
 from vantage.models.actor_critic import make_model
-from vantage.runs import bundle
-from vantage.runs.checkpoint import load_latest
+from vantage.runs.checkpoint import load_latest, save
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 
@@ -219,7 +218,7 @@ def test_a_gpu_run_resumes_on_the_cpu_with_new_random_draws(
     tensors = {name: dict(group) for name, group in saved.tensors.items()}
     for group in tensors.keys() & {"acting", "draws"}:
         tensors[group]["generator"] = torch.zeros(16, dtype=torch.uint8)  # a CUDA generator's state is seed and offset
-    bundle.put(saved.path, saved.step, tensors, saved.state)
+    save(tmp_path / "run", saved.step, tensors=tensors, state=saved.state, keep=3, again=True)
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "run", steps=1_500))
     assert any("not of a run on cpu: random draws begin anew" in note for note in caplog.messages)

@@ -1,9 +1,10 @@
-"""Checkpoints: whatever kills, fills or corrupts, what was saved before can be loaded, and nothing bad is."""
+"""Checkpoints: after kills, full disks and damage the one before can be loaded, and a damaged one never is."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -15,7 +16,7 @@ import pytest
 import torch
 
 from vantage.errors import CheckpointError, ConfigError
-from vantage.runs import bundle, checkpoint
+from vantage.runs import checkpoint
 from vantage.runs.checkpoint import Checkpoint, load, load_latest, load_named
 
 
@@ -93,8 +94,7 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
     image = torch.randn(2, 3, 4, 5, generator=generator).to(memory_format=torch.channels_last)
     group = {
         "image": image, "transposed": base.T, "row": base[1], "same row": base[1], "all": base,
-        "scalar": torch.tensor(3),
-        "empty": torch.empty(0, 3), "other empty": torch.empty(0), "bool": torch.tensor([True, False]),
+        "scalar": torch.tensor(3), "empty": torch.empty(0, 3), "bool": torch.tensor([True, False]),
         "uint8": torch.tensor([0, 255], dtype=torch.uint8), "double": torch.tensor([1 / 3], dtype=torch.float64),
         "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16), "expanded": torch.ones(1).expand(3),
         "not finite": torch.tensor([float("nan"), float("inf")]), "parameter": torch.nn.Parameter(torch.ones(2)),
@@ -105,99 +105,60 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
     for name, tensor in group.items():
         assert loaded[name].dtype == tensor.dtype
         torch.testing.assert_close(loaded[name], tensor.detach(), rtol=0, atol=0, equal_nan=True)
-    image.copy_(loaded["image"])
-    assert image.is_contiguous(memory_format=torch.channels_last)
+    loaded["row"].zero_()
+    assert torch.equal(loaded["all"], base), "each has its own memory"
 
 
-def test_views_of_one_flat_vector_are_saved_as_they_are(tmp_path: Path) -> None:
-    flat = torch.arange(10.0)
-    group = {"flat": flat, "a": flat[:6].view(2, 3), "b": flat[6:]}
-    loaded = load(checkpoint.save(tmp_path, 1, tensors={"shared": group}, state={}, keep=1)).tensors["shared"]
-    loaded["a"].zero_()
-    assert torch.equal(loaded["flat"], flat)
-    assert torch.equal(loaded["b"], flat[6:])
-
-
-def test_state_comes_back_equal(tmp_path: Path) -> None:
+def test_state_comes_back_equal_beside_a_manifest_of_all_files(tmp_path: Path) -> None:
     state = {"rng": {"state": 2**127 + 1, "inc": 5}, "best": float("-inf"), "seconds": 0.1, "text": "é\n", "none": None,
              "list": [[1, 2], []], "true": True}
-    saved = load(checkpoint.save(tmp_path, 12_345, tensors={}, state=state, keep=1))
-    assert saved.state == state
-    assert saved.step == 12_345
-    assert saved.path == tmp_path / "checkpoints/step-000000012345"
-
-
-def test_a_state_or_name_that_cannot_be_saved_leaves_nothing(tmp_path: Path) -> None:
-    with pytest.raises(TypeError):
-        checkpoint.save(tmp_path, 1, tensors={}, state={"x": object()}, keep=1)
-    with pytest.raises(ValueError, match="letters, digits"):
-        checkpoint.save(tmp_path, 1, tensors={"../model": {}}, state={}, keep=1)
-    assert steps(tmp_path) == []
-
-
-def test_the_manifest_gives_size_and_sha256_of_each_file(tmp_path: Path) -> None:
-    path = save(tmp_path, 7)
+    path = tmp_path / "checkpoints/step-000000012345"
+    saved = load(checkpoint.save(tmp_path, 12_345, tensors={"model": {}}, state=state, keep=1))
+    assert (saved.state, saved.step, saved.path) == (state, 12_345, path)
     manifest = json.loads((path / "manifest.json").read_text())
-    assert (manifest["version"], manifest["step"]) == (1, 7)
+    assert (manifest["version"], manifest["step"]) == (1, 12_345)
     assert {path / name for name in manifest["files"]} | {path / "manifest.json"} == set(path.iterdir())
-    for name, entry in manifest["files"].items():
-        assert entry["size"] == (path / name).stat().st_size
-        assert len(entry["sha256"]) == 64
+    entry = manifest["files"]["state.json"]
+    assert entry["size"] == (path / "state.json").stat().st_size and len(entry["sha256"]) == 64
 
 
 # Keeping
 
 
-def test_the_newest_are_kept(tmp_path: Path) -> None:
+def test_the_newest_are_kept_and_the_one_just_saved(tmp_path: Path) -> None:
     for step in (5, 30, 200, 1000):
         save(tmp_path, step, keep=2)
     assert steps(tmp_path) == ["step-000000000200", "step-000000001000"]
-    assert_is(load_latest(tmp_path), 1000)
+    save(tmp_path, 3, keep=1)
+    assert steps(tmp_path) == ["step-000000000003"]
 
 
-def test_bad_checkpoints_do_not_count_among_the_kept_and_stay(tmp_path: Path) -> None:
+def test_damaged_checkpoints_do_not_count_among_the_kept_and_stay(tmp_path: Path) -> None:
     for step in (1, 2, 3, 4):
         save(tmp_path, step, keep=4)
     flip(tmp_path / "checkpoints/step-000000000003/state.json")
-    (tmp_path / "checkpoints/step-000000000001/state.json").unlink()
-    save(tmp_path, 5, keep=3)
-    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (1, 2, 3, 4, 5)]
-    save(tmp_path, 6, keep=2)
-    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (1, 3, 5, 6)]
-
-
-def test_the_checkpoint_just_saved_is_never_pruned(tmp_path: Path) -> None:
-    for step in (5, 6, 3):
-        save(tmp_path, step, keep=1)
-    assert "step-000000000003" in steps(tmp_path)
+    save(tmp_path, 5, keep=2)
+    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (3, 4, 5)]
 
 
 def test_nothing_is_pruned_unless_the_new_checkpoint_reads_back(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save(tmp_path, 1, keep=1)
-    sync = bundle.sync_directory
-
-    def corrupt(path: Path) -> None:
-        sync(path)
-        if path.name.endswith(".new"):
-            flip(path / "model.safetensors")
-
-    monkeypatch.setattr(bundle, "sync_directory", corrupt)
-    with pytest.raises(CheckpointError, match=r"model\.safetensors has sha256"):
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", lambda path, data: write(path, data[:-1] + b"?"))
+    with pytest.raises(CheckpointError, match="the disk returns other bytes"):
         save(tmp_path, 2, keep=1)
     assert steps(tmp_path) == ["step-000000000001"]
 
 
-def test_saving_a_step_again_changes_nothing(tmp_path: Path) -> None:
+def test_a_step_is_saved_again_only_where_it_is_damaged_or_asked_for(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
-    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()}
-    assert save(tmp_path, 1) == path
-    assert {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in path.iterdir()} == before
-
-
-def test_saving_a_step_whose_checkpoint_is_bad_replaces_it(tmp_path: Path) -> None:
-    flip(save(tmp_path, 1) / "model.safetensors")
-    save(tmp_path, 1, mark=9)
+    save(tmp_path, 1, mark=7)
+    assert_is(load_latest(tmp_path), 1)
+    flip(path / "model.safetensors")
+    save(tmp_path, 1, mark=8)
+    assert_is(load_latest(tmp_path), 8)
+    checkpoint.save(tmp_path, 1, **content(9), keep=1, again=True)
     assert_is(load_latest(tmp_path), 9)
     assert steps(tmp_path) == ["step-000000000001"]
 
@@ -205,45 +166,35 @@ def test_saving_a_step_whose_checkpoint_is_bad_replaces_it(tmp_path: Path) -> No
 # Kills and full disks
 
 
-def test_a_kill_at_any_point_of_a_save_leaves_the_latest_loadable(
+def save_new(run: Path, step: int) -> None:
+    save(run, step, keep=2)
+
+
+def save_again(run: Path, step: int) -> None:
+    checkpoint.save(run, 9, **content(step), keep=1, again=True)
+
+
+@pytest.mark.parametrize(("error", "raised", "message"), [
+    (Killed(), Killed, None), (OSError(errno.ENOSPC, "full"), CheckpointError, "cannot save .*full.*ENOSPC.*free")])
+@pytest.mark.parametrize("action", [save_new, save_again, save_best])
+def test_a_kill_or_a_full_disk_at_any_point_of_a_save_leaves_a_whole_checkpoint(
+        action: Callable[[Path, int], object], error: BaseException, raised: type[BaseException], message: str | None,
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    def prepare(run: Path) -> None:
-        save(run, 1, keep=2)
-        save(run, 2, keep=2)
-
-    for number, (call, at) in enumerate(points(lambda run: save(run, 3, keep=2), prepare, tmp_path)):
+    for number, (call, at) in enumerate(points(lambda run: action(run, 2), lambda run: action(run, 1), tmp_path)):
         run = tmp_path / str(number)
         run.mkdir()
-        prepare(run)
-        with failing(call, at, Killed()), pytest.raises(Killed):
-            save(run, 3, keep=2)
-        latest = load_latest(run)
-        assert not caplog.messages
-        assert_is(latest, latest.step)
-        assert latest.step in (2, 3)
-        save(run, 4, keep=2)
-        assert_is(load_latest(run), 4)
-        assert all(name.startswith("step-") for name in steps(run)), f"left after {call} {at}"
-
-
-def test_a_kill_at_any_point_of_replacing_the_best_leaves_one_loadable(tmp_path: Path) -> None:
-    def prepare(run: Path) -> None:
-        save_best(run, 1)
-
-    for number, (call, at) in enumerate(points(lambda run: save_best(run, 2), prepare, tmp_path)):
-        run = tmp_path / str(number)
-        run.mkdir()
-        prepare(run)
-        with failing(call, at, Killed()), pytest.raises(Killed):
-            save_best(run, 2)
-        best = load_named(run, "best")
-        assert_is(best, best.step)
+        action(run, 1)
+        with failing(call, at, error), pytest.raises(raised, match=message):
+            action(run, 2)
+        saved = load_named(run)
+        assert saved.state["mark"] in (1, 2) and not caplog.messages
+        assert_is(saved, saved.state["mark"])
         with failing("fsync", 1, OSError(errno.ENOSPC, "full")), pytest.raises(CheckpointError):
-            save_best(run, 3)
-        assert_is(load_named(run, "best"), best.step)
-        save_best(run, 4)
-        assert_is(load_named(run, "best"), 4)
-        assert [path.name for path in run.iterdir()] == ["best"], f"left after {call} {at}"
+            action(run, 3)
+        assert load_named(run).state["mark"] in (1, 2) and not list(run.rglob(".*.new"))
+        action(run, 4)
+        assert_is(load_named(run), 4)
+        assert not list(run.rglob(".*")), f"left after {call} {at}"
 
 
 def test_a_kill_while_removing_leaves_no_half_checkpoint(
@@ -264,86 +215,35 @@ def test_a_kill_while_removing_leaves_no_half_checkpoint(
     assert steps(tmp_path) == ["step-000000000003"]
 
 
-@pytest.mark.parametrize("best", [False, True])
-def test_a_full_disk_at_any_point_is_named_and_leaves_the_former_checkpoints(tmp_path: Path, best: bool) -> None:
-    action = save_best if best else save
-    for number, (call, at) in enumerate(points(lambda run: action(run, 2), lambda run: action(run, 1), tmp_path)):
-        run = tmp_path / str(number)
-        run.mkdir()
-        action(run, 1)
-        full, message = OSError(errno.ENOSPC, "No space left on device"), rf"{run}.*No space left.*ENOSPC.*free space"
-        with failing(call, at, full), pytest.raises(CheckpointError, match=message):
-            action(run, 2)
-        saved = load_named(run, "auto")
-        assert_is(saved, saved.step)
-        folder = run if best else run / "checkpoints"
-        assert not [path for path in folder.iterdir() if path.name.endswith(".new")]
-        action(run, 3)
-        assert_is(load_named(run, "auto"), 3)
-
-
-def test_a_real_write_that_fails_is_a_checkpoint_error(tmp_path: Path) -> None:
-    (tmp_path / "checkpoints").write_text("a file in the way")
+def test_a_file_in_the_way_is_a_checkpoint_error(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints").write_text("")
     with pytest.raises(CheckpointError, match=r"cannot save .*step-000000000001: Not a directory"):
-        save(tmp_path, 1)
-
-
-@pytest.mark.parametrize(("code", "remedy"), [(errno.EACCES, "writable"), (errno.EROFS, "writable"),
-                                              (errno.EDQUOT, "free space"), (errno.EIO, "check the disk")])
-def test_each_failure_has_its_remedy(tmp_path: Path, code: int, remedy: str) -> None:
-    with failing("fsync", 2, OSError(code, os.strerror(code))), pytest.raises(CheckpointError, match=remedy):
         save(tmp_path, 1)
 
 
 # Damage
 
 
-def damage_flip(path: Path) -> None:
+def damage(path: Path) -> None:
     flip(path / "model.safetensors", -3)
 
 
-def damage_truncate(path: Path) -> None:
-    os.truncate(path / "optimizer.safetensors", 10)
-
-
-def damage_empty(path: Path) -> None:
-    (path / "state.json").write_bytes(b"")
-
-
-def damage_missing(path: Path) -> None:
-    (path / "model.safetensors").unlink()
-
-
-def damage_manifest_missing(path: Path) -> None:
-    (path / "manifest.json").unlink()
-
-
-def damage_manifest_empty(path: Path) -> None:
-    (path / "manifest.json").write_bytes(b"")
-
-
-def damage_all_gone(path: Path) -> None:
-    for file in path.iterdir():
-        file.unlink()
-
-
-@pytest.mark.parametrize(("damage", "message"), [
-    (damage_flip, r"model\.safetensors has sha256 \w+, manifest says \w+"),
-    (damage_truncate, r"optimizer\.safetensors has 10 bytes, manifest says \d+"),
-    (damage_empty, r"state\.json has 0 bytes"), (damage_missing, r"model\.safetensors is missing"),
-    (damage_manifest_missing, r"manifest\.json is missing"), (damage_manifest_empty, r"manifest\.json is not JSON"),
-    (damage_all_gone, r"manifest\.json is missing")])
+@pytest.mark.parametrize(("name", "data", "message"), [
+    ("model.safetensors", b"other", r"model\.safetensors is damaged: it has .*'size': 5.*manifest\.json says"),
+    ("state.json", b"", r"state\.json is damaged"),
+    ("optimizer.safetensors", None, r"optimizer\.safetensors cannot be read: No such file"),
+    ("manifest.json", None, r"manifest\.json cannot be read: No such file"),
+    ("manifest.json", b"", r"manifest\.json is damaged: manifest\.json is not JSON")])
 def test_damage_is_named_and_the_checkpoint_before_is_used(
-        tmp_path: Path, damage: Callable[[Path], None], message: str, caplog: pytest.LogCaptureFixture) -> None:
+        tmp_path: Path, name: str, data: bytes | None, message: str, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 1)
     newest = save(tmp_path, 2)
-    damage(newest)
+    (newest / name).unlink() if data is None else (newest / name).write_bytes(data)
     with pytest.raises(CheckpointError, match=rf"checkpoints/step-000000000002: {message}"):
         load(newest)
-    latest = load_latest(tmp_path)
-    assert_is(latest, 1)
-    [message] = caplog.messages
-    assert "step-000000000002" in message
+    assert_is(load_latest(tmp_path), 1)
+    [logged] = caplog.messages
+    assert "step-000000000002" in logged
 
 
 def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
@@ -360,29 +260,13 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     assert_is(load(path), 1)
 
 
-def test_where_all_are_bad_each_is_named(tmp_path: Path) -> None:
+def test_without_a_valid_checkpoint_each_is_named_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"no valid checkpoint; wait for its first save.*vantage train"):
+        load_latest(tmp_path)
     for step in (1, 2):
-        damage_flip(save(tmp_path, step))
-    with pytest.raises(CheckpointError, match=r"(?s)no valid checkpoint left.*000002: model.*000001: model"):
+        damage(save(tmp_path, step))
+    with pytest.raises(CheckpointError, match=r"(?s)no valid checkpoint.*000002: model.*000001: model"):
         load_latest(tmp_path)
-
-
-def test_where_there_is_none_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"no checkpoint yet.*vantage train"):
-        load_latest(tmp_path)
-    with pytest.raises(CheckpointError, match="no such checkpoint"):
-        load(tmp_path / "nowhere")
-
-
-def test_a_file_that_cannot_be_read_is_a_checkpoint_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = save(tmp_path, 1)
-
-    def fail(_: Path) -> bytes:
-        raise OSError(errno.EIO, "Input/output error")
-
-    monkeypatch.setattr(Path, "read_bytes", fail)
-    with pytest.raises(CheckpointError, match="cannot be read: Input/output error"):
-        load(path)
 
 
 # Strangers
@@ -396,33 +280,24 @@ def rewrite(path: Path, change: Callable[[dict[str, Any]], None]) -> None:
 
 def declare(path: Path, name: str, data: bytes) -> None:
     """Put `data` into the checkpoint as a stranger would, with a manifest that agrees."""
-    (path / name).unlink(missing_ok=True)
-    entry = bundle.write_file(path / name, data)
+    (path / name).write_bytes(data)
+    entry = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     rewrite(path, lambda manifest: manifest["files"].update({name: entry}))
 
 
-@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", "sub/model.safetensors", ".hidden.json",
-                                  "model.pkl", "model.safetensors\n", "a\\b.safetensors", ""])
+@pytest.mark.parametrize("name", ["../secret.safetensors", "/etc/passwd", "..", "model.pkl", "model.safetensors\n", ""])
 def test_a_manifest_cannot_name_files_elsewhere(tmp_path: Path, name: str) -> None:
     path = save(tmp_path, 1)
     shutil.copy(path / "model.safetensors", tmp_path / "checkpoints/secret.safetensors")
     rewrite(path, lambda manifest: manifest["files"].update({name: manifest["files"]["model.safetensors"]}))
-    with pytest.raises(CheckpointError, match="not a plain file of the checkpoint"):
-        load(path)
-
-
-def test_a_link_out_of_the_checkpoint_is_refused(tmp_path: Path) -> None:
-    path = save(tmp_path, 1)
-    (path / "model.safetensors").rename(tmp_path / "elsewhere.safetensors")
-    (path / "model.safetensors").symlink_to(tmp_path / "elsewhere.safetensors")
-    with pytest.raises(CheckpointError, match="not a plain file"):
+    with pytest.raises(CheckpointError, match="not a file of a checkpoint"):
         load(path)
 
 
 @pytest.mark.parametrize("change", [
-    lambda m: m.pop("step"), lambda m: m.update(step="1"), lambda m: m.update(step=2), lambda m: m.update(version=2),
-    lambda m: m.pop("files"), lambda m: m.update(files=[]), lambda m: m["files"].pop("state.json"),
-    lambda m: m["files"].update({"state.json": 3}), lambda m: m["files"].update({"state.json": {}})])
+    lambda m: m.update(step="1"), lambda m: m.update(step=2), lambda m: m.update(version=2),
+    lambda m: m.update(files=["state.json"]), lambda m: m["files"].pop("state.json"),
+    lambda m: m["files"].update({"state.json": None})])
 def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, change: Callable[[dict[str, Any]], None]) -> None:
     path = save(tmp_path, 1)
     rewrite(path, change)
@@ -432,21 +307,13 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, change: Callable
 
 @pytest.mark.parametrize(("name", "data", "message"), [
     ("state.json", b"[" * 100_000, "state.json is not JSON"), ("state.json", b"[]", "state.json holds list"),
-    ("state.json", b"{}", "state.json is of step None"), ("state.json", b"\xff", "state.json is not JSON"),
+    ("state.json", b'{"step": 2, "state": {}}', "state.json is of step 2"), ("state.json", b"\xff", "is damaged"),
     ("model.safetensors", b"\x80\x05cos\nsystem\n", "model.safetensors is not a safetensors file"),
     ("model.safetensors", b"", "model.safetensors is not a safetensors file")])
 def test_content_that_is_not_what_it_claims_is_refused(tmp_path: Path, name: str, data: bytes, message: str) -> None:
     path = save(tmp_path, 1)
     declare(path, name, data)
     with pytest.raises(CheckpointError, match=message):
-        load(path)
-
-
-@pytest.mark.parametrize("action", [save, save_best])
-def test_a_step_that_the_files_do_not_agree_on_is_refused(tmp_path: Path, action: Callable[[Path, int], Path]) -> None:
-    path = action(tmp_path, 1)
-    rewrite(path, lambda manifest: manifest.update(step=2))
-    with pytest.raises(CheckpointError, match=r"manifest\.json (is )?of step 2"):
         load(path)
 
 
@@ -464,7 +331,7 @@ def test_a_checkpoint_is_found_by_the_name_a_person_gives_it(tmp_path: Path) -> 
 
 
 def test_a_name_that_means_nothing_lists_what_there_is(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="no best checkpoint; it has none"):
+    with pytest.raises(ConfigError, match="has no best checkpoint; it has none"):
         load_named(tmp_path, "best")
     save(tmp_path, 1000)
     save_best(tmp_path, 1000)
@@ -476,7 +343,7 @@ def test_a_name_that_means_nothing_lists_what_there_is(tmp_path: Path) -> None:
 def test_auto_goes_on_to_the_latest_where_the_best_is_bad_and_says_so(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     save(tmp_path, 2)
-    damage_flip(save_best(tmp_path, 1))
+    damage(save_best(tmp_path, 1))
     saved = load_named(tmp_path, "auto")
     assert_is(saved, 2)
     assert "best: model.safetensors" in caplog.messages[0]

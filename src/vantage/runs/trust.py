@@ -34,35 +34,28 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
     """Modules outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would import.
 
     Reading the config imports the module of `algo`; with `runs_code`, those of the environment and the network count
-    too. An import path that leads through a module of Vantage to something else than its classes is listed as a whole.
-    Each key counts at the top level and in every group, because `Config.from_json` takes a key from any of them.
+    too. A path through a module of Vantage to something else than its classes is listed as a whole. Each key counts at
+    the top level and in every group, because `Config.from_json` takes a key from any of them.
     """
-    keys = ("algo", "env", "id", "network") if runs_code else ("algo",)
-    groups = [values, *(group for group in values.values() if isinstance(group, Mapping))]
     names: dict[str, None] = {}
-    for group in groups:
-        for key in keys:
+    for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
+        for key in ("algo", "env", "id", "network") if runs_code else ("algo",):
             value = group.get(key)
-            if value is None or (group is values and key == "env" and isinstance(value, Mapping)):
-                continue
-            path = value if isinstance(value, str) else json.dumps(value)
-            module, colon, attribute = path.partition(":")
+            if key == "env" and group is values and isinstance(value, Mapping):
+                continue  # a group of keys
+            module, colon, attribute = (value if isinstance(value, str) else json.dumps(value)).partition(":")
             # The environments' modules are imported before the current folder is on sys.path, other code after that.
             own = ("vantage", "gymnasium", "ale_py") if key in ("env", "id") else ("vantage",)
-            if not colon:
-                continue
-            if module.partition(".")[0] not in own:
+            if colon and module.partition(".")[0] not in own:
                 names[module] = None
-            elif not _CLASS.fullmatch(attribute):
-                names[path] = None
+            elif colon and not _CLASS.fullmatch(attribute):
+                names[f"{module}:{attribute}"] = None
     return list(names)
 
 
 def check_code(modules: Sequence[str], *, source: str, trusted: bool) -> None:
     """Log a warning that `source` names these modules for import; ConfigError unless it is trusted."""
-    if not modules:
-        return
-    if not trusted:
+    if modules and not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and imports {', '.join(modules)}; if you "
                           "trust that code, give --trust (in Python trust=True)")
     for module in modules:
@@ -71,53 +64,41 @@ def check_code(modules: Sequence[str], *, source: str, trusted: bool) -> None:
 
 def signature(text: str) -> str | None:
     """The HMAC-SHA256 of a config's text under this user's key, in hex; None if no key can be made."""
-    key = _read_key() or _create_key()
-    return None if key is None else _hmac(key, text)
+    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
+        _create_key()
+    return _sign(text)
 
 
 def is_own(text: str, signed: object) -> bool:
     """Whether `signed` is the `signature` of `text`."""
-    key = _read_key()
-    if key is None or not isinstance(signed, str) or not signed.isascii():  # compare_digest takes ASCII only
-        return False
-    return hmac.compare_digest(_hmac(key, text), signed)
+    expected = _sign(text)
+    return expected is not None and hmac.compare_digest(expected.encode(), str(signed).encode(errors="replace"))
 
 
-def _hmac(key: bytes, text: str) -> str:
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+def _sign(text: str) -> str | None:
+    try:
+        key = _key_path().read_bytes()
+    except (OSError, RuntimeError):
+        return None
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if len(key) == _KEY_BYTES else None
 
 
-def _key_path() -> Path | None:
-    """$XDG_STATE_HOME/vantage/key; None where the user has no home."""
+def _key_path() -> Path:
+    """$XDG_STATE_HOME/vantage/key."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    try:
-        folder = Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state"
-    except RuntimeError:
-        return None
-    return folder / "vantage" / "key"
+    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "vantage" / "key"
 
 
-def _read_key() -> bytes | None:
+def _create_key() -> None:
+    """Write a key unless there is one."""
     path = _key_path()
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # readable by its owner alone
     try:
-        key = b"" if path is None else path.read_bytes()
-    except OSError:
-        return None
-    return key if len(key) == _KEY_BYTES else None
-
-
-def _create_key() -> bytes | None:
-    """Write a new key, or read the one that another process wrote first; None if the folder is not writable."""
-    path = _key_path()
-    if path is None:
-        return None
-    with contextlib.suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)  # readable by its owner alone
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(secrets.token_bytes(_KEY_BYTES))
-            os.link(temporary, path)  # unlike a rename, never replaces a key
-        finally:
-            os.unlink(temporary)
-    return _read_key()
+        with open(descriptor, "wb") as file:
+            file.write(secrets.token_bytes(_KEY_BYTES))
+        os.link(temporary, path)  # unlike a rename, never replaces a key
+    finally:
+        os.unlink(temporary)

@@ -5,7 +5,6 @@ The gradients are those of the last update after clipping; under hogwild, those 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from vantage.config import Config
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.metrics import MetricWriter
-from vantage.types import ArraySpec, Obs, State
+from vantage.types import Obs, State
 
 if TYPE_CHECKING:
     from tensorboard.compat.proto.graph_pb2 import GraphDef
@@ -31,13 +30,16 @@ class WeightLog:
         for name, parameter in self._model.named_parameters():
             for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
                 if tensor is not None and tensor.isfinite().all():
-                    self._writer.write_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
+                    self._histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
+
+    def _histogram(self, name: str, values: Tensor, step: int) -> None:
+        self._writer.show(lambda board: board.add_histogram(name, values, step))
 
     def close(self, scores: dict[str, float]) -> None:
         """Write the config and the final scores to TensorBoard's page of hyperparameters."""
-        values = {key: value if isinstance(value, bool | int | float | str) else str(value)
+        values = {key: value if isinstance(value, bool | int | float) else str(value)
                   for key, value in self._config.flat().items()}
-        self._writer.write_hyperparameters(values, scores)
+        self._writer.show(lambda board: board.add_hparams(values, scores, run_name="."))
 
 
 class _Step(nn.Module):
@@ -54,30 +56,21 @@ class _Step(nn.Module):
 def graph_of(model: ActorCritic) -> GraphDef:
     """The operations of one step of the policy and the critic, grouped by module."""
     from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from tensorboard.compat.proto.node_def_pb2 import NodeDef
     from tensorboard.compat.proto.versions_pb2 import VersionDef
 
-    parameter = next(model.parameters())
-    parts = [_example(part, parameter.device) for part in model.parts]
-    obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
-    is_first = torch.zeros(2, dtype=torch.bool, device=parameter.device)
-    sizes = sum(model.spec.action.sizes)
-    mask = torch.ones(2, sizes, dtype=torch.bool, device=parameter.device) if model.spec.masked else None
-    with torch.no_grad():
-        program = torch.export.export(_Step(model), (obs, is_first, model.initial_state(2), mask))
-    return GraphDef(node=list(_nodes(program.graph)), versions=VersionDef(producer=22))
-
-
-def _example(part: ArraySpec, device: torch.device) -> Tensor:
-    dtype = torch.uint8 if part.kind == "image" else torch.float32
-    return torch.zeros(2, *part.shape, dtype=dtype, device=device)
-
-
-def _nodes(graph: torch.fx.Graph) -> Iterator[Any]:
-    from tensorboard.compat.proto.node_def_pb2 import NodeDef
-
+    with torch.device(next(model.parameters()).device), torch.no_grad():
+        parts = [torch.zeros(2, *part.shape, dtype=torch.uint8 if part.kind == "image" else torch.float32)
+                 for part in model.parts]
+        obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
+        mask = torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool) if model.spec.masked else None
+        example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), mask)
+        graph = torch.export.export(_Step(model), example).graph
     names: dict[torch.fx.Node, str] = {}
     for node in graph.nodes:
         stack = node.meta.get("nn_module_stack") or {}
         path = next(reversed(stack.values()))[0].split(".") if stack else []
         names[node] = "/".join([*filter(None, path), node.name])
-        yield NodeDef(name=names[node], op=str(node.target), input=[names[part] for part in node.all_input_nodes])
+    nodes = [NodeDef(name=name, op=str(node.target), input=[names[part] for part in node.all_input_nodes])
+             for node, name in names.items()]
+    return GraphDef(node=nodes, versions=VersionDef(producer=22))

@@ -11,11 +11,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from importlib import metadata
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -27,24 +25,36 @@ SHARED_MEMORY = Path("/dev/shm")
 MIN_SHARED_MEMORY = 256 << 20
 """Bytes below which a3c and vector=async may run out; Docker's default is 64 MB."""
 
-LIBRARIES = {  # code that prints a version, and what to do where it fails
-    "torch": ("import torch; print(torch.__version__)", "pip install --force-reinstall torch"),
-    "gymnasium": ("import gymnasium; print(gymnasium.__version__)", "pip install --force-reinstall gymnasium"),
-    "numpy": ("import numpy; print(numpy.__version__)", "pip install --force-reinstall numpy"),
+TIMEOUT = 120
+"""Seconds after which a subprocess counts as hung."""
+
+_REINSTALL = "pip install --force-reinstall"
+CHECKS = {  # code that prints a line, and what to do where it fails
+    "torch": ("import torch; print(torch.__version__)", f"{_REINSTALL} torch"),
+    "gymnasium": ("import gymnasium; print(gymnasium.__version__)", f"{_REINSTALL} gymnasium"),
+    "numpy": ("import numpy; print(numpy.__version__)", f"{_REINSTALL} numpy"),
+    "cuda": ("import torch; gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]\n"
+             "torch.cuda.is_available() or torch.cuda.init(); print(', '.join(gpus))",
+             "training runs on the CPU; for a GPU: https://pytorch.org/get-started/locally"),
     "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "
-              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", "pip install --force-reinstall ale-py"),
+              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", f"{_REINSTALL} ale-py"),
     "box2d": ("import Box2D; print(Box2D.__version__)",
               "pip install 'gymnasium[box2d]', which needs swig and a compiler where there is no wheel"),
     "mujoco": ("import mujoco; print(mujoco.__version__)", "pip install 'vantage-rl[mujoco]'"),
     "optuna": ("import optuna; print(optuna.__version__)", "pip install 'vantage-rl[search]'"),
     "onnx": ("import onnx, onnxscript, onnxruntime; print(f'{onnx.__version__}, runtime {onnxruntime.__version__}')",
              "pip install 'vantage-rl[export]'"),
-    "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
-               "pip install --force-reinstall imageio-ffmpeg"),
+    "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())", f"{_REINSTALL} imageio-ffmpeg"),
+    "training": ("""
+import tempfile, numpy, vantage
+config = vantage.configure("a2c", env="CartPole-v1", steps=1024, eval_every=0, tensorboard=False)
+with tempfile.TemporaryDirectory() as folder:
+    *_, last = vantage.train(config, run=folder + "/run", argv=())
+    agent = vantage.load(last.run)
+    agent.act(numpy.zeros((1, 4), numpy.float32), agent.initial_state(1))
+print(f"{last.step:,} steps of A2C on CartPole-v1: trained, saved and loaded")
+""", "fix the problems above; if there are none, report this line as a bug"),
 }
-
-TIMEOUT = 120
-"""Seconds after which a subprocess counts as hung."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,88 +84,37 @@ class Examination:
 
     def table(self) -> str:
         """As text, with the remedy below each line that needs one."""
-        width = max(len(finding.name) for finding in self.findings)
-        lines = []
-        for finding in self.findings:
-            lines.append(f"{finding.status:<8} {finding.name:<{width}}  {finding.text}")
-            if finding.remedy:
-                lines.append(f"{'':<8} {'':<{width}}  -> {finding.remedy}")
-        problems = [finding.name for finding in self.findings if finding.status == "problem"]
-        works = "training works on this machine"
-        return "\n".join([*lines, "", f"training does not work: fix {', '.join(problems)}" if problems else works])
+        lines = [f"{finding.status:<8} {finding.name:<14} {finding.text}" + f"\n{'':<23} -> {finding.remedy}" * bool(
+            finding.remedy) for finding in self.findings]
+        problems = ", ".join(finding.name for finding in self.findings if finding.status == "problem")
+        return "\n".join([*lines, "", f"training does not work: fix {problems}" if problems
+                          else "training works on this machine"])
 
 
 def examine() -> Examination:
     """Run all checks; about ten seconds."""
-    libraries = [check_library(name) for name in LIBRARIES]
-    return Examination((Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}"),
-                        Finding("vantage", "ok", metadata.version("vantage-rl")), *libraries[:3], *check_machine(),
-                        *libraries[3:], check_training()))
-
-
-def check_library(name: str) -> Finding:
-    """The version of a library; only a broken torch, gymnasium or numpy prevents training."""
-    code, remedy = LIBRARIES[name]
-    works, text = attempt(code)
-    if works:
-        return Finding(name, "ok", text)
-    required = name in ("torch", "gymnasium", "numpy")
-    return Finding(name, "problem" if required else "note", text.removeprefix("ModuleNotFoundError: "), remedy)
+    return Examination((*check_machine(), *map(check, CHECKS)))
 
 
 def check_machine() -> Iterator[Finding]:
-    """Cores, memory, shared memory and CUDA."""
+    """Versions, cores, memory and shared memory."""
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
+    yield Finding("vantage", "ok", version("vantage-rl"))
     yield Finding("cores", "ok", f"{available_cores()} available of {os.cpu_count()}")
     yield Finding("memory", "ok", f"{_gib(free_memory())} free of {_gib(psutil.virtual_memory().total)}")
-    if SHARED_MEMORY.exists():
-        total = shutil.disk_usage(SHARED_MEMORY).total
-        if total < MIN_SHARED_MEMORY:
-            yield Finding("shared memory", "note", f"{_gib(total)}, too little for a3c and vector=async",
-                          "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
-    works, text = attempt("from vantage.tools.doctor import describe_cuda; print(describe_cuda())")
-    remedy = "install torch for CUDA: https://pytorch.org/get-started/locally" if "without CUDA" in text else ""
-    yield Finding("cuda", "ok" if works and not text.startswith("none") else "note", text, remedy)
+    if SHARED_MEMORY.exists() and (total := shutil.disk_usage(SHARED_MEMORY).total) < MIN_SHARED_MEMORY:
+        yield Finding("shared memory", "note", f"{_gib(total)}, too little for a3c and vector=async",
+                      "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
 
 
-def describe_cuda() -> str:
-    """The GPUs that torch can use, or why it can use none."""
-    import torch
-
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count:
-        devices = [torch.cuda.get_device_properties(index) for index in range(count)]
-        return ", ".join(f"{device.name} ({_gib(device.total_memory)})" for device in devices)
-    if shutil.which("nvidia-smi") is None:
-        return "none: no NVIDIA driver; training runs on the CPU"
-    if torch.version.cuda is None:
-        return f"none: an NVIDIA driver is installed, but torch {torch.__version__} is built without CUDA"
-    if "CUDA_VISIBLE_DEVICES" in os.environ:
-        return f"none: CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']!r} hides the GPUs"
-    return f"none: {caught[0].message if caught else 'torch reports no device'}".partition(". ")[0]
-
-
-def check_training() -> Finding:
-    """Train, save, load and act in a subprocess."""
-    works, text = attempt("from vantage.tools.doctor import train_briefly; print(train_briefly())")
-    remedy = "" if works else "fix the problems above; if there are none, report this line as a bug"
-    return Finding("training", "ok" if works else "problem", text, remedy)
-
-
-def train_briefly() -> str:
-    """Train A2C on CartPole in a temporary directory and act with the saved policy."""
-    import numpy as np
-
-    from vantage.presets import configure
-    from vantage.training import load, train
-
-    config = configure("a2c", env="CartPole-v1", steps=1024, eval_every=0, tensorboard=False)
-    with tempfile.TemporaryDirectory() as folder:
-        *_, last = train(config, run=Path(folder) / "run", argv=())
-        agent = load(last.run)
-        agent.act(np.zeros((1, 4), np.float32), agent.initial_state(1))
-    return f"{last.step:,} steps of A2C on CartPole-v1: trained, saved and loaded"
+def check(name: str) -> Finding:
+    """The result of one of `CHECKS`; only torch, gymnasium, numpy and the training are needed for training."""
+    code, remedy = CHECKS[name]
+    works, text = attempt(code)
+    if works:
+        return Finding(name, "ok", text)
+    needed = name in ("torch", "gymnasium", "numpy", "training")
+    return Finding(name, "problem" if needed else "note", text.removeprefix("ModuleNotFoundError: "), remedy)
 
 
 def attempt(code: str) -> tuple[bool, str]:

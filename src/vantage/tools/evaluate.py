@@ -1,5 +1,4 @@
-"""Evaluation of a run: whole games, raw scores, a frozen policy, separate seeds. Evaluations during training are in
-runtimes/evaluation.py."""
+"""Evaluation of a run: whole games, raw scores, a frozen policy, separate seeds. Not that of a run in training."""
 
 from __future__ import annotations
 
@@ -21,8 +20,6 @@ from vantage.system import cores_for
 
 STREAM = 2
 """Streams 0 and 1 belong to training and to evaluations during training."""
-_MAX_EPISODES = 10**6
-"""The same limit as that of eval_episodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +74,14 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
 
 def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
                 seed: int, trust: bool) -> tuple[Agent, bool]:
-    """The agent of `run`, and whether it takes the most probable action; ConfigError for impossible numbers.
-
-    `deterministic` None is the convention of the field: sampled actions on Atari, the most probable action elsewhere.
-    """
-    if not 1 <= episodes <= _MAX_EPISODES:
-        raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else f"above {_MAX_EPISODES:,}"))
+    """The agent of `run`, and whether it takes the most probable action; `deterministic` None is as in `evaluate`."""
+    if not 1 <= episodes <= 10**6:  # as eval_episodes
+        raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else "above 1,000,000"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
     agent = load(run, checkpoint=checkpoint, trust=trust)
     if deterministic is None:
-        env = agent.config.env
-        deterministic = resolve_env(env.id, env.atari_protocol).family != "atari"
+        deterministic = resolve_env(agent.config.env.id, agent.config.env.atari_protocol).family != "atari"
     return agent, deterministic
 
 
