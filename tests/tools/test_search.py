@@ -8,8 +8,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -17,11 +17,13 @@ import pytest
 
 from vantage.cli import main
 from vantage.config import Config
+from vantage.errors import VantageError
 from vantage.presets import configure
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search.command import Options
 from vantage.tools.search.plan import Plan, Range, make_plan
+from vantage.tools.search.scheduler import retry_trials_of
 from vantage.tools.search.worker import (
     RETRIES,
     distinct,
@@ -30,7 +32,6 @@ from vantage.tools.search.worker import (
     load_study,
     open_storage,
     requeue,
-    retry,
     updates_to,
 )
 from vantage.training import train
@@ -49,8 +50,9 @@ def results(directory: Path = DIRECTORY) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def plan(space: Any = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}, *, given: Any = {}, **options: Any) -> Plan:  # noqa: B006
-    return make_plan("a2c", "CartPole-v1", {"steps": 100_000, **given}, Options(space=write("s.json", space), **options))
+def plan(space: Any = None, *, given: Any = None, **options: Any) -> Plan:
+    file = write("space.json", space or {"lr": {"low": 1e-4, "high": 1e-2, "log": True}})
+    return make_plan("a2c", "CartPole-v1", {"steps": 100_000, **(given or {})}, Options(space=file, **options))
 
 
 def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> None:
@@ -92,13 +94,17 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
     trial = study.ask()
     assert (trial.number, chosen.suggest(trial)) == (0, values)
     trial.report(3.0, 11_111)
+    dead: Any = SimpleNamespace(name="worker 1", exitcode=-9)
     for _ in range(RETRIES):
-        retry(study, study.trials[trial.number], "killed")
+        trial.set_user_attr("worker", "worker 1")
+        retry_trials_of(dead, study)
         trial = study.ask()
         assert [other.number for other in distinct(study)] == [trial.number]
         assert chosen.suggest(trial) == values and study.trials[trial.number].intermediate_values == {11_111: 3.0}
-    retry(study, study.trials[trial.number], "killed")
+    retry_trials_of(dead, study)
     assert [other.state.name for other in distinct(study)] == ["FAIL"]
+    with pytest.raises(VantageError, match="ended outside a trial"):
+        retry_trials_of(dead, study)
 
 
 def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
@@ -114,7 +120,7 @@ def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part()
     directory = RunDirectory.open(run)
     directory.write_summary({**directory.read_summary(), "status": "running"})
     assert steps()[0] == 400 and newest_step(run) == 600
-    assert [report.step for report in updates_to(800, run, config, []) if report is not None][0] == 600
+    assert next(report.step for report in updates_to(800, run, config, []) if report is not None) == 600
 
 
 def test_a_full_disk_differs_from_an_error_of_the_trial() -> None:

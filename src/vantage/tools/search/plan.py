@@ -72,7 +72,7 @@ class Plan:
     points: tuple[Params, ...] | None
     """The combinations of a grid, in order."""
     rungs: tuple[int, ...]
-    """Agent steps at which trials are compared; the last is all steps."""
+    """Agent steps at which trials are compared, multiples of `eval_every`; the last is all steps."""
     reduction: int
     sampler: str
     seeds: tuple[int, ...]
@@ -133,16 +133,20 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     base = configure(algo, env=env, **{**shared, "eval_every_seconds": 0})
     check(base)
     path, pruner = options.grid or options.space or "", options.pruner or ("asha" if options.space else "none")
-    rungs = (*(_rungs(base, options) if pruner == "asha" else ()), base.run.steps)
+    steps, unit, reduction = base.run.steps, max(1, base.run.eval_every), options.reduction or 3
+    first = math.ceil((options.min_steps or max(1, steps // reduction**2)) / unit) * unit
+    rungs = [at for n in range(32) if (at := first * reduction**n) < steps
+             and (n == 0 or 2 * at <= steps)]  # near the end pruning saves little
+    rungs = [*(rungs if pruner == "asha" else []), steps]
     if len(rungs) == 1 and (options.pruner == "asha" or options.reduction or options.min_steps):
-        raise ConfigError(f"--pruner asha, --reduction and --min-steps have no effect: trials of {base.run.steps:,} "
-                          "steps are first compared at their end; leave them out, or give --pruner asha, a smaller "
+        raise ConfigError(f"--pruner asha, --reduction and --min-steps have no effect: trials of {steps:,} steps "
+                          "are first compared at their end; leave them out, or give --pruner asha, a smaller "
                           "--eval-every or more --steps")
     try:
         domains, points = _read(Path(path), is_grid=options.grid is not None)
         if both := domains.keys() & shared.keys():
             raise ConfigError(f"{', '.join(both)}: both given and searched; leave it out of one")
-        plan = Plan(algo, env, shared, base, domains, points, rungs, options.reduction or 3, options.sampler or "tpe",
+        plan = Plan(algo, env, shared, base, domains, points, tuple(rungs), reduction, options.sampler or "tpe",
                     tuple(range(base.run.seed, base.run.seed + options.seeds)))
         for point in plan.representatives():
             check(plan.config(point, base.run.seed))
@@ -153,22 +157,19 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     return plan
 
 
-def _rungs(base: Config, options: Options) -> Iterator[int]:
-    """Steps of the comparisons before the end, multiples of `eval_every`."""
-    steps, unit, reduction = base.run.steps, max(1, base.run.eval_every), options.reduction or 3
-    at = -(-(options.min_steps or max(1, steps // reduction**2)) // unit) * unit
-    first = True
-    while at < steps and (first or 2 * at <= steps):  # near the end pruning saves little
-        yield at
-        at, first = at * reduction, False
-
-
 def _read(path: Path, *, is_grid: bool) -> tuple[Mapping[str, Choices | Range], tuple[Params, ...] | None]:
     """The domains in a file and the points of a grid: the product of its lists; an object's lists vary together."""
     # Windows writes a byte-order mark.
     parts = read_json_object(path.read_text(encoding="utf-8-sig", errors="replace"), source="the file")
     if not parts:
         raise ConfigError('it names no key to search; write for example {"lr": [1e-3, 7e-4]}')
+    keys = Config.every_key()
+    for key in (key for name, part in parts.items() for key in (part if is_grid and isinstance(part, dict) else [name])):
+        if key in UNSEARCHABLE:
+            raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
+                              f"steps; give it as the flag --{key.replace('_', '-')}")
+        if key not in keys:
+            raise ConfigError(f"unknown key {key!r}{nearest(key, keys)}")
     if not is_grid:
         return {key: _range(key, part) if isinstance(part, dict) else _choices(key, part)
                 for key, part in parts.items()}, None
@@ -185,26 +186,15 @@ def _read(path: Path, *, is_grid: bool) -> tuple[Mapping[str, Choices | Range], 
     return {key: tuple(dict.fromkeys(point[key] for point in points)) for key in points[0]}, points
 
 
-def _rules_of(key: str) -> tuple[Any, Mapping[str, Any]]:
-    """The type and the metadata of a key that may be searched."""
-    keys = Config.every_key()
-    if key in UNSEARCHABLE:
-        raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
-                          f"steps; give it as the flag --{key.replace('_', '-')}")
-    if key not in keys:
-        raise ConfigError(f"unknown key {key!r}{nearest(key, keys)}")
-    return keys[key]
-
-
 def _choices(key: str, values: Any) -> Choices:
-    hint, _ = _rules_of(key)
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
+    hint, _ = Config.every_key()[key]
     return tuple(convert(key, value, hint, source=key) for value in values)
 
 
 def _range(key: str, part: Mapping[str, Any]) -> Range:
-    hint, rules = _rules_of(key)
+    hint, rules = Config.every_key()[key]
     types = get_args(hint) or (hint,)
     try:
         numbers: dict[str, Any] = {name: float(part[name]) for name in ("low", "high", "step") if name in part}

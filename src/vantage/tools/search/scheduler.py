@@ -7,7 +7,6 @@ import csv
 import io
 import json
 import signal
-import time
 import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe, connection, get_context
@@ -18,6 +17,7 @@ from uuid import uuid4
 
 import optuna
 from matplotlib import pyplot
+from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
@@ -28,7 +28,9 @@ from vantage.tools.display import say
 from vantage.tools.plot import plot
 from vantage.tools.search.command import Options, Stopping
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.worker import distinct, enqueue, load_study, open_storage, requeue, retry, work
+from vantage.tools.search.worker import RETRY, Worker, distinct, enqueue, in_state, load_study, open_storage, requeue
+
+WAITING, RUNNING = TrialState.WAITING, TrialState.RUNNING
 
 
 def run(plan: Plan, options: Options, directory: Path, stop: Stopping) -> int:
@@ -70,45 +72,44 @@ def run(plan: Plan, options: Options, directory: Path, stop: Stopping) -> int:
 
 def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, stop: Stopping) -> None:
     """Run up to `jobs` workers until no trial waits or runs, here or on another machine."""
-    workers: list[BaseProcess] = []
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
+    worker, processes = Worker(plan, options.storage, directory, options.jobs, reader), list[BaseProcess]()
     try:
         while not stop.requested():
-            waiting, running = (study.get_trials(deepcopy=False, states=(state,))
-                                for state in (TrialState.WAITING, TrialState.RUNNING))
-            if not workers:
-                if not waiting and not running:
-                    return
-                with warnings.catch_warnings(action="ignore"):
+            if not processes:
+                with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                     optuna.storages.fail_stale_trials(study)  # of other machines
-                for trial in running if options.storage is None else ():  # a killed search left them
+                for trial in in_state(study, RUNNING) if options.storage is None else ():  # a killed search left them
                     requeue(study, trial)
-            while waiting and len(workers) < min(options.jobs, len(waiting) + len(running)):
-                workers.append(tied_process(context, uuid4().hex, work, reader, plan, options.storage, directory,
-                                            options.jobs))
+            waiting, unfinished = len(in_state(study, WAITING)), len(in_state(study, WAITING, RUNNING))
+            if not processes and not unfinished:
+                return
+            while waiting and len(processes) < min(options.jobs, unfinished):
+                processes.append(tied_process(context, uuid4().hex, worker.work))
                 with deaf_to_signals():
-                    workers[-1].start()
-            connection.wait([worker.sentinel for worker in workers], timeout=1.0) if workers else time.sleep(1.0)
-            for worker in [worker for worker in workers if not worker.is_alive()]:
-                workers.remove(worker)
-                clear_up(study, worker)
+                    processes[-1].start()
+            connection.wait([process.sentinel for process in processes], timeout=1.0)
+            for process in [process for process in processes if not process.is_alive()]:
+                processes.remove(process)
+                retry_trials_of(process, study)
     finally:
         writer.close()  # asks the workers to stop
-        for worker in workers:
-            worker.join()
+        for process in processes:
+            process.join()
 
 
-def clear_up(study: optuna.Study, worker: BaseProcess) -> None:
-    """Retry the trial of a worker that has died; VantageError if it had none, because others would die alike."""
-    trials = [trial for trial in study.get_trials(states=(TrialState.RUNNING,))
-              if trial.user_attrs.get("worker") == worker.name]
-    if worker.exitcode and not trials:
-        raise VantageError(f"a worker of the search ended outside a trial (exit status {worker.exitcode}); correct "
+def retry_trials_of(process: BaseProcess, study: optuna.Study) -> None:
+    """Enqueue the trial of a dead worker again, `RETRIES` times; VantageError if it died outside a trial."""
+    trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
+    if process.exitcode and not trials:
+        raise VantageError(f"a worker of the search ended outside a trial (exit status {process.exitcode}); correct "
                            "what the messages above name, then repeat the command")
     for trial in trials:
-        why = f"its process ended (exit status {worker.exitcode}); if memory was short, give fewer --jobs"
+        why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
         say(f"- trial {trial.user_attrs['index']}: {why}")
-        retry(study, trial, why)
+        study._storage.set_trial_user_attr(trial._trial_id, "error", why)
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        RETRY(study, study._storage.get_trial(trial._trial_id))
 
 
 def ranked(study: optuna.Study) -> list[FrozenTrial]:

@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -99,33 +100,29 @@ def requeue(study: optuna.Study, trial: FrozenTrial | optuna.Trial) -> None:
     study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
 
-def retry(study: optuna.Study, trial: FrozenTrial, why: str) -> None:
-    """Let the trial of a dead process fail, and enqueue a new one that goes on with its runs, up to `RETRIES` times."""
-    study._storage.set_trial_user_attr(trial._trial_id, "error", why)
-    study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-    RETRY(study, study._storage.get_trial(trial._trial_id))
+def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
+    """The trials in one of `states`."""
+    return study.get_trials(deepcopy=False, states=states)
 
 
-def work(stop: Connection, plan: Plan, url: str | None, directory: Path, jobs: int) -> None:
-    """Train waiting trials until none is left or the other end of `stop` is closed."""
-    logging.basicConfig(format="- %(message)s")
-    study = load_study(plan, open_storage(url, directory))
-    optuna.logging.set_verbosity(optuna.logging.INFO)  # a line for each trial
-    argv = [word.replace(url, "URL") if url else word for word in sys.argv]  # no password
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that trains trials. It ends on a stop, on a full disk and where another process holds the run."""
 
-    def any_waiting(study: optuna.Study) -> bool:
-        return bool(study.get_trials(deepcopy=False, states=(TrialState.WAITING,)))
+    plan: Plan
+    url: str | None
+    directory: Path
+    jobs: int
+    stop: Connection
 
-    if any_waiting(study):
-        study.optimize(Objective(plan, directory.resolve(), jobs, argv, stop), catch=(Exception,),
-                       callbacks=[lambda study, _: None if any_waiting(study) else study.stop()])
-
-
-class Objective:
-    """Trains a trial. The process ends on a stop, on a full disk and where another process holds the run."""
-
-    def __init__(self, plan: Plan, directory: Path, jobs: int, argv: list[str], stop: Connection) -> None:
-        self.plan, self.directory, self.jobs, self.argv, self.stop = plan, directory, jobs, argv, stop
+    def work(self) -> None:
+        """Train waiting trials until none is left or the other end of `stop` is closed."""
+        logging.basicConfig(format="- %(message)s")
+        study = load_study(self.plan, open_storage(self.url, self.directory))
+        optuna.logging.set_verbosity(optuna.logging.INFO)  # a line for each trial
+        if in_state(study, TrialState.WAITING):
+            study.optimize(self, catch=(Exception,), callbacks=[
+                lambda study, _: None if in_state(study, TrialState.WAITING) else study.stop()])
 
     def __call__(self, trial: optuna.Trial) -> float:
         """The value of a trial."""
@@ -154,7 +151,7 @@ class Objective:
         values = plan.suggest(trial)
         runs = Path(trial.user_attrs.get("runs", ""))
         if "runs" not in trial.user_attrs or not runs.is_dir():  # new, or on a disk that this machine cannot read
-            runs = self.directory / f"trial-{index:03d}"
+            runs = self.directory.resolve() / f"trial-{index:03d}"
             trial.set_user_attr("runs", str(runs))
         for rung in plan.rungs:
             if rung <= trial.user_attrs.get("rung", 0):
@@ -182,13 +179,12 @@ class Objective:
         key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
         cores = getattr(config.runtime, key) or max(1, available_cores() // self.jobs)
         config = config.change(**{key: cores}, steps=target, schedule_steps=config.schedule_steps)
-        with closing(updates_to(target, run, config, self.argv)) as updates:  # saves the run if it is stopped
+        argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
+        with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
             for _ in updates:
                 if self.stop.poll():
-                    break
-        if self.stop.poll():
-            requeue(trial.study, trial)
-            raise SystemExit(0)
+                    requeue(trial.study, trial)
+                    raise SystemExit(0)
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
 
