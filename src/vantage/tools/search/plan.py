@@ -164,7 +164,8 @@ def _read(path: Path, *, is_grid: bool) -> tuple[Mapping[str, Choices | Range], 
     if not parts:
         raise ConfigError('it names no key to search; write for example {"lr": [1e-3, 7e-4]}')
     keys = Config.every_key()
-    for key in (key for name, part in parts.items() for key in (part if is_grid and isinstance(part, dict) else [name])):
+    groups = (part if is_grid and isinstance(part, dict) else (name,) for name, part in parts.items())
+    for key in itertools.chain.from_iterable(groups):
         if key in UNSEARCHABLE:
             raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
                               f"steps; give it as the flag --{key.replace('_', '-')}")
