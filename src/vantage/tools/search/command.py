@@ -15,7 +15,7 @@ from vantage.runs.directory import directory_name, write_atomically
 from vantage.runs.lock import locked
 
 MOST = 10_000
-"""Largest number of trials, seeds and jobs."""
+"""Largest number of trials, points, seeds and jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +59,8 @@ def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, sto
                             ("min_steps", 1, float("inf"))):
         if (number := getattr(options, name)) is not None and not low <= number <= high:
             raise ConfigError(f"--{name.replace('_', '-')} {number} is not from {low} to {high:,}")
-    for name, value in (("trials", options.trials), ("sampler", options.sampler)):
-        if options.grid is not None and value is not None:
-            raise ConfigError(f"--{name} {value} has no effect on a grid, which runs every point once; leave it out")
+    if options.grid is not None and (options.trials or options.sampler):
+        raise ConfigError("--trials and --sampler have no effect on a grid, which runs all points once; leave them out")
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import run
     from vantage.tools.search.worker import open_storage

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 from optuna.trial import BaseTrial, FixedTrial
 
@@ -17,16 +17,13 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.keys import convert, nearest, read_json_object
 from vantage.presets import configure
+from vantage.tools.search.command import MOST, Options
 from vantage.training import check
-
-if TYPE_CHECKING:
-    from vantage.tools.search.command import Options
 
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 Choices = tuple[Value, ...]
 
-MOST_POINTS = 10_000
 UNSEARCHABLE = frozenset({
     "algo", "runtime", "env", "seed", "steps", "schedule_steps", "max_minutes", "eval_every", "eval_every_seconds",
     "eval_episodes", "env_kwargs", "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max",
@@ -181,8 +178,8 @@ def _read(path: Path, *, is_grid: bool) -> tuple[Mapping[str, Choices | Range], 
         if len({len(column) for column in columns}) != 1:
             raise ConfigError(f"the lists in {name!r} differ in length; give each as many values")
         axes.append([dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)])
-    if (count := math.prod(map(len, axes))) > MOST_POINTS:
-        raise ConfigError(f"{count:,} points are more than {MOST_POINTS:,}; use --space")
+    if (count := math.prod(map(len, axes))) > MOST:
+        raise ConfigError(f"{count:,} points are more than {MOST:,}; use --space")
     points = tuple({key: value for part in row for key, value in part.items()} for row in itertools.product(*axes))
     return {key: tuple(dict.fromkeys(point[key] for point in points)) for key in points[0]}, points
 

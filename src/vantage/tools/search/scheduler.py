@@ -40,33 +40,24 @@ def run(plan: Plan, options: Options, directory: Path, stop: Stopping) -> int:
         raise ConfigError(f"{runs[0]} exists, but its storage has no trial; put the storage back, remove "
                           f"{directory}/trial-*, or choose another --run")
     enqueue(study, plan, len(plan.points) if plan.points else options.trials or 30)
-    say(f"{directory}: {plan.algo} on {plan.base.env.id}, {len(distinct(study))} trials of {plan.base.run.steps:,} "
-        f"steps on {len(plan.seeds)} seeds\n- value: {plan.objective}")
-    if len(plan.rungs) > 1:
-        say(f"- pruned by successive halving at {', '.join(f'{step:,}' for step in plan.rungs[:-1])} steps")
+    say(f"{directory}: {len(distinct(study))} trials, compared after {', '.join(f'{at:,}' for at in plan.rungs)} steps "
+        f"by the {plan.objective}")
     try:
         train(study, plan, options, directory, stop)
     finally:
         rows = ranked(study)
-        write_tables(plan, rows, directory)
-    best = rows[0] if rows[0].state is TrialState.COMPLETE else None
-    ended = ", ".join(f"{sum(trial.state.name == name for trial in rows)} {name.lower()}"
-                      for name in ("COMPLETE", "PRUNED", "FAIL", "WAITING"))
-    say(f"{len(rows)} trials: {ended}")
-    if best is not None:
-        write_best(plan, best, directory)
+        write_results(plan, rows, directory)
+    best = rows[0]
     if stop.signal:
         say(f"stopped by {signal.Signals(stop.signal).name}, trials saved; the same command goes on")
         return 128 + stop.signal
-    if best is None:
+    if best.state is not TrialState.COMPLETE:
         errors = sorted({trial.user_attrs.get("error", "no heartbeat") for trial in rows})
         raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See {directory}/results.md. Failed trials "
                            "are not tried again: search anew with another --run")
     write_plots(plan, study, rows, directory)
-    say(f"best: trial {best.user_attrs['index']}, {best.value:.6g}, {plan.objective}")
-    for name, value in plan.suggest(FixedTrial(best.params)).items():
-        say(f"  --{name.replace('_', '-')} {value}")
-    say(f"Next: vantage train --from-search {directory} --seed {plan.seeds[-1] + 1}")
+    say(f"best: trial {best.user_attrs['index']} with {best.value:.6g}, see {directory}/results.md. Next: "
+        f"vantage train --from-search {directory} --seed {plan.seeds[-1] + 1}")
     return 0
 
 
@@ -120,17 +111,16 @@ def ranked(study: optuna.Study) -> list[FrozenTrial]:
         -fmean(trial.intermediate_values.values() or [0.0]), trial.user_attrs["index"]))
 
 
-def write_tables(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) -> None:
-    """results.csv with the trials by index; results.md in the order of `trials`."""
+def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) -> None:
+    """results.csv by index, results.md in the order of `trials`, best.json for `vantage train --from-search`."""
     rows = []
     for trial in trials:
         attrs, failed = trial.user_attrs, trial.state is TrialState.FAIL
         values = plan.suggest(FixedTrial(trial.params)) if trial.params else {}
         reached = plan.base.run.steps if trial.state is TrialState.COMPLETE else trial.last_step or 0
-        value = trial.value if trial.values else trial.intermediate_values.get(reached, "")
-        rows.append({"trial": attrs["index"], "state": "failed" if failed else trial.state.name.lower(), "value": value,
-                     "compared_at": reached, "steps": attrs.get("steps", 0),
-                     **{name: values.get(name, "") for name in plan.domains},
+        rows.append({"trial": attrs["index"], "state": "failed" if failed else trial.state.name.lower(),
+                     "value": trial.intermediate_values.get(reached, ""), "compared_at": reached,
+                     "steps": attrs.get("steps", 0), **{name: values.get(name, "") for name in plan.domains},
                      **{f"seed_{seed}": attrs.get("scores", {}).get(str(seed), "") for seed in plan.seeds},
                      "runs": attrs.get("runs", ""), "error": attrs.get("error", "") if failed else ""})
     text = io.StringIO(newline="")
@@ -144,14 +134,11 @@ def write_tables(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) -> 
              *("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in cells), "",
              *(f"- Trial {row['trial']} failed: {row['error']}" for row in rows if row["error"]), ""]
     write_atomically(directory / "results.md", "\n".join(lines))
-
-
-def write_best(plan: Plan, best: FrozenTrial, directory: Path) -> None:
-    """best.json, which `vantage train --from-search` reads."""
-    values = plan.suggest(FixedTrial(best.params))
-    write_atomically(directory / "best.json", json.dumps(
-        {"trial": best.user_attrs["index"], "value": best.value, "objective": plan.objective, "keys": values,
-         "runs": best.user_attrs["runs"], "config": plan.config(values, plan.seeds[0]).flat()}, indent=2))
+    if (best := trials[0]).state is TrialState.COMPLETE:
+        values = plan.suggest(FixedTrial(best.params))
+        write_atomically(directory / "best.json", json.dumps(
+            {"trial": best.user_attrs["index"], "value": best.value, "objective": plan.objective, "keys": values,
+             "runs": best.user_attrs["runs"], "config": plan.config(values, plan.seeds[0]).flat()}, indent=2))
 
 
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], directory: Path) -> None:

@@ -49,22 +49,21 @@ with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
 
 def open_storage(url: str | None, directory: Path) -> RDBStorage:
     """The storage at `url`, which machines may share, or study.db of the directory, whose lock this process holds."""
-    # SQLite waits so many seconds for another writer.
-    address = url or f"sqlite:///{directory.resolve()}/study.db?timeout=60"
+    address = url or str(directory / "study.db")
     if address.endswith(".db") and "://" not in address:
-        address = f"sqlite:///{Path(address).resolve()}?timeout=60"
-    if "://" not in address or address == "sqlite://" or ":memory:" in address:
-        raise ConfigError("--storage is neither the URL of a database nor a file that ends in .db; give for example "
-                          "postgresql://USER@HOST/NAME")
+        address = f"sqlite:///{Path(address).resolve()}?timeout=60"  # seconds to wait for another writer
     try:
+        if address == "sqlite://" or ":memory:" in address:
+            raise ValueError("processes cannot share a database in memory")
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-            # Only on a shared storage: after a suspend, a machine's own heartbeats are stale. A server may have closed
-            # the connection since the last trial: hence the ping.
+            # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale. The ping is for
+            # servers that close a connection between two trials.
             return RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
                               heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
     except Exception as error:
-        raise ConfigError(f"cannot use --storage: {str(error).splitlines()[0].replace(address, 'it')}; install its "
-                          "driver, or give another --storage") from None
+        why = str(error).partition("\n")[0].replace(address, "it")
+        raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL such as "
+                          "postgresql://USER@HOST/NAME whose driver is there") from None
 
 
 def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
@@ -138,8 +137,8 @@ class Worker:
         except Exception as error:
             if is_disk_error(error):
                 requeue(trial.study, trial)
-                raise SystemExit(f"- {describe(error)}") from None
-            trial.set_user_attr("error", describe(error))
+                raise SystemExit(str(error)) from None
+            trial.set_user_attr("error", f"{type(error).__name__}: {error}")
             raise
 
     def _train_trial(self, trial: optuna.Trial) -> float:
@@ -153,9 +152,8 @@ class Worker:
         if "runs" not in trial.user_attrs or not runs.is_dir():  # new, or on a disk that this machine cannot read
             runs = self.directory.resolve() / f"trial-{index:03d}"
             trial.set_user_attr("runs", str(runs))
-        for rung in plan.rungs:
-            if rung <= trial.user_attrs.get("rung", 0):
-                continue
+        compared = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        for rung in (rung for rung in plan.rungs if rung not in compared or rung == plan.rungs[-1]):
             paths = {seed: runs / f"seed-{seed}" for seed in plan.seeds}
             scores = {str(seed): self._train_run(trial, path, plan.config(values, seed), rung)
                       for seed, path in paths.items()}
@@ -163,13 +161,10 @@ class Worker:
             trial.set_user_attr("steps", sum(int(RunDirectory.open(path).read_summary()["steps"])
                                              for path in paths.values()))
             value = None if None in scores.values() else fmean(score for score in scores.values() if score is not None)
-            if value is not None:
+            if value is not None and rung not in compared:
                 trial.report(value, rung)
-            if rung == plan.rungs[-1]:
-                break
-            if value is not None and trial.should_prune():
-                raise optuna.TrialPruned
-            trial.set_user_attr("rung", rung)
+                if rung != plan.rungs[-1] and trial.should_prune():
+                    raise optuna.TrialPruned
         if value is None:
             raise VantageError(f"no {plan.metric} in {plan.rungs[-1]:,} steps; give more --steps")
         return value
@@ -181,10 +176,10 @@ class Worker:
         config = config.change(**{key: cores}, steps=target, schedule_steps=config.schedule_steps)
         argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
         with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
-            for _ in updates:
-                if self.stop.poll():
-                    requeue(trial.study, trial)
-                    raise SystemExit(0)
+            stopped = any(self.stop.poll() for _ in updates)
+        if stopped:
+            requeue(trial.study, trial)
+            raise SystemExit(0)
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
 
@@ -201,15 +196,10 @@ def updates_to(target: int, run: Path, config: Config, argv: list[str]) -> Gener
     ended = checkpoint.step >= target or goal_reached(progress, config)
     if not ended or progress.get("evaluation_due"):
         yield from resume_updates(run, steps=target)
-    elif directory.read_summary().get("status") != "done":
+    elif directory.read_summary().get("status") != "done" and directory.config.run.steps <= target:
         # Killed between its last checkpoint and the metrics of that step: train the last part again.
         shutil.rmtree(checkpoint.path)
         yield from updates_to(target, run, config, argv)
-
-
-def describe(error: BaseException) -> str:
-    """An error and its cause on one line."""
-    return f"{error or type(error).__name__}" + (f" ({error.__cause__!r})" if error.__cause__ else "")
 
 
 def is_disk_error(error: BaseException | None) -> bool:
