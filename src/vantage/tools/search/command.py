@@ -20,20 +20,19 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options beside config keys."""
+    """The command's options beside config keys, with the comments that its help shows."""
 
-    grid: str | None = None
-    space: str | None = None
-    trials: int | None = None
-    seeds: int = 1
-    jobs: int = 1
-    sampler: Literal["tpe", "random"] | None = None
-    pruner: Literal["asha", "none"] | None = None
-    """None: asha for a space, none for a grid."""
-    reduction: int | None = None
-    min_steps: int | None = None
-    storage: str | None = None
-    run: str | None = None
+    grid: str | None = None  # JSON file of keys with lists: their product; the lists in an object go together
+    space: str | None = None  # JSON file of keys with ranges or choices, which Optuna draws from
+    trials: int | None = None  # number of trials of a space (30)
+    seeds: int = 1  # seeds of each trial, starting at --seed; their mean counts
+    jobs: int = 1  # runs at once, each in its own process
+    sampler: Literal["tpe", "random"] | None = None  # how a space is drawn from (tpe)
+    pruner: Literal["asha", "none"] | None = None  # asha ends poor trials early; default for a space, none for a grid
+    reduction: int | None = None  # asha continues one trial in so many, for so many times the steps (3)
+    min_steps: int | None = None  # agent steps before asha first compares (steps / reduction^2)
+    storage: str | None = None  # Optuna storage that machines share: a URL, or a file ending in .db (study.db in --run)
+    run: str | None = None  # search directory (runs/search/ENV/ALGO-N, the same for the same command)
 
 
 class Stopping(Protocol):
