@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from vantage.tools.search.plan import Plan, Range, make_plan
 from vantage.tools.search.scheduler import retry_trials_of
 from vantage.tools.search.worker import (
     RETRIES,
+    Worker,
     distinct,
     enqueue,
     is_disk_error,
@@ -106,6 +108,23 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
         retry_trials_of(dead, study)
 
 
+def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Worker, trial: optuna.Trial) -> float:
+        raise ValueError("cannot save") from OSError(28, "No space left on device")
+
+    chosen = plan()
+    study, worker = load_study(chosen, open_storage(None, Path())), Worker(chosen, None, Path(), 1, Pipe()[0])
+    enqueue(study, chosen, 1)
+    monkeypatch.setattr(Worker, "_train_trial", fail)
+    with pytest.raises(SystemExit, match="cannot save"):
+        worker(study.ask())
+    assert [(trial.number, trial.state.name) for trial in distinct(study)] == [(0, "WAITING")]
+    study.ask()
+    with pytest.raises(VantageError, match="has taken the last trial"):
+        worker(study.ask())
+    assert not is_disk_error(FileNotFoundError(2, "no file"))
+
+
 def test_only_a_storage_that_machines_share_has_heartbeats() -> None:
     assert open_storage(None, Path()).get_heartbeat_interval() is None
     assert open_storage("shared.db", Path()).get_heartbeat_interval() == 15 and Path("shared.db").exists()
@@ -125,14 +144,6 @@ def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part()
     directory.write_summary({**directory.read_summary(), "status": "running"})
     assert steps()[0] == 400 and newest_step(run) == 600
     assert next(report.step for report in updates_to(800, run, config, []) if report is not None) == 600
-
-
-def test_a_full_disk_differs_from_an_error_of_the_trial() -> None:
-    try:
-        raise ValueError("cannot save") from OSError(28, "No space left on device")
-    except ValueError as error:
-        assert is_disk_error(error)
-    assert not is_disk_error(FileNotFoundError(2, "no file"))
 
 
 def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,14 +177,14 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
         capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
     command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
-               "--steps", "1200", "--min-steps", "300", "--reduction", "4", *SHORT]
+               "--steps", "1200", "--min-steps", "300", "--reduction", "4", "--storage", "shared.db", *SHORT]
     assert main(command) == 0
     directory = Path("runs/search/tiny-Bandit/a2c-1")
     rows = results(directory)
     complete, pruned = ([row for row in rows if row["state"] == state] for state in ("complete", "pruned"))
     assert complete and pruned and len(complete) + len(pruned) == len(rows) == 6
     assert max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
-    trials = optuna.load_study(study_name=None, storage=f"sqlite:///{directory}/study.db").trials
+    trials = optuna.load_study(study_name=None, storage="sqlite:///shared.db").trials
     first = [trial.intermediate_values[300] for trial in trials]
     assert all(first[int(row["trial"])] < max(first[:int(row["trial"])]) for row in pruned)
     for row in rows:
@@ -186,7 +197,8 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
             assert (run.config.run.seed, run.config.run.schedule_steps) == (seed, 1200)
             assert run.config.optimizer.lr == row["lr"]
     assert {path.name for path in directory.iterdir()} >= {"results.md", "history.png", "slices.png", "importance.png",
-                                                           "curves.png", "study.db"}
+                                                           "curves.png", "search.json"}
+    assert "shared.db" not in (run.path / "meta.json").read_text()  # a storage's URL may hold a password
     best = max(complete, key=lambda row: float(row["value"]))
     capsys.readouterr()
     assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0

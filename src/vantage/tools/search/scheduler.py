@@ -116,7 +116,7 @@ def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) ->
     rows = []
     for trial in trials:
         attrs, failed = trial.user_attrs, trial.state is TrialState.FAIL
-        values = plan.suggest(FixedTrial(trial.params)) if trial.params else {}
+        values = plan.suggest(FixedTrial(trial.params)) if trial.params.keys() == plan.domains.keys() else {}
         reached = plan.base.run.steps if trial.state is TrialState.COMPLETE else trial.last_step or 0
         rows.append({"trial": attrs["index"], "state": "failed" if failed else trial.state.name.lower(),
                      "value": trial.intermediate_values.get(reached, ""), "compared_at": reached,
