@@ -1,7 +1,4 @@
-"""`vantage export`: a policy as one file, ONNX or safetensors, read back and compared with the policy before it counts.
-
-How a policy becomes an ONNX model is in `onnx_policy`.
-"""
+"""`vantage export`: a policy as an ONNX or a safetensors file, read back and compared before it takes its name."""
 
 from __future__ import annotations
 
