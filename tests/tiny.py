@@ -346,3 +346,28 @@ class Hanging(Tiny):
         open(self.marker, "w").close()
         time.sleep(3600)
         raise AssertionError("an hour is longer than any test")
+
+
+class Signalling(DelayedReward):
+    """At its 300th step takes one file of the working directory, if there is one, and sends the signal that it names.
+
+    "worker" and "search" kill this process or its parent, "stop" interrupts both, as a terminal does.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.count += 1
+        signals = {"worker": (signal.SIGKILL, (os.getpid(),)), "search": (signal.SIGKILL, (os.getppid(),)),
+                   "stop": (signal.SIGINT, (os.getpid(), os.getppid()))}
+        for name, (number, processes) in signals.items() if self.count == 300 else ():
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(name)  # so that each is sent once
+                for process in processes:
+                    os.kill(process, number)
+                if number == signal.SIGKILL:
+                    signal.pause()  # the death of the parent ends this process
+                break
+        return super().step(action)

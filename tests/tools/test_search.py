@@ -8,8 +8,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
+from multiprocessing import Pipe
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -17,55 +18,62 @@ import pytest
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.errors import ConfigError, VantageError
+from vantage.errors import VantageError
 from vantage.presets import configure
+from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
-from vantage.tools.search.plan import Plan
-from vantage.tools.search.space import Choices, Range, Space, read_grid, read_space
-from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
-from vantage.tools.search.worker import describe, is_disk_error, run_state
+from vantage.tools.search.command import Options
+from vantage.tools.search.plan import Plan, Range, make_plan
+from vantage.tools.search.scheduler import retry_trials_of
+from vantage.tools.search.worker import (
+    RETRIES,
+    Worker,
+    distinct,
+    enqueue,
+    is_disk_error,
+    load_study,
+    open_storage,
+    requeue,
+    updates_to,
+)
 from vantage.training import train
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
-GRID = {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]}
-SEARCH = ["search", "a2c", "--env", "tiny:DelayedReward", "--grid", "grid.json", "--steps", "2000", "--save-every",
-          "500", *SHORT]
 
 
-def write(name: str, value: Any) -> Path:
+def write(name: str, value: Any) -> str:
     Path(name).write_text(json.dumps(value))
-    return Path(name)
+    return name
 
 
-def results(directory: str = "runs/search/tiny-DelayedReward/a2c-1") -> list[dict[str, str]]:
-    with (Path(directory) / "results.csv").open(newline="") as file:
+def results(directory: Path) -> list[dict[str, str]]:
+    with (directory / "results.csv").open(newline="") as file:
         return list(csv.DictReader(file))
 
 
+def plan(space: Any = None, *, given: Any = None, **options: Any) -> Plan:
+    file = write("space.json", space or {"lr": {"low": 1e-4, "high": 1e-2, "log": True}})
+    return make_plan("a2c", "CartPole-v1", {"steps": 100_000, **(given or {})}, Options(space=file, **options))
+
+
 def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> None:
-    space = read_grid(write("grid.json", {"lr": ["1e-3", "linear:1e-3:0"],
-                                          "size": {"num_envs": [8, 16], "hidden": [[32], [64, 64]]}}))
-    assert space.points == (
+    grid = write("grid.json", {"lr": ["1e-3", "linear:1e-3:0"],
+                               "size": {"num_envs": [8, 16], "hidden": [[32], [64, 64]]}})
+    assert make_plan("a2c", "CartPole-v1", {}, Options(grid=grid)).points == (
         {"lr": "1e-3", "num_envs": 8, "hidden": "32"}, {"lr": "1e-3", "num_envs": 16, "hidden": "64,64"},
         {"lr": "linear:1e-3:0", "num_envs": 8, "hidden": "32"},
         {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"})
 
 
 def test_a_range_is_whole_where_its_key_counts_something() -> None:
-    space = read_space(write("space.json", {
-        "num_envs": {"low": 4, "high": 64, "log": True}, "rollout_length": {"low": 5, "high": 20, "step": 5},
-        "gamma": {"low": 0, "high": 1}, "lr": {"low": "1e-4", "high": 0.01, "log": True, "as": "linear:{}:0"},
-        "memory": ["none", "lstm"], "separate": [True, False]}))
-    assert space.domains == {
-        "num_envs": Range(4, 64, True, log=True), "rollout_length": Range(5, 20, True, step=5),
-        "gamma": Range(0, 1, False), "lr": Range(1e-4, 0.01, False, log=True, text="linear:{}:0"),
-        "memory": Choices(("none", "lstm")), "separate": Choices((True, False))}
-    assert space.domains["lr"].value(0.00123456789) == "linear:0.0012346:0"  # type: ignore[union-attr]
-
-
-def plan(**options: Any) -> Plan:
-    space = Space({"lr": Range(1e-4, 1e-2, False, log=True)})
-    return Plan("a2c", "CartPole-v1", {"steps": 100_000, **options.pop("given", {})}, space, **options)
+    chosen = plan({"num_envs": {"low": 4, "high": 64, "log": True}, "gamma": {"low": 0, "high": 1},
+                   "rollout_length": {"low": 5, "high": 20, "step": 5}, "memory": ["none", "lstm"],
+                   "lr": {"low": 1e-4, "high": 0.01, "log": True, "as": "linear:{}:0"}})
+    assert chosen.domains == {
+        "num_envs": Range(4, 64, True, log=True), "gamma": Range(0, 1, False), "memory": ("none", "lstm"),
+        "rollout_length": Range(5, 20, True, step=5), "lr": Range(1e-4, 0.01, False, log=True, text="linear:{}:0")}
+    params = {"num_envs": 5, "gamma": 0.5, "memory": "none", "rollout_length": 10, "lr": 0.00123456789}
+    assert chosen.suggest(optuna.trial.FixedTrial(params)) == {**params, "lr": "linear:0.0012346:0"}
 
 
 def test_trials_are_compared_where_evaluations_are() -> None:
@@ -73,72 +81,90 @@ def test_trials_are_compared_where_evaluations_are() -> None:
     assert plan(min_steps=20_000, reduction=2).rungs == (20_000, 40_000, 100_000)
     assert plan(pruner="none").rungs == (100_000,)
     assert plan(given={"eval_every": 0}).rungs == (11_111, 33_333, 100_000)
-    assert plan().metric == "eval/mean_reward"
-    assert plan(given={"eval_every": 0}).metric == "rollout/ep_rew_mean"
+    assert [plan().metric, plan(given={"eval_every": 0}).metric] == ["eval/mean_reward", "rollout/ep_rew_mean"]
 
 
-def test_a_trial_returned_to_the_queue_keeps_its_number_and_values() -> None:
-    storage = open_storage(None, Path())
-    study = load_study(plan(), storage)
-    enqueue(study, plan(), 2)
-    enqueue(study, plan(), 2)
-    trial = study.ask()
-    value = trial.suggest_float("lr", 1e-4, 1e-2, log=True)
-    requeue(storage, trial)
-    again = study.ask()
-    assert (again.number, again.suggest_float("lr", 1e-4, 1e-2, log=True)) == (trial.number, value)
-    assert [row.user_attrs["index"] for row in study.trials] == [0, 1]
-
-
-def test_a_trial_enqueued_twice_counts_once() -> None:
-    study = load_study(plan(), open_storage(None, Path()))
+def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
+    chosen = plan()
+    study = load_study(chosen, open_storage(None, Path()))
     for _ in range(2):
-        study.enqueue_trial({}, user_attrs={"index": 0})
-    assert [trial.number for trial in distinct(study.trials)] == [0]
+        enqueue(study, chosen, 1)
+    trial = study.ask()
+    values = chosen.suggest(trial)
+    requeue(study, trial)
+    trial = study.ask()
+    assert (trial.number, chosen.suggest(trial)) == (0, values)
+    trial.report(3.0, 11_111)
+    dead: Any = SimpleNamespace(name="worker 1", exitcode=-9)
+    for _ in range(RETRIES):
+        trial.set_user_attr("worker", "worker 1")
+        retry_trials_of(dead, study)
+        trial = study.ask()
+        assert [other.number for other in distinct(study)] == [trial.number]
+        assert chosen.suggest(trial) == values and study.trials[trial.number].intermediate_values == {11_111: 3.0}
+    retry_trials_of(dead, study)
+    assert [other.state.name for other in distinct(study)] == ["FAIL"]
+    with pytest.raises(VantageError, match="ended outside a trial"):
+        retry_trials_of(dead, study)
+
+
+def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(self: Worker, trial: optuna.Trial) -> float:
+        raise ValueError("cannot save") from OSError(28, "No space left on device")
+
+    chosen = plan()
+    study, worker = load_study(chosen, open_storage(None, Path())), Worker(chosen, None, Path(), 1, Pipe()[0])
+    enqueue(study, chosen, 1)
+    monkeypatch.setattr(Worker, "_train_trial", fail)
+    with pytest.raises(SystemExit, match="cannot save"):
+        worker(study.ask())
+    assert [(trial.number, trial.state.name) for trial in distinct(study)] == [(0, "WAITING")]
+    study.ask()
+    with pytest.raises(VantageError, match="has taken the last trial"):
+        worker(study.ask())
+    assert not is_disk_error(FileNotFoundError(2, "no file"))
+
+
+def test_only_a_storage_that_machines_share_has_heartbeats() -> None:
+    assert open_storage(None, Path()).get_heartbeat_interval() is None
+    assert open_storage("shared.db", Path()).get_heartbeat_interval() == 15 and Path("shared.db").exists()
 
 
 def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
     config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, rollout_length=5, hidden="8", threads=1,
                        tensorboard=False, save_every=200, eval_every=0)
-    *_, _ = train(config, run="run")
-    run = RunDirectory.open(Path("run"))
-    assert run_state(Path("run"), config, 600) == "done"
-    run.write_summary({**run.read_summary(), "status": "running"})
-    assert run_state(Path("run"), config, 600) == "begun"
-    assert [path.name for path in Path("run/checkpoints").glob("step-*")]
-    with pytest.raises(ConfigError, match=r"another run, with lr=.* instead of '1e-2'; move it away"):
-        run_state(Path("run"), config.change(lr="1e-2"), 600)
+    run = Path("run")
 
+    def steps() -> list[int]:
+        return [report.step for report in updates_to(600, run, config, []) if report is not None]
 
-def test_a_full_disk_differs_from_an_error_of_the_trial() -> None:
-    try:
-        raise VantageError("cannot save") from OSError(28, "No space left on device")
-    except VantageError as error:
-        assert is_disk_error(error) and "No space left" in describe(error)
-    assert not is_disk_error(FileNotFoundError(2, "no file"))
+    run.mkdir()  # killed before its first checkpoint
+    assert [steps()[0], steps()] == [0, []]
+    directory = RunDirectory.open(run)
+    directory.write_summary({**directory.read_summary(), "status": "running"})
+    assert steps()[0] == 400 and newest_step(run) == 600
+    assert next(report.step for report in updates_to(800, run, config, []) if report is not None) == 600
 
 
 def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)  # another test looks at them
-    write("grid.json", GRID)
-    process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *SEARCH, "--jobs", "2"], start_new_session=True,
-                               stdout=subprocess.DEVNULL, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
-    search = Path("runs/search/tiny-DelayedReward/a2c-1")
-    deadline = time.monotonic() + 60
-    while not list(search.glob("trial-*/seed-0/checkpoints/step-000000001*")):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    begun = sorted(search.glob("trial-*"))
-    assert begun and not (search / "results.csv").exists()
+    write("grid.json", {"lr": [1e-3, 1e-2], "entropy_coef": [0, 0.05]})
+    command = ["search", "a2c", "--env", "tiny:Signalling", "--grid", "grid.json", "--steps", "2000", "--save-every",
+               "500", "--jobs", "2", *SHORT]
+    directory = Path("runs/search/tiny-Signalling/a2c-1")
+    for name in ("worker", "search"):  # kill a worker in one of the first trials, then the search
+        Path(name).touch()
+    killed = subprocess.run([sys.executable, "-m", "vantage.cli", *command], timeout=300, stdout=subprocess.DEVNULL,
+                            check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    assert killed.returncode == -signal.SIGKILL and not (directory / "results.csv").exists()
+    assert not Path("worker").exists() and not Path("search").exists()
 
-    assert main(SEARCH) == 0
-    rows = results()
+    assert main(command) == 0
+    rows = results(directory)
     assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in rows] == [
         ("0", "complete", "0.001", "0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0"),
         ("3", "complete", "0.01", "0.05")]
-    assert len(list(search.glob("trial-*"))) == 4
+    assert len(list(directory.glob("trial-*"))) == 4
     for row in rows:
         config = RunDirectory.open(Path(row["runs"]) / "seed-0").config
         *_, last = train(config, run=f"whole-{row['trial']}")
@@ -151,15 +177,14 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
         capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
     command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
-               "--steps", "1200", "--min-steps", "300", "--reduction", "4", *SHORT]
+               "--steps", "1200", "--min-steps", "300", "--reduction", "4", "--storage", "shared.db", *SHORT]
     assert main(command) == 0
     directory = Path("runs/search/tiny-Bandit/a2c-1")
-    rows = results(str(directory))
-    complete = [row for row in rows if row["state"] == "complete"]
-    assert len(rows) == 6 and complete and all(row["state"] in ("complete", "pruned") for row in rows)
-    pruned = [row for row in rows if row["state"] == "pruned"]
-    assert pruned and max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
-    trials = optuna.load_study(study_name=None, storage=f"sqlite:///{directory}/study.db").trials
+    rows = results(directory)
+    complete, pruned = ([row for row in rows if row["state"] == state] for state in ("complete", "pruned"))
+    assert complete and pruned and len(complete) + len(pruned) == len(rows) == 6
+    assert max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
+    trials = optuna.load_study(study_name=None, storage="sqlite:///shared.db").trials
     first = [trial.intermediate_values[300] for trial in trials]
     assert all(first[int(row["trial"])] < max(first[:int(row["trial"])]) for row in pruned)
     for row in rows:
@@ -172,7 +197,8 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
             assert (run.config.run.seed, run.config.run.schedule_steps) == (seed, 1200)
             assert run.config.optimizer.lr == row["lr"]
     assert {path.name for path in directory.iterdir()} >= {"results.md", "history.png", "slices.png", "importance.png",
-                                                           "curves.png", "study.db"}
+                                                           "curves.png", "search.json"}
+    assert "shared.db" not in (run.path / "meta.json").read_text()  # a storage's URL may hold a password
     best = max(complete, key=lambda row: float(row["value"]))
     capsys.readouterr()
     assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0
@@ -183,28 +209,28 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)
     before = {path: path.stat().st_mtime_ns for path in directory.rglob("metrics.jsonl")}
     assert main(command) == 0
-    assert "6 of 6 trials ended" in capsys.readouterr().out
-    assert results(str(directory)) == rows
+    assert results(directory) == rows
     assert {path: path.stat().st_mtime_ns for path in directory.rglob("metrics.jsonl")} == before
 
 
-def test_a_stopped_search_saves_and_leaves_nothing_running_and_an_error_ends_one_trial_alone() -> None:
+def test_a_stopped_search_saves_and_an_error_ends_one_trial_alone(capsys: pytest.CaptureFixture[str]) -> None:
     write("grid.json", {"reward_scale": [1e30, 1]})
-    command = [sys.executable, "-m", "vantage.cli", "search", "a2c", "--env", "tiny:DelayedReward", "--grid",
-               "grid.json", "--steps", "1M", "--log-every-seconds", "0.1", "--no-reward-norm", *SHORT]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.PIPE, text=True, env=environment)
-    search = Path("runs/search/tiny-DelayedReward/a2c-1")
-    deadline = time.monotonic() + 60
-    record = search / "trial-001" / "seed-0" / "metrics.jsonl"
-    while not (record.exists() and record.stat().st_size):
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it, to all processes of the group
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130 and "stopped by SIGINT" in out
-    failed, left = results(str(search))
+    Path("stop").touch()
+    assert main(["search", "a2c", "--env", "tiny:Signalling", "--grid", "grid.json", "--steps", "1M",
+                 "--no-reward-norm", *SHORT]) == 130
+    assert "stopped by SIGINT" in capsys.readouterr().out
+    directory = Path("runs/search/tiny-Signalling/a2c-1")
+    failed, left = results(directory)
     assert failed["state"] == "failed" and "not finite" in failed["error"]
     assert left["state"] == "waiting"
-    summary = RunDirectory.open(search / "trial-001" / "seed-0").read_summary()
+    summary = RunDirectory.open(directory / "trial-001" / "seed-0").read_summary()
     assert summary["status"] == "interrupted" and summary["steps"] > 0
+
+
+def test_a_search_without_a_value_ends_with_an_error(
+        capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.tools.search.scheduler.train", lambda *_: None)
+    write("grid.json", {"lr": [1e-3]})
+    assert main(["search", "a2c", "--env", "tiny:Bandit", "--grid", "grid.json", *SHORT]) == 1
+    error = capsys.readouterr().err
+    assert "no trial has a value" in error and "a2c-1/results.md" in error and error.count("\n") == 1

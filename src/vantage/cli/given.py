@@ -51,7 +51,7 @@ def given(arguments: argparse.Namespace) -> tuple[str, str, dict[str, Any]]:
 def resolve_search(arguments: argparse.Namespace) -> tuple[Config, str]:
     """The config of a search's best trial, which the config file and flags override; and its source."""
     from vantage.presets import configure
-    from vantage.tools.search.directory import read_best
+    from vantage.tools.search.command import read_best
 
     best, source = read_best(Path(arguments.from_search))
     for name, asked in (("algo", arguments.algo), ("env", arguments.env)):

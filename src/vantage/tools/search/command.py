@@ -1,36 +1,38 @@
-"""`vantage search`: its options, their checks and the search directory. Optuna is imported after the checks."""
+"""`vantage search`: its options and its directory's JSON files. Optuna is imported only by the search itself."""
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from vantage.errors import ConfigError
-from vantage.runs.lock import HeldError, locked
-from vantage.tools.search.directory import find_directory
-from vantage.tools.search.plan import Plan, Pruner, Sampler, check_start
-from vantage.tools.search.space import MAX_POINTS, read_grid, read_space
+from vantage.runs.directory import directory_name, write_atomically
+from vantage.runs.lock import locked
+
+MOST = 10_000
+"""Largest number of trials, points, seeds and jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options beside config keys."""
+    """The command's options beside config keys, with the comments that its help shows."""
 
-    grid: str | None = None
-    space: str | None = None
-    trials: int | None = None
-    seeds: int = 1
-    jobs: int = 1
-    sampler: Sampler | None = None
-    pruner: Pruner | None = None
-    """None: asha for a space, none for a grid."""
-    reduction: int | None = None
-    min_steps: int | None = None
-    storage: str | None = None
-    run: str | None = None
+    grid: str | None = None  # JSON file of keys with lists: their product; the lists in an object go together
+    space: str | None = None  # JSON file of keys with ranges or choices, which Optuna draws from
+    trials: int | None = None  # number of trials of a space (30)
+    seeds: int = 1  # seeds of each trial, starting at --seed; their mean counts
+    jobs: int = 1  # runs at once, each in its own process
+    sampler: Literal["tpe", "random"] | None = None  # how a space is drawn from (tpe)
+    pruner: Literal["asha", "none"] | None = None  # asha ends poor trials early; default for a space, none for a grid
+    reduction: int | None = None  # asha continues one trial in so many, for so many times the steps (3)
+    min_steps: int | None = None  # agent steps before asha first compares (steps / reduction^2)
+    storage: str | None = None  # Optuna storage that machines share: a URL, or a file ending in .db (study.db in --run)
+    run: str | None = None  # search directory (runs/search/ENV/ALGO-N, the same for the same command)
 
 
 class Stopping(Protocol):
@@ -50,46 +52,65 @@ def check_libraries() -> None:
 
 def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, stop: Stopping) -> int:
     """Start or resume the search; returns the command's exit status."""
-    plan, total = make_plan(algo, env, shared, options)
-    check_start(plan)
-    from vantage.tools.search.scheduler import Scheduler
-    from vantage.tools.search.study import open_storage
+    if (options.grid is None) == (options.space is None):
+        raise ConfigError("what is to be searched? Give either --grid FILE.json or --space FILE.json")
+    for name, low, high in (("trials", 1, MOST), ("seeds", 1, MOST), ("jobs", 1, MOST), ("reduction", 2, MOST),
+                            ("min_steps", 1, float("inf"))):
+        if (number := getattr(options, name)) is not None and not low <= number <= high:
+            raise ConfigError(f"--{name.replace('_', '-')} {number} is not from {low} to {high:,}")
+    if options.grid is not None and (options.trials or options.sampler):
+        raise ConfigError("--trials and --sampler have no effect on a grid, which runs all points once; leave them out")
+    from vantage.tools.search.plan import make_plan
+    from vantage.tools.search.scheduler import run
+    from vantage.tools.search.worker import open_storage
 
+    plan = make_plan(algo, env, shared, options)
     if options.storage is not None:  # before the directory exists
         open_storage(options.storage, Path())
-    directory = find_directory(plan.algo, plan.base.env.id, plan.definition(),
-                               None if options.run is None else Path(options.run))
+    directory = find_directory(plan.definition(), None if options.run is None else Path(options.run))
+    with locked(directory):
+        return run(plan, options, directory, stop)
+
+
+def find_directory(definition: Mapping[str, Any], path: Path | None, root: Path = Path("runs/search")) -> Path:
+    """`path`, or the directory under `root` of the search with this definition, or a new one there."""
     try:
-        with locked(directory):
-            return Scheduler(plan, directory, options.storage, options.jobs, stop).run(total)
-    except HeldError:
-        raise ConfigError(f"{directory}: this search is running already; stop that one first, or choose another "
-                          "--run to search beside it with a --storage that both have") from None
+        if path is None:
+            parent = root / directory_name(definition["env"])
+            paths = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
+            path = next(path for path in paths if not path.exists() or _read_definition(path) == definition)
+        path.mkdir(parents=True, exist_ok=True)
+        former = _read_definition(path)
+        if different := [key for key, value in definition.items() if former and former.get(key) != value]:
+            raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
+                              "repeat its command, or choose another --run")
+        if not former:
+            write_atomically(path / "search.json", json.dumps(definition, indent=2))
+    except OSError as error:
+        raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another --run") from None
+    return path
 
 
-def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) -> tuple[Plan, int]:
-    """The plan and its number of trials; ConfigError where options contradict each other or have no effect."""
-    if (options.grid is None) == (options.space is None):
-        raise ConfigError("what is to be searched? Give --grid FILE.json or --space FILE.json"
-                          + (", not both" if options.grid is not None else ""))
-    for name, number, most in (("--jobs", options.jobs, 1_024), ("--trials", options.trials, MAX_POINTS)):
-        if number is not None and not 1 <= number <= most:
-            raise ConfigError(f"{name} {number} is " + ("below 1" if number < 1 else f"above {most:,}"))
-    space = read_grid(Path(options.grid)) if options.grid is not None else read_space(Path(options.space or ""))
-    if space.points is not None:
-        if options.trials is not None:
-            raise ConfigError(f"--trials {options.trials}: a grid has as many trials as points; leave it out")
-        if options.sampler is not None:
-            raise ConfigError(f"--sampler {options.sampler} has no effect on a grid, which runs every point; leave it "
-                              "out")
-    plan = Plan(algo, env, shared, space, seeds=options.seeds, sampler=options.sampler or "tpe",
-                pruner=options.pruner or ("asha" if space.points is None else "none"),
-                reduction=3 if options.reduction is None else options.reduction, min_steps=options.min_steps)
-    for name, value in (("--min-steps", options.min_steps), ("--reduction", options.reduction),
-                        ("--pruner", options.pruner if options.pruner == "asha" else None)):
-        if value is not None and len(plan.rungs) == 1:
-            raise ConfigError(f"{name} {value} has no effect" + (
-                " without pruning; leave it out, or give --pruner asha" if plan.pruner == "none" else
-                f": trials of {plan.base.run.steps:,} steps are first compared at their end; give a smaller "
-                "--eval-every or more --steps"))
-    return plan, options.trials or (30 if space.points is None else len(space.points))
+def _read_definition(directory: Path) -> dict[str, Any]:
+    """What was searched in `directory`, empty for an empty directory."""
+    if not any(directory.iterdir()):
+        return {}
+    try:
+        return dict(json.loads((directory / "search.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        raise ConfigError(f"{directory}/search.json is missing or damaged, so that it is unknown what was searched "
+                          "there; put it back, or search anew with another --run") from None
+
+
+def read_best(directory: Path) -> tuple[dict[str, Any], str]:
+    """The flat config keys of the best trial of a search, and a sentence that names the trial."""
+    path = directory / "best.json"
+    try:
+        best = json.loads(path.read_text(encoding="utf-8"))
+        config = {**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])}
+        return config, f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; give the directory of a search with a complete "
+                          "trial") from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}); the search's command writes it again") from None

@@ -1,209 +1,211 @@
-"""A worker process of a search: it trains one trial after another, in run directories that it can resume."""
+"""A search's Optuna study, and the worker process that trains its trials in run directories that it can resume."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
+import json
 import logging
 import shutil
-import time
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Generator
 from contextlib import closing
+from dataclasses import dataclass
+from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import SuccessiveHalvingPruner
 from optuna.samplers import RandomSampler, TPESampler
-from optuna.storages import RDBStorage
-from optuna.trial import TrialState
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
 
 from vantage.config import Config
 from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
-from vantage.runs.lock import HeldError, locked
+from vantage.runs.lock import HeldError
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.progress import goal_reached
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.space import Choices, Value
-from vantage.tools.search.study import distinct, load_study, open_storage, requeue, values_of
 from vantage.training import resume_updates, train_updates
+from vantage.types import Report
 
-_LOCK_SECONDS = 60.0
-"""How long to wait for a killed search's process to release a run."""
-_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
-
-
-def work(connection: Connection, plan: Plan, url: str | None, directory: Path, jobs: int, argv: Sequence[str]) -> None:
-    """Train waiting trials until none is left. A message on `connection`, or its end, means stop."""
-    log = logging.getLogger("vantage")
-    log.addHandler(_MessageSender(connection))
-    log.setLevel(logging.INFO)
-    storage = open_storage(url, directory)
-    study = load_study(plan, storage)
-    worker = _Worker(connection, plan, storage, directory, jobs, argv)
-    while not connection.poll() and study.get_trials(deepcopy=False, states=(TrialState.WAITING,)):
-        study.optimize(worker.objective, n_trials=1, catch=(Exception,))
-    connection.send(("end", 0))
+GRACE_SECONDS = 90
+"""A trial of another machine is retried after this time without a heartbeat."""
+RETRIES = 3
+"""How often a trial is retried whose process was killed or whose machine is gone."""
+with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+    RETRY = RetryHeartbeatStaleTrialCallback(max_retry=RETRIES, inherit_intermediate_values=True)
 
 
-class _MessageSender(logging.Handler):
-    """Sends log messages to the search's main process."""
+def open_storage(url: str | None, directory: Path) -> RDBStorage:
+    """The storage at `url`, which machines may share, or study.db of the directory, whose lock this process holds."""
+    address = url or str(directory / "study.db")
+    if address.endswith(".db") and "://" not in address:
+        address = f"sqlite:///{Path(address).resolve()}?timeout=60"  # seconds to wait for another writer
+    try:
+        if address == "sqlite://" or ":memory:" in address:
+            raise ValueError("processes cannot share a database in memory")
+        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+            # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale. The ping is for
+            # servers that close a connection between two trials.
+            return RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
+                              heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
+    except Exception as error:
+        why = str(error).partition("\n")[0].replace(address, "it")
+        raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL such as "
+                          "postgresql://USER@HOST/NAME whose driver is there") from None
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__()
-        self._connection = connection
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._connection.send(("note", self.format(record)))
+def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
+    """The study of `plan`, created if it does not exist."""
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    digest = hashlib.sha256(json.dumps(plan.definition(), sort_keys=True).encode()).hexdigest()
+    pruner = SuccessiveHalvingPruner(min_resource=plan.rungs[0], reduction_factor=plan.reduction)
+    return optuna.create_study(storage=storage, study_name=f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}",
+                               direction="maximize", load_if_exists=True, pruner=pruner)
 
 
-class _Worker:
-    """Trains one trial after another in this process."""
+def enqueue(study: optuna.Study, plan: Plan, total: int) -> None:
+    """Create the trials that the study lacks, up to `total`.
 
-    def __init__(self, connection: Connection, plan: Plan, storage: RDBStorage, directory: Path, jobs: int,
-                 argv: Sequence[str]) -> None:
-        self.connection, self.plan, self.storage, self.directory = connection, plan, storage, directory
-        self.jobs, self.argv = jobs, argv
+    They wait in the study before any of them runs, so that each grid point exists once: GridSampler may draw a point
+    in several processes, and it knows no keys that vary together.
+    """
+    present = {trial.user_attrs["index"] for trial in distinct(study)}
+    for index in range(total):
+        if index not in present:
+            study.enqueue_trial(dict(plan.points[index]) if plan.points else {}, user_attrs={"index": index})
 
-    def objective(self, trial: optuna.Trial) -> float:
-        """The value of a trial; on a stop, or a disk error, the trial returns to the queue and the process ends."""
-        if trial.number not in {other.number for other in distinct(trial.study.get_trials(deepcopy=False))}:
-            raise VantageError("another machine enqueued the same trial")
-        self.connection.send(("trial", trial._trial_id))
-        trial.set_user_attr("owner", str(self.directory.resolve()))
+
+def distinct(study: optuna.Study) -> list[FrozenTrial]:
+    """The newest trial of each index: a retry replaces the trial before, as does one that two machines enqueued."""
+    trials = (trial for trial in study.get_trials(deepcopy=False) if "index" in trial.user_attrs)
+    newest = {trial.user_attrs["index"]: trial for trial in trials}
+    return [newest[index] for index in sorted(newest)]
+
+
+def requeue(study: optuna.Study, trial: FrozenTrial | optuna.Trial) -> None:
+    """Return a running trial to the queue, with its number, values and runs."""
+    study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+
+
+def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
+    """The trials in one of `states`."""
+    return study.get_trials(deepcopy=False, states=states)
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A process that trains trials. It ends on a stop, on a full disk and where another process holds the run."""
+
+    plan: Plan
+    url: str | None
+    directory: Path
+    jobs: int
+    stop: Connection
+
+    def work(self) -> None:
+        """Train waiting trials until none is left or the other end of `stop` is closed."""
+        logging.basicConfig(format="- %(message)s")
+        study = load_study(self.plan, open_storage(self.url, self.directory))
+        optuna.logging.set_verbosity(optuna.logging.INFO)  # a line for each trial
+        if in_state(study, TrialState.WAITING):
+            study.optimize(self, catch=(Exception,), callbacks=[
+                lambda study, _: None if in_state(study, TrialState.WAITING) else study.stop()])
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        """The value of a trial."""
+        if trial.number not in {other.number for other in distinct(trial.study)}:
+            raise VantageError("another process has taken the last trial, or enqueued it too")
+        trial.set_user_attr("worker", current_process().name)
         try:
             return self._train_trial(trial)
         except optuna.TrialPruned:
             raise
+        except HeldError as error:  # by a killed process that has not ended yet
+            raise SystemExit(str(error)) from None
         except Exception as error:
             if is_disk_error(error):
-                requeue(self.storage, trial)
-                self.connection.send(("disk error", describe(error)))
-                raise SystemExit(0) from None
-            trial.set_user_attr("error", describe(error))
+                requeue(trial.study, trial)
+                raise SystemExit(str(error)) from None
+            trial.set_user_attr("error", f"{type(error).__name__}: {error}")
             raise
 
     def _train_trial(self, trial: optuna.Trial) -> float:
         """Train all seeds from rung to rung until the end, or until the trial is pruned."""
-        values, plan = self._suggest(trial), self.plan
+        plan, index = self.plan, trial.user_attrs["index"]
+        # A sampler for each trial: one for each process would repeat its first draws after every start.
+        seed = derive_seed(plan.base.run.seed, "search", index)
+        trial.study.sampler = RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
+        values = plan.suggest(trial)
         runs = Path(trial.user_attrs.get("runs", ""))
         if "runs" not in trial.user_attrs or not runs.is_dir():  # new, or on a disk that this machine cannot read
-            runs = self.directory.resolve() / f"trial-{trial.user_attrs['index']:03d}"
+            runs = self.directory.resolve() / f"trial-{index:03d}"
             trial.set_user_attr("runs", str(runs))
-        compared = self.storage.get_trial(trial._trial_id).intermediate_values
-        value = None
-        for rung in plan.rungs:
-            last = rung == plan.rungs[-1]
-            if rung in compared and not last:
-                continue
-            paths = {seed: runs / f"seed-{seed}" for seed in plan.trial_seeds}
-            scores = {seed: self._train_run(trial, path, plan.config(values, seed), rung)
+        compared = trial.study.get_trials(deepcopy=False)[trial.number].intermediate_values
+        for rung in (rung for rung in plan.rungs if rung not in compared or rung == plan.rungs[-1]):
+            paths = {seed: runs / f"seed-{seed}" for seed in plan.seeds}
+            scores = {str(seed): self._train_run(trial, path, plan.config(values, seed), rung)
                       for seed, path in paths.items()}
+            trial.set_user_attr("scores", scores)
             trial.set_user_attr("steps", sum(int(RunDirectory.open(path).read_summary()["steps"])
                                              for path in paths.values()))
-            trial.set_user_attr("scores", {str(seed): score for seed, score in scores.items()})
-            finite = [score for score in scores.values() if score is not None]
-            value = fmean(finite) if len(finite) == len(scores) else None
+            value = None if None in scores.values() else fmean(score for score in scores.values() if score is not None)
             if value is not None and rung not in compared:
                 trial.report(value, rung)
-                if not last and trial.should_prune():
+                if rung != plan.rungs[-1] and trial.should_prune():
                     raise optuna.TrialPruned
         if value is None:
-            raise VantageError(f"no {plan.metric} in {plan.rungs[-1]:,} steps: no game has ended; give more --steps")
+            raise VantageError(f"no {plan.metric} in {plan.rungs[-1]:,} steps; give more --steps")
         return value
-
-    def _suggest(self, trial: optuna.Trial) -> dict[str, Value]:
-        # A sampler for each trial: one for each process would repeat its first draws after every start.
-        seed = derive_seed(self.plan.base.run.seed, "search", trial.user_attrs["index"])
-        trial.study.sampler = RandomSampler(seed=seed) if self.plan.sampler == "random" else TPESampler(seed=seed)
-        params: dict[str, Any] = {}
-        for name, domain in self.plan.space.domains.items():
-            if isinstance(domain, Choices):
-                params[name] = trial.suggest_categorical(name, domain.values)
-            elif domain.whole:
-                params[name] = trial.suggest_int(name, int(domain.low), int(domain.high), log=domain.log,
-                                                 step=int(domain.step or 1))
-            else:
-                params[name] = trial.suggest_float(name, domain.low, domain.high, log=domain.log, step=domain.step)
-        return values_of(self.plan, params)
 
     def _train_run(self, trial: optuna.Trial, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
-        _wait_until_free(run)
-        state = run_state(run, config, target)
-        if state != "done":
-            if state == "new":
-                key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
-                cores = max(1, available_cores() // self.jobs)
-                config = config.change(**{key: getattr(config.runtime, key) or cores}, steps=target,
-                                       schedule_steps=config.run.schedule_steps or config.run.steps)
-                updates = train_updates(config, run=run, argv=self.argv)
-            else:
-                updates = resume_updates(run, steps=target)
-            with closing(updates):  # saves the run if it is stopped
-                for _ in updates:
-                    if self.connection.poll():
-                        break
-        if self.connection.poll():
-            requeue(self.storage, trial)
+        key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
+        cores = getattr(config.runtime, key) or max(1, available_cores() // self.jobs)
+        config = config.change(**{key: cores}, steps=target, schedule_steps=config.schedule_steps)
+        argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
+        with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
+            stopped = any(self.stop.poll() for _ in updates)
+        if stopped:
+            requeue(trial.study, trial)
             raise SystemExit(0)
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
 
 
-def run_state(run: Path, config: Config, target: int) -> str:
-    """"new", "begun" or "done" up to `target`. Incomplete files of a killed process are removed."""
+def updates_to(target: int, run: Path, config: Config, argv: list[str]) -> Generator[Report | None]:
+    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done."""
     if newest_step(run) is None:
         if run.exists():  # killed before its first checkpoint
             shutil.rmtree(run)
-        return "new"
-    directory = RunDirectory.open(run)
-    machine = {"steps", "schedule_steps", "device", "threads", "num_workers"}
-    former = directory.config.flat()
-    different = [f"{key}={former.get(key)!r} instead of {value!r}" for key, value in config.flat().items()
-                 if key not in machine and former.get(key) != value]
-    if different:
-        raise ConfigError(f"{run} is another run, with {', '.join(different)}; move it away, or search with another "
-                          "--run")
-    checkpoint = load_latest(run)
+        yield from train_updates(config, run=run, argv=argv)
+        return
+    directory, checkpoint = RunDirectory.open(run), load_latest(run)
     progress: Any = checkpoint.state["progress"]
     ended = checkpoint.step >= target or goal_reached(progress, config)
     if not ended or progress.get("evaluation_due"):
-        return "begun"
-    if directory.read_summary().get("status") == "done":
-        return "done"
-    # Killed between its last checkpoint and the metrics of that step: train the last part again.
-    shutil.rmtree(sorted((run / "checkpoints").glob("step-*"))[-1])
-    return run_state(run, config, target)
-
-
-def _wait_until_free(run: Path) -> None:
-    """Wait until the process of a killed search has released the run."""
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while run.is_dir():
-        try:
-            with locked(run):
-                return
-        except HeldError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)
-
-
-def describe(error: BaseException) -> str:
-    text = str(error) if isinstance(error, VantageError) else f"{type(error).__name__}: {error}"
-    cause = error.__cause__
-    return text if cause is None else f"{text} ({type(cause).__name__}: {cause})"
+        yield from resume_updates(run, steps=target)
+    elif directory.read_summary().get("status") != "done" and directory.config.run.steps <= target:
+        # Killed between its last checkpoint and the metrics of that step: train the last part again.
+        shutil.rmtree(checkpoint.path)
+        yield from updates_to(target, run, config, argv)
 
 
 def is_disk_error(error: BaseException | None) -> bool:
+    """Whether the disk is the cause, so that other trials would fail as well."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
             return True
         error = error.__cause__ or error.__context__
     return False
