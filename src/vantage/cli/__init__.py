@@ -1,5 +1,5 @@
 """The command `vantage`: arguments in, exit status out. Help and bad input are answered before torch is imported."""
 
-from vantage.cli.main import main
+from vantage.cli.entry import main
 
 __all__ = ["main"]

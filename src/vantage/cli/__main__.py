@@ -1,5 +1,5 @@
 """`python -m vantage.cli`."""
 
-from vantage.cli.main import main
+from vantage.cli.entry import main
 
 raise SystemExit(main())

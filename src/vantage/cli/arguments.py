@@ -16,9 +16,9 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import tyro
+from typing_extensions import Doc
 from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
-from typing_extensions import Doc
 
 from vantage.config import GROUPS, Config, flatten
 from vantage.consistency import check_flags

@@ -8,8 +8,8 @@ from json import dumps
 from pathlib import Path
 from typing import Annotated, Literal
 
-from tyro.conf import Positional, arg
 from typing_extensions import Doc
+from tyro.conf import Positional, arg
 
 from vantage.cli.arguments import Settings
 from vantage.errors import ConfigError
