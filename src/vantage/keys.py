@@ -100,7 +100,7 @@ def typed(value: Any, hint: Any) -> Any:
         if NoneType in kinds and word in (None, "none"):
             return None
         if bool in kinds:
-            return {True: True, False: False, "true": True, "false": False}[word]
+            return value if isinstance(value, bool) else {"true": True, "false": False}[word]
         if str in kinds:
             return _as_text(value)
         if isinstance(value, bool):

@@ -69,9 +69,9 @@ def by_algorithm(algo: Algo = None, /, *, env: Env = None, runtime: Runtime = No
         from vantage.tools.search.directory import read_best
 
         values, source = read_best(Path(from_search))
-        if algo not in (None, values["algo"]) or env not in (None, values["env"]):
-            raise ConfigError(f"--from-search {from_search} is of {values['algo']} on {values['env']}; leave out other "
-                              "names")
+        for name, word in (("algo", algo), ("env", env)):
+            if word not in (None, values[name]):
+                raise ConfigError(f"--from-search {from_search} is of {name}={values[name]}, not {word}; leave one out")
         algo, env = values.pop("algo"), values.pop("env")
     if config is not None:
         try:

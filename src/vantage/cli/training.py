@@ -65,14 +65,14 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
     return _follow(config, updates, stop, report)
 
 
-def search(settings: Settings, *, options: Options) -> int:
+def search(settings: Settings, *, study: Options) -> int:
     """Find good values for config keys by many short trainings."""
     from vantage.tools.search.command import check_libraries, search
 
     check_libraries()
     stop = Stop()
     try:
-        return search(settings.algo, settings.env, settings.values, options, stop)
+        return search(settings.algo, settings.env, settings.values, study, stop)
     finally:
         stop.over()
 

@@ -19,18 +19,17 @@ from vantage.tools.search.space import MAX_POINTS, read_grid, read_space
 class Options:
     """The command's options beside config keys."""
 
-    grid: str | None = None
-    space: str | None = None
-    trials: int | None = None
-    seeds: int = 1
-    jobs: int = 1
-    sampler: Sampler | None = None
-    pruner: Pruner | None = None
-    """None: asha for a space, none for a grid."""
-    reduction: int | None = None
-    min_steps: int | None = None
-    storage: str | None = None
-    run: str | None = None
+    grid: str | None = None  # JSON of keys with lists: their product; an object of equally long lists: go together
+    space: str | None = None  # JSON of keys with ranges or choices, which Optuna draws from
+    trials: int | None = None  # trials of a --space in all; none: 30
+    seeds: int = 1  # seeds of each trial, from --seed on; their mean counts
+    jobs: int = 1  # runs at once, each in a process of its own
+    sampler: Sampler | None = None  # how a --space is drawn from; none: tpe
+    pruner: Pruner | None = None  # asha: successive halving; none: asha for a space, no pruning for a grid
+    reduction: int | None = None  # asha goes on with one trial in so many, so many times as long; none: 3
+    min_steps: int | None = None  # agent steps before asha first compares; none: steps / reduction^2
+    storage: str | None = None  # Optuna URL or .db file that machines share; none: study.db in the directory
+    run: str | None = None  # search directory; none: runs/search/ENV/ALGO-N, for the same command the same
 
 
 class Stopping(Protocol):
