@@ -20,23 +20,19 @@ class EnvConfig:
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
     num_envs: int = key(8, "environments in one process", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
-    vector: str = key("sync", "environments in this process, or each in its own (not Atari, which has threads)",
-                      choices=("sync", "async"))
+    vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
     atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                               choices=("auto", "classic", "v5", "machado"))
     action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also meanings (NOOP,LEFT)")
     frame_skip: str = key("auto", "frames that an action lasts, or a range such as 2-4 to draw from; auto: 4 on Atari")
-    max_frames: int | None = key(None, "images are the maximum of a step's last frames; none: 2 on Atari, else 1",
-                                 low=1, high=1000)
+    max_frames: int | None = key(None, "images are the maximum of so many frames; none: 2 on Atari", low=1, high=1000)
     crop: str = key("none", "pixels to take off images: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
     screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
     grayscale: bool | None = key(None, "images gray or in colour; none: gray on Atari, else as they are")
-    noop_max: int | None = key(None, "Atari: bound (exclusive) on no-ops at reset; none: as atari_protocol", low=0,
-                               high=10_000)
+    noop_max: int | None = key(None, "Atari: bound (exclusive) on no-ops at reset", low=0, high=10_000)
     random_start: int = key(0, "most random actions at the start of an episode, of one frame each", low=0, high=10_000)
     fire_on_reset: bool | None = key(None, "Atari: FIRE after a reset and a lost life; none: as atari_protocol")
-    reward: str = key("raw", "rewards to learn from: raw, their sign, or clipped to [-1, 1]; scores stay raw",
-                      choices=("raw", "sign", "clip"))
+    reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw", choices=("raw", "sign", "clip"))
     reward_scale: float = key(1.0, "factor on the rewards to learn from, after reward")
     reward_floor: float | None = key(None, "least reward to learn from, after reward_scale; none: no floor")
     reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted return")
@@ -57,9 +53,8 @@ class EnvConfig:
 class PolicyConfig:
     """The policy network: what it sees, remembers and answers."""
 
-    network: str = key("auto", "torso for images, or conv1d or module:Class for vectors; auto: a3c for images, mlp for "
-                       "vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4",
-                                           "conv5", "conv1d"), open=True)
+    network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
+        "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
     hidden: str = key("64,64", "widths of the mlp")
     activation: str = key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
@@ -71,19 +66,17 @@ class PolicyConfig:
     stack_pad: str = key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = key(False, "the critic has a trunk of its own")
     detach_critic: bool = key(False, "the critic's error does not reach the trunk that it shares with the policy")
-    init: str = key("orthogonal", "first weights: orthogonal with gains sqrt 2, policy 0.01, value 1; torch's own; "
-                    "columns of norm 1, policy 0.01; kaiming and xavier, uniform",
-                    choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
-    std: str = key("free", "a Gaussian's deviation: free parameters, from the state (squashed: its square between 0.06 "
-                   "and 1.06), or fixed", choices=("free", "state", "squashed", "fixed"))
+    init: str = key("orthogonal", "first weights; orthogonal: gains sqrt 2, policy 0.01, value 1; columns: of norm 1, "
+                    "policy 0.01", choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
+    std: str = key("free", "a Gaussian's deviation: free parameters, from the state (squashed: its square in [0.06, "
+                   "1.06]), or fixed", choices=("free", "state", "squashed", "fixed"))
     log_std_init: float = key(0.0, "log of a Gaussian's standard deviation at the start, unless that is squashed")
     min_std: float = key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
     image_norm: bool = key(False, "normalise images by the running mean and deviation of all their pixels")
     obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
-    precision: str = key("float32", "of the torsos for images; bfloat16 learns faster from large batches on processors "
-                         "that have it; weights stay float32", choices=("float32", "bfloat16"))
+    precision: str = key("float32", "of the torsos for images; weights stay float32", choices=("float32", "bfloat16"))
     init_from: str | None = key(None, "begin with the weights and normalisers of this run or .safetensors file")
     init_checkpoint: str = key("auto", "of the run init_from: latest, best or a step; auto: best if there is one")
 
@@ -113,8 +106,7 @@ class PolicyConfig:
 class OptimizerConfig:
     """How weights move along the gradient."""
 
-    optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's form), rmsprop, adam, amsgrad, or a class of "
-                         "torch.optim, such as AdamW")
+    optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's), rmsprop, adam, amsgrad, or a class of torch.optim")
     lr: str = key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
     optimizer_eps: float = key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
@@ -134,8 +126,8 @@ class Sync:
 
     rollout_length: str = key("5", "steps of each environment in a rollout")
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
-    num_workers: int = key(0, "data-parallel ranks, which split the environments; 0: on Atari one per core with at "
-                           "least eight environments in each, else 1", low=0, high=1024)
+    num_workers: int = key(0, "data-parallel ranks, which split the environments; 0: on Atari one per core while each "
+                           "has eight environments, else 1", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto")
     threads: int = key(0, "CPU threads of each process; 0: all cores, split among the ranks", low=0, high=4096)
 
@@ -155,16 +147,14 @@ class Sync:
 class Hogwild:
     """Workers that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
 
-    rollout_length: str = key("5", "steps of each environment in a rollout; of a list such as 16,32,64 worker i takes "
-                              "element i, cyclically")
+    rollout_length: str = key("5", "steps of each environment in a rollout; of a list 16,32 worker i takes element i")
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
     num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "workers share the optimiser's statistics; off: each has its own")
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison")
-    env_timeout: float = key(120.0, "seconds without an update after which a worker is replaced; 0: never", low=0,
-                             high=1e9)
+    env_timeout: float = key(120.0, "seconds without an update before a worker is replaced; 0: never", low=0, high=1e9)
     max_restarts: int = key(10, "workers and evaluators to replace before the run gives up", low=0, high=10**6)
 
     def __post_init__(self) -> None:
@@ -187,18 +177,15 @@ class RunConfig:
     seed: int = key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
-    eval_every: int = key(-1, "agent steps between evaluations; 0: never; -1: twenty a run, on Atari never", low=-1,
-                          high=10**15)
-    eval_every_seconds: float = key(0.0, "seconds of training between evaluations; 0: none by the clock", low=0,
-                                    high=1e9)
+    eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
+    eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: none by the clock", low=0, high=1e9)
     eval_episodes: int = key(20, "whole games an evaluation", low=1, high=10**6)
     log_every_seconds: float = key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
     log_weights: bool = key(False, "TensorBoard shows the network's graph, histograms at each save, and the config")
     max_minutes: float = key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     stop_at_return: float | None = key(None, "stop when the mean of the last 100 training episodes reaches this")
-    stop_at_eval: float | None = key(None, "stop when an evaluation's mean, and that of its first 20 games, reaches "
-                                     "this")
+    stop_at_eval: float | None = key(None, "stop when the mean of an evaluation and of its first 20 games reaches this")
 
     def __post_init__(self) -> None:
         check_fields(self)

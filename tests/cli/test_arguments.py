@@ -38,7 +38,6 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
 @pytest.mark.parametrize(("arguments", "says"), [
     ([*A2C, "--env", "CartPole-v9"], "CartPole"),
     ([*A2C, "--env", "Pnog"], "did you mean Pong"),
-    ([*A2C, "--env", "no_such_module:Env"], "no_such_module"),
     ([*A2C, "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": 5, "what": 1}'], "what"),
     ([*A2C, "--env", "tiny:TextObservation"], "Text"),
     (A2C, "which environment"),
@@ -53,7 +52,6 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["train", "acer", "--env", "CartPole-v1", "--gae-lambda", "1"], "gae_lambda has no effect with acer"),
     ([*CARTPOLE, "--lr"], "Missing value for argument '--lr'"),
     ([*CARTPOLE, "--steps", "many"], "--steps: 'many' is not a whole number"),
-    ([*CARTPOLE, "--steps", "0"], "steps=0 is below 1"),
     ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
     ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
     ([*CARTPOLE, "--bptt", "maybe"], "unknown argument 'maybe'"),
@@ -62,13 +60,10 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
     ([*CARTPOLE, "--optimizer", "Adamm", "--dry-run"], "did you mean"),
     ([*CARTPOLE, "--device", "tpu9"], "not a device"),
-    ([*CARTPOLE, "--num-envs", "1e9"], "above 100000"),
-    ([*CARTPOLE, "--lr", "linear:1e-3"], "lr: 'linear:1e-3' is not a schedule"),
     ([*CARTPOLE, "--entropy-coef", "-1e-3", "--lr", "-1e-3"], "lr=-1e-3 is below 0"),
     ([*CARTPOLE, "--config", "missing.json"], "missing.json"),
     ([*CARTPOLE, "--run", "name-\udcff"], "not valid UTF-8; choose another place with --run"),
     (["resume", "runs/nothing"], "no such run directory"),
-    (["evaluate", "runs/nothing", "--seed", "-1"], "below 0"),
     (["evaluate", "runs/nothing", "--episodes", "1e300"], "above 1,000,000"),
     (["evaluate", "runs/nothing", "--deterministic", "--stochastic"], "exclude each other"),
     (["plot", "runs/nothing", "-o", "x.png"], "runs/nothing"),
@@ -78,7 +73,6 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["bench", "a2c", "--env", "CartPole-v1", "--seconds", "1e999"], "at most 86,400"),
     (["preview", "Pnog", "-o", "x.png"], "did you mean Pong"),
     (["preview", "Pong", "-o", "x.png", "--frame-stak", "4"], "did you mean --frame-stack"),
-    (["play", "tiny:Bandit"], "draws no pictures"),
     (["resum", "x"], "did you mean resume"),
     ([], "COMMAND"),
 ])
@@ -162,6 +156,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     assert [values[key] for key in ("gamma", "num_envs", "lr", "threads")] == ["0.9", 5, "linear:1:0", 1]
     path.write_text(json.dumps({"env": "Pong", "memory": "none"}))
     assert resolved([*A2C, "--config", str(path)], capsys)["id"] == "Pong"
+    assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
     for text, says in (('{"lr": 1e-3,}', "is not JSON"), ('{"lrr": 1}', "did you mean lr"), ('{"steps": "x"}', "'x'")):
         path.write_text(text)
         status, _, err = call([*CARTPOLE, "--config", str(path)], capsys)

@@ -202,22 +202,17 @@ def test_an_environment_that_exits_is_a_failure_with_a_checkpoint(tmp_path: Path
 
 
 def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
-    with open("/dev/full", "w") as full:
-        process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *CARTPOLE, "--steps", "1k", "--run", "run"],
-                                   stdout=full, stderr=subprocess.PIPE, cwd=tmp_path)
-        _, err = process.communicate(timeout=60)
-        assert (process.returncode, err) == (0, b"") and load_latest(tmp_path / "run").step >= 1_000
-        lost = subprocess.run([sys.executable, "-m", "vantage.cli", "evaluate", "run", "--episodes", "1"],
-                              stdout=full, stderr=subprocess.PIPE, cwd=tmp_path, timeout=60)
-    assert lost.returncode == 1 and b"No space left" in lost.stderr
+    def shell(arguments: str, redirection: str) -> tuple[int, bytes]:
+        command = f"{sys.executable} -m vantage.cli {arguments} {redirection}"
+        done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE,
+                              env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60)
+        return done.returncode, done.stderr
 
-
-def test_standard_output_may_be_closed_or_ascii(tmp_path: Path) -> None:
-    command = f"{sys.executable} -m vantage.cli {' '.join(CARTPOLE)} --steps 1k"
-    for number, where in enumerate([">&-", "| cat"]):
-        done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{command} --run run{number} {where}"], cwd=tmp_path,
-                              env={**os.environ, "PYTHONIOENCODING": "ascii"}, capture_output=True, timeout=60)
-        assert (done.returncode, done.stderr) == (0, b"")
+    for number, redirection in enumerate([">/dev/full", ">&-", "| cat >/dev/null"]):
+        assert shell(f"{' '.join(CARTPOLE)} --steps 1k --run run{number}", redirection) == (0, b"")
+        assert load_latest(tmp_path / f"run{number}").step >= 1_000
+    status, err = shell("evaluate run0 --episodes 1", ">/dev/full")
+    assert status == 1 and b"No space left" in err
 
 
 def test_a_report_evaluates_draws_and_says_what_to_type_next(
@@ -237,8 +232,7 @@ def test_a_report_of_a_run_that_reached_its_goal_does_not_offer_what_is_refused(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = str(tmp_path / "run")
     status, out, _ = call([*CARTPOLE, "--steps", "1M", "--stop-at-return", "5", "--report", "--run", run], capsys)
-    assert status == 0 and "ended: the mean of the last games reached stop_at_return=5" in out
-    assert f"evaluate {run}" in out and f"resume {run}" not in out
+    assert status == 0 and "reached stop_at_return=5" in out and f"resume {run}" not in out
     assert call(["resume", run], capsys)[0] == 2
 
 
@@ -246,9 +240,3 @@ def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]
     status, out, _ = call(["bench", "a2c", *CARTPOLE[2:], "--seconds", "1", "--json"], capsys)
     result = json.loads(out)
     assert status == 0 and result["ratio"] == pytest.approx(result["whole"] / result["ceiling"], rel=0.5)
-
-
-def test_pongs_flat_start_is_foretold() -> None:
-    from vantage.presets import configure, expectation
-
-    assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))

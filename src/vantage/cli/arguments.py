@@ -78,10 +78,11 @@ def by_algorithm(algo: Algo = None, /, *, env: Env = None, runtime: Runtime = No
             keys = flatten(read_json_object(Path(config).read_text(encoding="utf-8-sig"), source=config))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config}: {error}") from None
+        env_of_file = keys.pop("env", None)
+        env = env or env_of_file
         keys.pop("algo", None)
-        env = env or keys.pop("env", None)
-        configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config)  # an error names the file
-        values |= keys
+        typed_keys = configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config).flat()
+        values |= {name: typed_keys[name] for name in keys}
     if runtime is not None:
         values["runtime"] = runtime
     return Settings(algo or "", env or "", values, source)
@@ -177,7 +178,7 @@ def _parse(argv: Sequence[str], prog: str, description: str, functions: Mapping[
         # A box with a title, the message, a rule and hints.
         rows = [line.strip("│╭╮╰╯ ") for line in errors.getvalue().splitlines()[1:]]
         message = " ".join(" ".join(takewhile(lambda row: not row.startswith("──"), rows)).split())
-        raise ConfigError(f"{message}; see {prog} --help") from None
+        raise ConfigError(f"{message.rstrip('.')}; see {prog} --help") from None
     if unknown:
         flag = unknown[0].partition("=")[0]
         key = flag.lstrip("-").replace("-", "_")

@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.status
     except Stopped as error:
         print("vantage: stopped before training began", file=sys.stderr)
-        return 128 + error.number
+        return 128 + int(error.args[0])
     except KeyboardInterrupt:
         return 130
     except ImportError as error:

@@ -13,11 +13,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal came before training began, when there was nothing to save."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
+    """A signal, its argument, came before training began, when there was nothing to save."""
 
 
 class Stop:
