@@ -28,21 +28,27 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
 
 def why_not_parallel(config: Config) -> str | None:
     """Why `num_workers` data-parallel ranks cannot share the updates of `config`; None if they can."""
-    workers, device = config.runtime.num_workers, config.runtime.device
+    workers = config.runtime.num_workers
     if workers <= 1:
         return None
     if config.algorithm.needs.replay is not None:
         return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
-    if config.env.num_envs % workers:
-        return f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes"
-    alone = [text for text, on in (
+    whole_batch = [name for name, on in (
         ("obs_norm", config.policy.obs_norm), ("image_norm", config.policy.image_norm),
         ("reward_norm", config.env.reward_norm), ("norm=batch", config.policy.norm == "batch"),
-        ("advantage_norm", getattr(config.algorithm, "advantage_norm", False)),
-        ("vector=async", config.env.vector == "async"),
-        (f"device={device}", device.partition(":")[0] not in ("cpu", "auto")),  # `prepare` resolves auto
-        (f"optimizer={config.optimizer.optimizer}", config.optimizer.optimizer not in OPTIMIZERS)) if on]
-    return f"{alone[0]} needs the whole batch in one process; give --num-workers 1" if alone else None
+        ("advantage_norm", getattr(config.algorithm, "advantage_norm", False))) if on]
+    if whole_batch:
+        return f"{whole_batch[0]} needs the whole batch in one process; give --num-workers 1"
+    if config.env.num_envs % workers:
+        return f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes"
+    if config.env.vector == "async":
+        return "the environments of vector=async have processes of their own; give --vector sync or --num-workers 1"
+    if config.runtime.device.partition(":")[0] not in ("cpu", "auto"):  # `prepare` resolves auto
+        return f"these processes share a CPU, and device={config.runtime.device}; give --num-workers 1"
+    if config.optimizer.optimizer not in OPTIMIZERS:
+        return (f"optimizer={config.optimizer.optimizer} needs one process; use {', '.join(OPTIMIZERS)}, or "
+                "--num-workers 1")
+    return None
 
 
 def check_together(config: Config) -> None:

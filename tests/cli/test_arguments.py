@@ -133,6 +133,7 @@ from vantage.keys import check_fields, key
 class Own(A2C):
     grade: float = key(2.0, "a number", low=0)
     harsh: bool = key(False, "a switch")
+    plain: int = 1
 """
 
 
@@ -143,9 +144,10 @@ def own_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_fields_of_an_algorithm_of_yours_are_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    values = resolved(["train", "own_algorithm:Own", "--harsh", "--env", "CartPole-v1", "--grade", "3"], capsys)
-    assert (values["grade"], values["harsh"]) == (3.0, True)
-    assert call(["train", "own_algorithm:Own", "--env", "CartPole-v1", "--grade", "-1"], capsys)[0] == 2
+    own = ["train", "own_algorithm:Own", "--env", "CartPole-v1"]
+    values = resolved([*own, "--harsh", "--grade", "3", "--plain", "2"], capsys)
+    assert (values["grade"], values["harsh"], values["plain"]) == (3.0, True, 2)
+    assert call([*own, "--grade", "-1"], capsys)[0] == 2
 
 
 def test_flags_override_the_file_which_overrides_the_defaults(

@@ -152,7 +152,7 @@ def _group(part: Any) -> type:
     """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
     hints = get_type_hints(type(part))
     kind = make_dataclass(type(part).__name__, [
-        (f.name, Annotated[hints[f.name], arg(metavar="|".join(f.metadata["choices"]) or None)],
+        (f.name, Annotated[hints[f.name], arg(metavar="|".join(f.metadata.get("choices", ())) or None)],
          field(default=getattr(part, f.name), metadata=f.metadata)) for f in fields(part) if f.name != "id"])
     kind.__doc__ = (type(part).__doc__ or "").partition("\n")[0]
     return kind
