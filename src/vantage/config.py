@@ -106,7 +106,10 @@ class Config:
         effect with the algorithm: those are dropped.
         """
         values = read_json_object(text, source=source)
-        nested, values = isinstance(values.get("env"), Mapping), flatten(values)
+        nested = isinstance(values.get("env"), Mapping)
+        if nested and (unknown := [name for name in values if name not in ("algo", *GROUPS)]):
+            raise ConfigError(f"{source}: unknown group {unknown[0]!r}{nearest(unknown[0], GROUPS)}")
+        values = flatten(values)
         config = cls.of(str(values.pop("algo", "" if nested else "a2c")))
         config = config._under(values.pop("runtime", config.runtime_name), source=source)
         if not nested:
