@@ -29,7 +29,7 @@ from vantage.presets import configure, defaults
 Algo = Annotated[str | None, Doc("a2c, a3c, a3g, acer, a preset (`vantage list`) or module:Class"), arg(metavar="ALGO")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
 File = Annotated[str | None, Doc("config file, which flags override"), arg(metavar="FILE.json")]
-Runtime = Annotated[Literal["sync", "hogwild"] | None, Doc("none: as usual for the algorithm")]
+Runtime = Annotated[Literal["sync", "hogwild"] | None, Doc("by default as the algorithm has it")]
 Search = Annotated[str | None, Doc("begin with the best trial of this search"), arg(metavar="DIR")]
 
 _REGISTRY = ConstructorRegistry()
