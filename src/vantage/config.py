@@ -7,7 +7,7 @@ key that the algorithm or the runtime in use does not have cannot be given.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_type_hints
 
@@ -32,7 +32,7 @@ FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "
 _CORE = ("env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
-_GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
+GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Config:
 
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
-        group = next(part for group in _GROUPS if hasattr(part := getattr(self, group), name))
+        group = next(part for group in GROUPS if hasattr(part := getattr(self, group), name))
         return Schedule.parse(getattr(group, name))(step, self.schedule_steps)
 
     @property
@@ -89,13 +89,13 @@ class Config:
 
     def flat(self) -> dict[str, Any]:
         """Every key of the config in force, by its flat name."""
-        values: dict[str, Any] = {name: getattr(getattr(self, group), attribute)
-                                  for name, (group, attribute, _) in self._keys()}
+        values = {name: getattr(getattr(self, group), attribute)
+                  for name, (group, attribute, _, _) in self._keys().items()}
         return {"algo": self.algo, "runtime": self.runtime_name, **values}
 
     def to_json(self) -> str:
         """The text of config.json: the groups as objects, of the runtime also its kind."""
-        groups = {group: asdict(getattr(self, group)) for group in _GROUPS}
+        groups = {group: asdict(getattr(self, group)) for group in GROUPS}
         groups["runtime"] = {"kind": self.runtime_name, **groups["runtime"]}
         return json.dumps({"algo": self.algo, **groups}, indent=2)
 
@@ -103,56 +103,38 @@ class Config:
     def from_json(cls, text: str, *, source: str) -> Config:
         """The config that `to_json` or the first edition wrote; `source` names it in the message of a ConfigError.
 
-        Where `algo` is an import path, its module is imported.
+        Where `algo` is an import path, its module is imported. The first edition's keys are flat, and some have no
+        effect with the algorithm: those are dropped.
         """
         values = read_json_object(text, source=source)
-        if not isinstance(values.get("env"), Mapping):
-            return cls._from_first_edition(values, source=source)
-        config = cls.of(str(values.pop("algo", "")))
-        unknown = next((group for group in values if group not in _GROUPS), None)
-        if unknown is not None:
-            raise ConfigError(f"{source}: unknown group {unknown!r}{nearest(unknown, _GROUPS)}")
-        flat: dict[str, Any] = {}
-        for group, keys in values.items():
-            if not isinstance(keys, Mapping):
-                raise ConfigError(f"{source}: {group} is {keys!r}, not a JSON object")
-            flat |= {FLAT_NAMES.get((group, str(name)), str(name)): value for name, value in keys.items()}
-        if isinstance(flat.get("image_norm"), bool):  # before there was pixel
-            flat["image_norm"] = "global" if flat["image_norm"] else "none"
-        if "runtime" in flat:
-            config = config._under(flat["runtime"], source=source)
-        lacks = [name for name in _CORE if name not in flat]
-        if lacks:
+        nested = isinstance(values.get("env"), Mapping)
+        if nested and (unknown := [name for name in values if name not in ("algo", *GROUPS)]):
+            raise ConfigError(f"{source}: unknown group {unknown[0]!r}{nearest(unknown[0], GROUPS)}")
+        values = flatten(values)
+        if isinstance(values.get("image_norm"), bool):  # runs of before it had names
+            values["image_norm"] = "global" if values["image_norm"] else "none"
+        config = cls.of(str(values.pop("algo", "" if nested else "a2c")))
+        config = config._under(values.pop("runtime", config.runtime_name), source=source)
+        if not nested:
+            own = config._keys()
+            values = {name: value for name, value in values.items() if name in own or name not in cls.every_key()}
+        elif lacks := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
-        return config.override(flat, source=source)
-
-    @classmethod
-    def _from_first_edition(cls, values: dict[str, Any], *, source: str) -> Config:
-        """Flat keys, among them some that have no effect with this algorithm: those are dropped."""
-        known = set(cls.every_key())
-        config = cls.of(str(values.pop("algo", "a2c")))
-        if "runtime" in values:
-            config = config.override({"runtime": values.pop("runtime")}, source=source)
-        own = config.flat()
-        return config.override({name: value for name, value in values.items() if name in own or name not in known},
-                               source=source)
+        return config.override(values, source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str) -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have."""
-        config = self
-        if values.get("algo", self.algo) != self.algo:
-            config = replace(Config.of(values["algo"]), env=self.env, policy=self.policy, optimizer=self.optimizer,
-                             run=self.run)
-        if "runtime" in values:
-            config = config._under(values["runtime"], source=source)
-        hints = dict(config._keys())
+        config, values = self, dict(values)
+        algo = values.pop("algo", self.algo)
+        if algo != self.algo:
+            config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer, run=self.run)
+        config = config._under(values.pop("runtime", config.runtime_name), source=source)
+        keys = config._keys()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
-            if name in ("algo", "runtime"):
-                continue
-            if name not in hints:
-                raise ConfigError(f"{source}: {config._why_unknown(name, hints)}")
-            group, attribute, hint = hints[name]
+            if name not in keys:
+                raise ConfigError(f"{source}: {config.why_unknown(name)}")
+            group, attribute, hint, _ = keys[name]
             changes.setdefault(group, {})[attribute] = convert(name, value, hint, source=source)
         parts: dict[str, Any] = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
         return replace(config, **parts)
@@ -164,40 +146,42 @@ class Config:
     def _under(self, runtime: Any, *, source: str) -> Config:
         """This config under another runtime, which takes over the keys that both have."""
         if runtime not in RUNTIMES:
-            raise ConfigError(f"{source}: runtime={runtime!r} is not one of {', '.join(RUNTIMES)}"
-                              f"{nearest(str(runtime), RUNTIMES)}")
+            raise ConfigError(f"{source}: runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
         kind = RUNTIMES[runtime]
         if type(self.runtime) is kind:
             return self
-        shared = {f.name for f in fields(kind)}
-        return replace(self, runtime=kind(**{f.name: getattr(self.runtime, f.name) for f in fields(self.runtime)
-                                             if f.name in shared}))
+        own = {f.name for f in fields(kind)}
+        return replace(self, runtime=kind(**{name: value for name, value in vars(self.runtime).items() if name in own}))
 
     @staticmethod
     def every_key(algo: str = "a2c") -> dict[str, tuple[Any, Mapping[str, Any]]]:
         """The type and the metadata of each key that `algo`, a built-in algorithm or a runtime has, by flat name."""
-        keys: dict[str, tuple[Any, Mapping[str, Any]]] = {}
-        for name in dict.fromkeys([*ALGORITHMS, algo]):
-            config = Config.of(name)
-            for key, (group, attribute, hint) in config._keys():
-                metadata = next(f.metadata for f in fields(getattr(config, group)) if f.name == attribute)
-                keys.setdefault(key, (hint, metadata))
-        return keys
+        return {name: (hint, metadata) for each in (algo, *ALGORITHMS)
+                for name, (_, _, hint, metadata) in Config.of(each)._keys().items()}
 
-    def _keys(self) -> Iterator[tuple[str, tuple[str, str, Any]]]:
-        """Flat name of each key, with its group, its attribute there and its type."""
-        for group in _GROUPS:
-            part: Any = getattr(self, group)
-            hints = get_type_hints(type(part))
-            for f in fields(part):
-                yield FLAT_NAMES.get((group, f.name), f.name), (group, f.name, hints[f.name])
+    def _keys(self) -> dict[str, tuple[str, str, Any, Mapping[str, Any]]]:
+        """Group, attribute, type and metadata of each key, by flat name."""
+        return {FLAT_NAMES.get((group, f.name), f.name): (group, f.name, hints[f.name], f.metadata)
+                for group in GROUPS for part in [getattr(self, group)] for hints in [get_type_hints(type(part))]
+                for f in fields(part)}
 
-    def _why_unknown(self, name: str, known: Mapping[str, Any]) -> str:
-        """What to say of a key that this config does not have: with which algorithm or runtime it would have it."""
-        users = [algo for algo in ALGORITHMS if name in Config.of(algo).flat()]
+    def why_unknown(self, name: str) -> str:
+        """What is wrong with a key that this config does not have: unknown, or of other algorithms and runtimes."""
+        users = [algo for algo in ALGORITHMS if name in Config.of(algo)._keys()]
         if users:
             return f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; {', '.join(users)} use it"
-        return f"unknown key {name!r}{nearest(name, known)}"
+        return f"unknown key {name!r}{nearest(name, self._keys())}"
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys by flat name, from groups such as those of config.json or flat already."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if name in GROUPS and isinstance(value, Mapping):
+            flat |= {FLAT_NAMES.get((name, str(key)), str(key)): part for key, part in value.items()}
+        else:
+            flat[name] = value
+    return flat
 
 
 def _load_algorithm(path: str) -> type[Any]:

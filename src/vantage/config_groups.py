@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, key, whole_numbers
+from vantage.keys import check_fields, key, read_json_object, whole_numbers
 from vantage.schedules import parse_number
 
 OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
@@ -21,35 +20,24 @@ class EnvConfig:
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
     num_envs: int = key(8, "environments in one process", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
-    vector: str = key("sync", "step the environments in this process, or each in a process of its own (not Atari, "
-                      "which has threads)", choices=("sync", "async"))
-    atari_protocol: str = key("auto", "auto goes by the id: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
+    vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
+    atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                               choices=("auto", "classic", "v5", "machado"))
-    action_subset: str = key("all", "the actions that the policy chooses from: indices such as 0,2,3, or on Atari "
-                             "meanings such as NOOP,RIGHT,LEFT")
-    frame_skip: str = key("auto", "frames that an action lasts: one number, or a range such as 2-4, drawn from at "
-                          "each step, both ends included; auto: 4 on Atari, else 1")
-    max_frames: int | None = key(None, "images show the maximum over this many of a step's last frames; none: 2 on "
-                                 "Atari, else 1", low=1, high=1000)
-    crop: str = key("none", "pixels to take off images: TOP,BOTTOM,LEFT,RIGHT, or a table by Atari game "
-                    "(rl-a3c-pytorch)")
-    screen_size: str = key("auto", "resize images to this many pixels square, or HEIGHTxWIDTH; auto: 84 on Atari, "
-                           "else as they are")
+    action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also meanings (NOOP,LEFT)")
+    frame_skip: str = key("auto", "frames that an action lasts, or a range such as 2-4 to draw from; auto: 4 on Atari")
+    max_frames: int | None = key(None, "images are the maximum of so many frames; none: 2 on Atari", low=1, high=1000)
+    crop: str = key("none", "pixels to take off images: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
+    screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
     grayscale: bool | None = key(None, "images gray or in colour; none: gray on Atari, else as they are")
-    noop_max: int | None = key(None, "Atari: below how many no-ops a game begins with; none: as atari_protocol says",
-                               low=0, high=10_000)
-    random_start: int = key(0, "up to how many random actions an episode begins with, of one frame each", low=0,
-                            high=10_000)
-    fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol "
-                                     "says")
-    reward: str = key("raw", "rewards as learnt from: raw, their sign (Atari), or clipped to [-1, 1]; scores are "
-                      "always raw", choices=("raw", "sign", "clip"))
-    reward_scale: float = key(1.0, "factor on the rewards as learnt from, after reward")
-    reward_floor: float | None = key(None, "least reward as learnt from, after reward_scale; none: no floor")
+    noop_max: int | None = key(None, "Atari: bound (exclusive) on no-ops at reset", low=0, high=10_000)
+    random_start: int = key(0, "most random actions at the start of an episode, of one frame each", low=0, high=10_000)
+    fire_on_reset: bool | None = key(None, "Atari: FIRE after a reset and a lost life; none: as atari_protocol")
+    reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw", choices=("raw", "sign", "clip"))
+    reward_scale: float = key(1.0, "factor on the rewards to learn from, after reward")
+    reward_floor: float | None = key(None, "least reward to learn from, after reward_scale; none: no floor")
     reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted return")
-    reward_terminates: bool = key(False, "any reward ends the return, though not the game: each point of Pong by "
-                                  "itself")
-    max_episode_steps: int = key(0, "time limit in agent steps; 0 keeps the environment's own", low=0, high=10**12)
+    reward_terminates: bool = key(False, "any reward ends the return, not the game: each point of Pong by itself")
+    max_episode_steps: int = key(0, "time limit in agent steps; 0: the environment's own", low=0, high=10**12)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -58,27 +46,19 @@ class EnvConfig:
     @property
     def env_options(self) -> dict[str, Any]:
         """Keyword arguments of the environment."""
-        try:
-            options = json.loads(self.env_kwargs)
-        except (json.JSONDecodeError, RecursionError) as error:
-            raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not JSON: {error}") from None
-        if not isinstance(options, dict):
-            raise ConfigError(f"env_kwargs={self.env_kwargs!r} is not a JSON object")
-        return options
+        return read_json_object(self.env_kwargs, source=f"env_kwargs={self.env_kwargs!r}")
 
 
 @dataclass(frozen=True)
 class PolicyConfig:
     """The policy network: what it sees, remembers and answers."""
 
-    network: str = key("auto", "torso for images (a vector goes through an mlp, or conv1d); auto: a3c for images, "
-                       "mlp for vectors", choices=("auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool",
-                       "conv4", "conv5", "conv1d"), open=True)
-    hidden: str = key("64,64", "widths of the mlp, for example 64,64")
-    activation: str = key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0", choices=("tanh", "relu", "elu",
-                          "silu", "leaky_relu"))
-    norm: str = key("none", "layer normalisation, or batch normalisation by running statistics, before each "
-                    "activation of the torso", choices=("none", "layer", "batch"))
+    network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
+        "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
+    hidden: str = key("64,64", "widths of the mlp")
+    activation: str = key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
+                          choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
+    norm: str = key("none", "normalise before each activation of the torso", choices=("none", "layer", "batch"))
     memory: str = key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
     memory_size: int = key(256, "cells of the lstm or gru", low=1, high=65_536)
     bptt: bool = key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
@@ -86,12 +66,10 @@ class PolicyConfig:
     stack_pad: str = key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
     separate: bool = key(False, "the critic has a trunk of its own")
     detach_critic: bool = key(False, "the critic's error does not reach the trunk that it shares with the policy")
-    init: str = key("orthogonal", "first weights: orthogonal with gains sqrt 2, policy 0.01, value 1; torch's own; "
-                    "columns: normal, each output's of norm 1, policy 0.01; kaiming and xavier, uniform",
-                    choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
-    std: str = key("free", "standard deviation of a Gaussian policy: free parameters, computed from the state "
-                   "(squashed: its square between 0.06 and 1.06), or fixed", choices=("free", "state", "squashed",
-                   "fixed"))
+    init: str = key("orthogonal", "first weights; orthogonal: gains sqrt 2, policy 0.01, value 1; columns: of norm 1, "
+                    "policy 0.01", choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
+    std: str = key("free", "a Gaussian's deviation: free parameters, from the state (squashed: its square in [0.06, "
+                   "1.06]), or fixed", choices=("free", "state", "squashed", "fixed"))
     log_std_init: float = key(0.0, "log of a Gaussian's standard deviation at the start, unless that is squashed")
     min_std: float = key(1e-3, "floor of a Gaussian's standard deviation", low=0)
     squash_mean: bool = key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
@@ -100,12 +78,9 @@ class PolicyConfig:
                           "each pixel", choices=("none", "global", "pixel"))
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "
                                 "0: they follow training", low=0, high=10_000_000)
-    obs_scale: str = key("0:1", "range LOW:HIGH that the pixels 0 to 255 of images are brought to")
-    precision: str = key("float32", "of the torsos for images; bfloat16 learns faster from large batches where the "
-                         "processor knows it (AMX, AVX-512 BF16, GPUs); weights stay float32", choices=("float32",
-                         "bfloat16"))
-    init_from: str | None = key(None, "begin with the weights and normalisers of this run or exported .safetensors "
-                                "file; step, optimiser and schedules begin anew")
+    obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
+    precision: str = key("float32", "of the torsos for images; weights stay float32", choices=("float32", "bfloat16"))
+    init_from: str | None = key(None, "begin with the weights and normalisers of this run or .safetensors file")
     init_checkpoint: str = key("auto", "of the run init_from: latest, best or a step; auto: best if there is one")
 
     def __post_init__(self) -> None:
@@ -134,8 +109,7 @@ class PolicyConfig:
 class OptimizerConfig:
     """How weights move along the gradient."""
 
-    optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's form), rmsprop, adam, amsgrad, or any class of "
-                         "torch.optim, such as AdamW")
+    optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's), rmsprop, adam, amsgrad, or a class of torch.optim")
     lr: str = key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
     optimizer_eps: float = key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
@@ -145,37 +119,20 @@ class OptimizerConfig:
         check_fields(self)
 
 
-def _num_workers(help: str) -> Any:
-    return key(0, help, low=0, high=1024)
-
-
-def _rollout_length() -> Any:
-    return key("5", "steps of each environment in a rollout; hogwild also takes a list such as 16,32,64, of which "
-               "worker i takes element i, cyclically")
-
-
-def _rollouts_per_update() -> Any:
-    return key(1, "consecutive rollouts of each environment that make one update", low=1, high=10_000)
-
-
-def _threads(help: str) -> Any:
-    return key(0, help, low=0, high=4096)
-
-
 def _lengths(text: str) -> tuple[int, ...]:
     return whole_numbers("rollout_length", text, 1_000_000, "20 or 16,32,64")
 
 
 @dataclass(frozen=True)
 class Sync:
-    """Collecting and learning take turns, in one process or in data-parallel ranks that share each update."""
+    """Collecting and learning take turns, in one process or in ranks that share each update."""
 
-    rollout_length: str = _rollout_length()
-    rollouts_per_update: int = _rollouts_per_update()
-    num_workers: int = _num_workers("data-parallel ranks, which split the environments and share each update; 0: one "
-                                    "per core on Atari with at least eight environments in each, else 1")
+    rollout_length: str = key("5", "steps of each environment in a rollout")
+    rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
+    num_workers: int = key(0, "data-parallel ranks, which split the environments; 0: on Atari one per core while each "
+                           "has eight environments, else 1", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto")
-    threads: int = _threads("CPU threads of each process; 0: all cores, split among the ranks")
+    threads: int = key(0, "CPU threads of each process; 0: all cores, split among the ranks", low=0, high=4096)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -191,18 +148,17 @@ class Sync:
 
 @dataclass(frozen=True)
 class Hogwild:
-    """Worker processes that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
+    """Workers that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
 
-    rollout_length: str = _rollout_length()
-    rollouts_per_update: int = _rollouts_per_update()
-    num_workers: int = _num_workers("worker processes; 0: one per core")
-    device: str = key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 is assigned to workers in turn")
-    threads: int = _threads("CPU threads of each worker; 0: one")
+    rollout_length: str = key("5", "steps of each environment in a rollout; of a list 16,32 worker i takes element i")
+    rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
+    num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
+    device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
+    threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "workers share the optimiser's statistics; off: each has its own")
-    lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
-    env_timeout: float = key(120.0, "seconds without an update after which a worker counts as hung and is replaced; 0: "
-                             "never", low=0, high=1e9)
-    max_restarts: int = key(10, "workers and evaluators that are replaced before the run gives up", low=0, high=10**6)
+    lock: bool = key(False, "one worker at a time steps the optimiser, for comparison")
+    env_timeout: float = key(120.0, "seconds without an update before a worker is replaced; 0: never", low=0, high=1e9)
+    max_restarts: int = key(10, "workers and evaluators to replace before the run gives up", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -220,24 +176,19 @@ class RunConfig:
     """How long a run lasts, and what it saves, evaluates and logs."""
 
     steps: int = key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
-    schedule_steps: int = key(0, "steps that schedules run over; 0: steps (a resume with more steps keeps the former)"
-                              , low=0, high=10**15)
+    schedule_steps: int = key(0, "steps that schedules run over; 0: steps", low=0, high=10**15)
     seed: int = key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
-    eval_every: int = key(-1, "agent steps between evaluations; 0 never; default twenty a run, never on Atari or "
-                          "with eval_every_seconds", low=-1, high=10**15)
-    eval_every_seconds: float = key(0.0, "seconds of training between evaluations, besides or instead of eval_every; "
-                                    "0: none by the clock", low=0, high=1e9)
+    eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
+    eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: none by the clock", low=0, high=1e9)
     eval_episodes: int = key(20, "whole games an evaluation", low=1, high=10**6)
     log_every_seconds: float = key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
-    log_weights: bool = key(False, "TensorBoard shows the network's graph, histograms of weights and gradients at "
-                            "each save, and the config beside the final scores")
+    log_weights: bool = key(False, "TensorBoard shows the network's graph, histograms at each save, and the config")
     max_minutes: float = key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     stop_at_return: float | None = key(None, "stop when the mean of the last 100 training episodes reaches this")
-    stop_at_eval: float | None = key(None, "stop when the mean of an evaluation reaches this; its first 20 games "
-                                     "must reach it before the rest are played")
+    stop_at_eval: float | None = key(None, "stop when the mean of an evaluation and of its first 20 games reaches this")
 
     def __post_init__(self) -> None:
         check_fields(self)

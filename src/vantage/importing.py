@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from operator import attrgetter
 from typing import Any
 
 from vantage.errors import ConfigError
@@ -22,22 +23,21 @@ def load_class(path: str, *, what: str) -> Any:
 
     `what` is the config key, for messages. ConfigError if the module cannot be imported or has no such attribute.
     """
-    module_name, _, attribute = path.partition(":")
-    if not module_name or not attribute:
+    name, _, attribute = path.partition(":")
+    if not name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class")
-    if module_name.partition(".")[0] != "vantage":
+    if name.partition(".")[0] != "vantage":
         add_current_folder()
     try:
-        target: Any = importlib.import_module(module_name)
+        module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
-        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(f"{error.name}.")
+        missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         remedy = "install it, or start in the folder that contains it" if missing else "correct the module"
-        raise ConfigError(f"{what}={path!r}: module {module_name!r} cannot be imported: {type(error).__name__}: "
-                          f"{error}; {remedy}") from error
-    for part in attribute.split("."):
-        if not hasattr(target, part):
-            names = [name for name, value in vars(target).items() if isinstance(value, type)]
-            raise ConfigError(f"{what}={path!r}: module {module_name!r} has no class {attribute!r}"
-                              f"; it has {', '.join(names) or 'none'}")
-        target = getattr(target, part)
-    return target
+        raise ConfigError(f"{what}={path!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}; "
+                          f"{remedy}") from error
+    try:
+        return attrgetter(attribute)(module)
+    except AttributeError:
+        names = [name for name, value in vars(module).items() if isinstance(value, type)]
+        raise ConfigError(f"{what}={path!r}: module {name!r} has no class {attribute!r}; it has "
+                          f"{', '.join(names) or 'none'}") from None

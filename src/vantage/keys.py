@@ -6,11 +6,15 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
+from math import isfinite
 from numbers import Integral, Real
+from types import NoneType
 from typing import Any, get_args
 
 from vantage.errors import ConfigError
 from vantage.schedules import Schedule, parse_number
+
+_EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
@@ -27,12 +31,27 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: boo
 def check_fields(instance: Any) -> None:
     """Raise ConfigError for the first field of a config dataclass whose value `key` does not allow."""
     for f in fields(instance):
-        _check(f.name, getattr(instance, f.name), f.metadata)
+        value, rules = getattr(instance, f.name), f.metadata
+        choices = rules.get("choices")
+        if choices and value not in choices and not (rules["open"] and ":" in value):
+            raise ConfigError(f"{f.name}={value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}")
+        try:
+            numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
+        except ConfigError as error:
+            raise ConfigError(f"{f.name}: {error}") from None
+        for number in numbers:
+            if not isinstance(number, int | float):
+                continue
+            if not isfinite(number):
+                raise ConfigError(f"{f.name}={value} is not finite")
+            if rules.get("low") is not None and number < rules["low"]:
+                raise ConfigError(f"{f.name}={value} is below {rules['low']:g}")
+            if rules.get("high") is not None and number > rules["high"]:
+                raise ConfigError(f"{f.name}={value} is above {rules['high']:g}")
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """'; did you mean X?' for the nearest of `candidates`, or an empty string."""
-    candidates = list(candidates)
     lower = {candidate.lower(): candidate for candidate in candidates}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
     return f"; did you mean {lower[close[0]]}?" if close else ""
@@ -63,37 +82,40 @@ def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int
 
 
 def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
-    """`value`, typed or in text, as the type `hint`; ConfigError says what was expected.
+    """`value`, typed or in text, as the type `hint`; ConfigError says what was expected."""
+    try:
+        return typed(value, hint)
+    except ValueError as error:
+        raise ConfigError(f"{source}: {name}={error}") from None
+
+
+def typed(value: Any, hint: Any) -> Any:
+    """`value`, typed or in text, as the type `hint`; ValueError says what was expected.
 
     For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written.
     """
-    options = get_args(hint) or (hint,)
+    kinds = get_args(hint) or (hint,)
+    word = value.lower() if isinstance(value, str) else value
     try:
-        if value is None or (isinstance(value, str) and value.lower() == "none" and type(None) in options):
-            if type(None) in options:
-                return None
-        elif bool in options:
-            if isinstance(value, bool):
-                return value
-            if isinstance(value, str) and value.lower() in ("true", "false"):
-                return value.lower() == "true"
-        elif str in options:
+        if NoneType in kinds and word in (None, "none"):
+            return None
+        if bool in kinds:
+            return value if isinstance(value, bool) else {"true": True, "false": False}[word]
+        if str in kinds:
             return _as_text(value)
-        elif isinstance(value, int) and not isinstance(value, bool) and int in options:
-            return value  # a float would lose the last digits above 2^53
-        elif isinstance(value, str) and int in options and value.isdecimal():
-            return int(value)
-        elif not isinstance(value, bool):
-            number = parse_number(value) if isinstance(value, str) else float(value)
-            if float in options:
-                return number
-            if number == int(number):
-                return int(number)
-    except (TypeError, ValueError, OverflowError):
+        if isinstance(value, bool):
+            raise TypeError
+        if int in kinds and (isinstance(value, int) or str(value).isdecimal()):
+            return int(value)  # a float would lose the last digits above 2^53
+        number = parse_number(value) if isinstance(value, str) else float(value)
+        if float in kinds:
+            return number
+        if number == int(number):
+            return int(number)
+    except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    expected = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number",
-                str: "text"}[next(o for o in options if o is not type(None))]
-    raise ConfigError(f"{source}: {name}={value!r} is not {expected}{' or none' * (type(None) in options)}")
+    kind = next(kind for kind in kinds if kind is not NoneType)
+    raise ValueError(f"{value!r} is not {_EXPECTED[kind]}{' or none' * (NoneType in kinds)}")
 
 
 def _as_text(value: Any) -> str:
@@ -108,22 +130,3 @@ def _as_text(value: Any) -> str:
     if isinstance(value, type):
         return f"{value.__module__}:{value.__qualname__}"
     raise TypeError
-
-
-def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
-    choices = rules.get("choices")
-    if choices and value not in choices and not (rules.get("open") and ":" in value):
-        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}")
-    try:
-        numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
-    except ConfigError as error:
-        raise ConfigError(f"{name}: {error}") from None
-    for number in numbers:
-        if number is None or not isinstance(number, int | float):
-            continue
-        if number != number or number in (float("inf"), float("-inf")):
-            raise ConfigError(f"{name}={value} is not finite")
-        if rules.get("low") is not None and number < rules["low"]:
-            raise ConfigError(f"{name}={value} is below {rules['low']:g}")
-        if rules.get("high") is not None and number > rules["high"]:
-            raise ConfigError(f"{name}={value} is above {rules['high']:g}")

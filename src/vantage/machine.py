@@ -31,7 +31,7 @@ def prepare(config: Config) -> Config:
         raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
     check_optimizer(config.optimizer)
     config = config.change(device=resolve_device(config))
-    workers = cores_for(config.runtime.num_workers) if hogwild else _processes(config)
+    workers = cores_for(config.runtime.num_workers) if hogwild else _ranks(config)
     threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
     torch.set_num_threads(threads)
     keep_freed_memory()
@@ -39,21 +39,20 @@ def prepare(config: Config) -> Config:
     return config.change(threads=threads, num_workers=workers)
 
 
-def _processes(config: Config) -> int:
+def _ranks(config: Config) -> int:
     """How many processes share the update of `config` under sync; ConfigError where so many cannot.
 
     Unless asked for, only for Atari, whose emulators and convolutions keep each busy for milliseconds between two
     updates, with enough environments in each for its convolutions, and where few cores are left over.
     """
     alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
-    if config.runtime.num_workers:
+    if workers := config.runtime.num_workers:
         why = why_not_parallel(config)
-        if why is None and alone and config.runtime.num_workers > 1:
-            why = ("a daemonic process, such as one of multiprocessing.Pool, cannot start others; give "
-                   "num_workers=1")
+        if why is None and alone and workers > 1:
+            why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give num_workers=1"
         if why is not None:
-            raise ConfigError(f"num_workers={config.runtime.num_workers}: {why}")
-        return config.runtime.num_workers
+            raise ConfigError(f"num_workers={workers}: {why}")
+        return workers
     if config.algorithm.needs.replay is not None:
         return 0
     if config.runtime.threads or alone or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
@@ -66,21 +65,19 @@ def _processes(config: Config) -> int:
 
 def resolve_device(config: Config) -> str:
     """The devices that `config` means; ConfigError for those that torch cannot use."""
-    count = torch.cuda.device_count()
-    device = config.runtime.device
-    if config.algo == "a3g" and device == "auto" and count == 0:
-        raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; use a3c, which is the "
-                          "same on CPUs")
+    count, device = torch.cuda.device_count(), config.runtime.device
+    hint = "; use a3c, which is the same on CPUs" if config.algo == "a3g" else "; use --device cpu"
     if device == "auto":
+        if config.algo == "a3g" and count == 0:
+            raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here{hint}")
         several = ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) else "cuda"
-        device = "cpu" if count == 0 else several
+        device = several if count else "cpu"
     for part in device.split(","):
         kind, _, index = part.partition(":")
         if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
             raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
         if kind == "cuda" and int(index or 0) >= count:
-            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; use --device cpu"
-                              + (", or a3c, which is the same on CPUs" if config.algo == "a3g" else ""))
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine{hint}")
     if "," in device and isinstance(config.runtime, Sync):
         raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
     return device

@@ -1,4 +1,4 @@
-"""Numbers, schedules and the config: what is accepted, what is refused, and with which words."""
+"""Numbers, schedules, the config and its defaults: what is accepted, what is refused, and with which words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.presets import configure, defaults
+from vantage.presets import configure, expectation
 from vantage.schedules import Schedule, parse_number
 
 
@@ -20,7 +20,7 @@ def test_numbers_as_people_write_them(text: str, value: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000"])
-def test_what_is_not_a_number(text: str) -> None:
+def test_texts_that_are_no_number(text: str) -> None:
     with pytest.raises(ValueError, match="not a number"):
         parse_number(text)
 
@@ -32,32 +32,44 @@ def test_what_is_not_a_number(text: str) -> None:
     ("piecewise:0=1,40=0.5,90%=0.1", {0: 1.0, 39: 1.0, 40: 0.5, 89: 0.5, 90: 0.1, 500: 0.1}),
 ])
 def test_schedules(text: str, at: dict[int, float]) -> None:
-    schedule = Schedule.parse(text)
-    for step, value in at.items():
-        assert schedule(step, 100) == pytest.approx(value)
+    assert {step: Schedule.parse(text)(step, 100) for step in at} == pytest.approx(at)
 
 
-@pytest.mark.parametrize("text", ["lin:1:0", "linear:1", "linear:1:2:3", "cosine:a:b", "piecewise:5=1",
-                                  "piecewise:1,2", "piecewise:0=1,90=2,40=3", ""])
-def test_what_is_not_a_schedule(text: str) -> None:
+@pytest.mark.parametrize("text", ["lin:1:0", "linear:1", "linear:1:2:3", "cosine:a:b", "piecewise:5=1", "",
+                                  "piecewise:1,2", "piecewise:0=1,90=2,40=3", "piecewise:", "piecewise:=1"])
+def test_texts_that_are_no_schedule(text: str) -> None:
     with pytest.raises(ConfigError, match="schedule"):
         Schedule.parse(text)
 
 
-def test_a_config_survives_json() -> None:
-    values = {"lr": "linear:1e-3:0", "steps": "10M", "stop_at_return": "475", "bptt": "false"}
-    config = Config().override(values, source="x")
+def test_coefficients_follow_the_schedules_own_span() -> None:
+    config = Config().change(lr="linear:1:0", steps=200, schedule_steps=100)
+    assert (config.at("lr", 50), config.at("lr", 150)) == (0.5, 0.0)
+
+
+def test_a_config_survives_json_with_all_its_digits() -> None:
+    values = {"lr": "linear:1e-3:0", "steps": "10M", "stop_at_return": "475", "bptt": "false", "hidden": [64, 32]}
+    config = Config().override({**values, "seed": str(2**62 + 1), "env_kwargs": {"a": 1}}, source="x")
+    assert (config.run.steps, config.run.seed, config.policy.hidden) == (10_000_000, 2**62 + 1, "64,32")
     assert Config.from_json(config.to_json(), source="x") == config
-    assert json.loads(config.to_json())["run"]["steps"] == 10_000_000
+    damaged = json.loads(config.to_json())
+    del damaged["run"]["seed"]
+    with pytest.raises(ConfigError, match=r"it is damaged: it lacks seed"):
+        Config.from_json(json.dumps(damaged), source="it")
+
+
+def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_effect() -> None:
+    text = '{"algo": "acer", "env": "Pong", "runtime": "hogwild", "lr": 1e-4, "gae_lambda": 0.9, "rollout_length": 20}'
+    config = Config.from_json(text, source="it")
+    assert (config.runtime_name, config.env.id, config.optimizer.lr) == ("hogwild", "Pong", "0.0001")
 
 
 @pytest.mark.parametrize(("key", "value", "says"), [
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
-    ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "2", "above 1"),
-    ("gamma", "linear:0.9:1.5", "above 1"), ("bptt", "maybe", "true or false"),
-    ("hidden", "64,x", "list of whole numbers"), ("rollout_length", "16,32", "takes one length"),
-    ("env_kwargs", "{", "not JSON"), ("env_kwargs", "[1]", "not a JSON object"), ("lr", True, "text"),
-    ("lr", "1e38", "above 1e"),
+    ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "linear:0.9:1.5", "above 1"),
+    ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of whole numbers"), ("lr", True, "text"),
+    ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1e"),
+    ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
 ])
 def test_bad_values_are_named(key: str, value: object, says: str) -> None:
@@ -71,33 +83,26 @@ def test_an_unreadable_config_names_its_source(text: str) -> None:
         Config.from_json(text, source="my.json")
 
 
-def test_coefficients_follow_the_schedules_own_span() -> None:
-    config = Config().override({"lr": "linear:1:0", "steps": 200, "schedule_steps": 100}, source="x")
-    assert config.at("lr", 50) == 0.5
-    assert config.at("lr", 150) == 0.0
-
-
-def test_whole_numbers_keep_all_their_digits() -> None:
-    for seed in (2**53 + 1, 2**62 + 1):
-        config = Config().change(seed=seed)
-        assert Config.from_json(config.to_json(), source="it").run.seed == seed
-        assert Config().override({"seed": str(seed)}, source="it").run.seed == seed
-
-
 @pytest.mark.parametrize(("algo", "options", "says"), [
     ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync; acer use it"),
-    ("acer", {"gae_lambda": 0.9}, "gae_lambda has no effect with acer under runtime=sync; a2c, a3c, a3g use it"),
-    ("a2c", {"lock": True}, "lock has no effect with a2c under runtime=sync; a3c, a3g use it"),
+    ("a2c", {"runtime": "hogwild"}, "runtime=hogwild contradicts a2c"),
     ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
+    ("a3c", {"optimizer": "SGD"}, "optimizer='SGD' cannot be shared"),
+    ("acer", {"burn_in": 4}, "burn_in=4 warms up a memory"),
+    ("acer", {"num_workers": 2}, "because of its replay"),
+    ("a2c", {"num_workers": 2}, "obs_norm needs the whole batch"),
+    ("a2c", {"env": "Pong", "num_workers": 3}, "num_envs=16 cannot be divided"),
+    ("a2c", {"norm": "batch", "num_envs": 1, "rollout_length": 2}, "through a batch of 2"),
+    ("a2c", {"env": 5}, "env is a int"),
 ])
-def test_options_without_effect_are_refused(algo: str, options: dict[str, object], says: str) -> None:
+def test_options_that_exclude_each_other_or_have_no_effect_are_refused(
+        algo: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        configure(algo, **({"env": "CartPole-v1"} | options))
+        configure(algo, **({"env": "CartPole-v1"} | options))  # type: ignore[arg-type]
 
 
 def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:
     walker = {"algo": "a3c-continuous", "env": "BipedalWalker-v3"}
-    assert configure(**walker).run.stop_at_eval == 300
     assert configure(**walker, eval_every=0, eval_every_seconds=5).run.stop_at_eval == 300
     assert configure(**walker, stop_at_eval="none").run.stop_at_eval is None
     assert configure(**walker, eval_every=0, eval_every_seconds=0).run.stop_at_eval is None
@@ -111,21 +116,22 @@ def test_a_whole_config_can_be_given_again() -> None:
         assert configure(algo, env="CartPole-v1", **values) == config
 
 
-@pytest.mark.parametrize(("algo", "options", "norm"), [
-    ("a2c", {}, "layer"), ("a3c", {}, "layer"), ("acer", {}, "none"), ("a2c", {"norm": "batch"}, "batch"),
-    ("a2c", {"network": "impala"}, "none"),
+@pytest.mark.parametrize(("algo", "env", "options", "expected"), [
+    ("a2c", "Pong", {}, {"num_envs": 16, "lr": "linear:5e-4:0", "norm": "layer", "frame_stack": 1}),
+    ("a2c", "Pong", {"network": "impala"}, {"norm": "none"}),
+    ("a2c", "Pong", {"memory": "none"}, {"frame_stack": 4}),
+    ("a2c", "Pong", {"steps": 1000}, {"save_every": 100, "eval_every": 0}),
+    ("a3c", "Pong", {"norm": "batch"}, {"num_envs": 8, "lr": "linear:4e-4:0", "norm": "batch"}),
+    ("a3g", "Breakout", {}, {"device": "auto", "num_envs": 8, "lr": "linear:4e-4:0"}),
+    ("acer", "Pong", {}, {"num_envs": 4, "lr": "linear:2e-4:0", "steps": 3_000_000, "norm": "none"}),
+    ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:1e-3:0", "steps": 300_000}),
+    ("a2c", "Pendulum-v1", {"eval_every": 7}, {"num_envs": 16, "lr": "linear:3e-3:0", "eval_every": 7}),
 ])
-def test_torsos_on_atari_are_normalised_where_they_can_be(algo: str, options: dict[str, object], norm: str) -> None:
-    assert configure(algo, env="Pong", **options).policy.norm == norm
+def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
+        algo: str, env: str, options: dict[str, object], expected: dict[str, object]) -> None:
+    values = configure(algo, env=env, **options).flat()
+    assert {key: values[key] for key in expected} == expected
 
 
-@pytest.mark.parametrize(("algo", "env", "num_envs", "lr", "steps"), [
-    ("a2c", "Pong", 16, "linear:5e-4:0", 10_000_000), ("a3c", "Pong", 8, "linear:4e-4:0", 10_000_000),
-    ("a3g", "Breakout", 8, "linear:4e-4:0", 10_000_000), ("acer", "Pong", 4, "linear:2e-4:0", 3_000_000),
-    ("acer", "LunarLander-v3", 8, "linear:1e-3:0", 300_000), ("a2c", "Pendulum-v1", 16, "linear:3e-3:0", 1_000_000),
-])
-def test_an_algorithms_own_values_go_over_its_environments(algo: str, env: str, num_envs: int, lr: str,
-                                                           steps: int) -> None:
-    chosen = defaults(algo, env).values
-    assert (chosen["num_envs"], chosen["lr"], chosen["steps"]) == (num_envs, lr, steps)
-    assert configure(algo, env=env, num_envs=3, device="cpu").env.num_envs == 3
+def test_the_flat_start_of_pong_is_foretold() -> None:
+    assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))

@@ -1,4 +1,4 @@
-"""The way in and out: runs a command and turns what it raises into words and an exit status."""
+"""The way in and out: runs a command, and turns errors into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -7,13 +7,21 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
 from io import TextIOWrapper
+from typing import Any
 
-from vantage.cli.parser import parse
+from vantage.cli import tools, training
+from vantage.cli.arguments import read
 from vantage.cli.stop import Stopped
-from vantage.errors import EnvError, VantageError
+from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.keys import nearest
+
+COMMANDS: dict[str, Callable[..., Any]] = {
+    command.__name__.rstrip("_"): command for command in (
+        training.train, training.resume, training.search, tools.evaluate, tools.watch, tools.record, tools.plot,
+        tools.report, tools.export, tools.preview, tools.play, tools.bench, tools.doctor, tools.list_)}
 
 _WRITE_ERRORS = {errno.EPIPE, errno.ECONNRESET, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
@@ -23,9 +31,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = sys.argv[1:] if argv is None else list(argv)
     _accept_any_output()
     try:
-        arguments = parse(argv)
-        with _warnings_on_stderr(shown_otherwise=arguments.command in ("train", "resume", "search")):
-            status = int(arguments.run_command(arguments))
+        name, *words = argv or [""]
+        if name in ("-h", "--help", "--version"):
+            print(f"vantage {version('vantage-rl')}" if name == "--version" else _overview())
+            return 0
+        if name not in COMMANDS:
+            raise ConfigError(f"unknown COMMAND {name!r}{nearest(name, COMMANDS)}; see vantage --help")
+        call = read(COMMANDS[name], words, f"vantage {name}")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("vantage: %(message)s"))
+        with training.messages_to(handler, logging.WARNING):
+            status = call() or 0
         sys.stdout.flush()
         return status
     except VantageError as error:
@@ -35,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return error.status
     except Stopped as error:
         print("vantage: stopped before training began", file=sys.stderr)
-        return 128 + error.number
+        return 128 + int(error.args[0])
     except KeyboardInterrupt:
         return 130
     except ImportError as error:
@@ -44,11 +60,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"vantage: cannot import {error.name}: {error}; `vantage doctor` says what to install", file=sys.stderr)
         return 2
     except OSError as error:
-        if error.filename is not None:  # not standard output
-            print(f"vantage: cannot use {error.filename}: {error.strerror}; name another path, or make that one usable",
-                  file=sys.stderr)
+        if error.filename is not None:
+            print(f"vantage: cannot use {error.filename}: {error.strerror}; choose another path", file=sys.stderr)
             return 1
-        if error.errno not in _WRITE_ERRORS:  # as no memory for another process
+        if error.errno not in _WRITE_ERRORS:  # such as no memory for another process
             raise
         from vantage.tools.display import discard_output
 
@@ -58,20 +73,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
-@contextmanager
-def _warnings_on_stderr(*, shown_otherwise: bool) -> Iterator[None]:
-    """Print warnings of the library as lines of the command, unless its display shows them."""
-    if shown_otherwise:
-        yield
-        return
-    logger, handler = logging.getLogger("vantage"), logging.StreamHandler(sys.stderr)
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(logging.Formatter("vantage: %(message)s"))
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
+def _overview() -> str:
+    lines = [f"  {name:<10}{(command.__doc__ or '').partition(chr(10))[0]}" for name, command in COMMANDS.items()]
+    return "\n".join(["usage: vantage COMMAND ..., and vantage COMMAND --help", "", *lines])
 
 
 def _accept_any_output() -> None:

@@ -1,0 +1,130 @@
+"""Commands that train: train, search and resume."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typing_extensions import Doc
+
+from vantage.cli.arguments import Settings
+from vantage.cli.stop import Stop
+from vantage.cli.tools import Run, Trust
+from vantage.config import Config
+from vantage.config_groups import OPTIMIZERS
+from vantage.tools.search.command import Options
+
+if TYPE_CHECKING:
+    from vantage.types import Report
+
+Finish = Annotated[bool, Doc("at the end evaluate, draw curve.png and print where everything is")]
+
+
+def train(settings: Settings, *, run: Annotated[str | None, Doc("directory to create; none: runs/ENV/ALGO-N")] = None,
+          dry_run: Annotated[bool, Doc("print the resolved config as JSON and stop")] = False,
+          report: Finish = False) -> int:
+    """Train an agent in a new run directory."""
+    config = settings.config()
+    if dry_run:
+        if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
+            from vantage.learning.optimizers import check_optimizer
+
+            check_optimizer(config.optimizer)
+        if config.policy.init_from is not None:
+            from vantage.training import read_initial
+
+            read_initial(config)
+        print(config.to_json())
+        return 0
+    from vantage.training import train_updates
+
+    stop = Stop()
+    return _follow(config, train_updates(config, run=run, argv=sys.argv), stop, report, settings.note())
+
+
+def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
+           extend_schedule: Annotated[bool, Doc("schedules run over the new total")] = False,
+           max_minutes: Annotated[float | None, Doc("stop after this wall time; for this time alone")] = None,
+           device: Annotated[str | None, Doc("cpu, cuda, cuda:0 or auto, from now on")] = None, report: Finish = False,
+           trust: Trust = False) -> int:
+    """Go on with a run from its newest good checkpoint."""
+    from vantage.runs.directory import RunDirectory
+
+    config = RunDirectory.open(Path(run), trust=trust).config
+    from vantage.training import resume_updates
+
+    stop = Stop()
+    updates = resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
+                             trust=trust)
+    config = config.change(steps=steps or config.run.steps, max_minutes=max_minutes or config.run.max_minutes)
+    return _follow(config, updates, stop, report)
+
+
+def search(settings: Settings, *, study: Options) -> int:
+    """Find good values for config keys by many short trainings."""
+    from vantage.tools.search.command import check_libraries, search
+
+    check_libraries()
+    stop = Stop()
+    try:
+        return search(settings.algo, settings.env, settings.values, study, stop)
+    finally:
+        stop.over()
+
+
+def _follow(config: Config, updates: Generator[Report | None], stop: Stop, report: bool, note: str = "") -> int:
+    """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
+    from vantage.presets import expectation
+    from vantage.runs.checkpoint import newest_step
+    from vantage.tools.display import Display, say
+
+    last = None
+    display = Display(config, expectation(config))
+    with closing(updates), display, messages_to(display, logging.INFO):
+        stop.display = display
+        try:
+            if note:
+                display.note(note)
+            for update in updates:
+                if update is not None:
+                    last = update
+                    if update.metrics:
+                        display.show(update)
+                if stop.requested():
+                    break
+            updates.close()  # saves the run; further signals still exit at once
+        finally:
+            stop.over()
+    if last is None:
+        return 1
+    if stop.signal:
+        step = newest_step(Path(last.run)) or 0
+        say(f"stopped by {signal.Signals(stop.signal).name} at step {step:,}, saved; go on with: "
+            f"vantage resume {last.run}")
+        return 128 + stop.signal
+    if report:
+        from vantage.tools.finish import final_report
+
+        final_report(Path(last.run))
+    else:
+        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
+    return 0
+
+
+@contextmanager
+def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Send Vantage's log messages to `handler` alone meanwhile."""
+    logger = logging.getLogger("vantage")
+    handlers, former = logger.handlers, logger.level
+    logger.handlers = [handler]
+    logger.setLevel(level)
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        logger.setLevel(former)

@@ -1,0 +1,91 @@
+"""Defaults that were measured, or follow from measured ones: data by algorithm and environment, with their source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Defaults(NamedTuple):
+    """Values, and where they come from."""
+
+    values: Mapping[str, Any]
+    source: str
+
+
+_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
+           "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True, "num_envs": 8, "rollout_length": 16,
+           "lr": "linear:7e-4:0", "steps": 1_000_000}
+_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
+_ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
+_AS_CLASSIC = "as classic; not yet measured"
+
+_EVERY = {
+    "classic": Defaults(
+        {**_VECTOR, "lr": "linear:1e-3:0", "steps": 300_000},
+        "measured on CartPole-v1, results/a2c-CartPole-v1 and results/a3c-CartPole-v1"),
+    "box2d": Defaults(
+        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000, "gamma": "0.99"},
+        "as classic, with a larger batch; not yet measured"),
+    "mujoco": Defaults({**_VECTOR, "rollout_length": 32}, _AS_CLASSIC),
+    "atari": Defaults(
+        {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
+         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
+         "save_every": 100_000, "memory": "lstm", "norm": "layer"},
+        "measured on Pong, results/a2c-Pong: an lstm on single frames needs fewer steps than stacks of 4 "
+        "(a2c-Pong-frames), and without layer normalisation its torso may die early"),
+    "other": Defaults({**_VECTOR, "save_every": 100_000}, _AS_CLASSIC),
+    "Pendulum-v1": Defaults(
+        {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
+         "advantage_norm": True},
+        "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1; gamma 0.9 stayed at -1,000 in 400k steps"),
+    "MountainCar-v0": Defaults(
+        {"num_envs": 16, "gae_lambda": "0.98", "entropy_coef": "0.01", "steps": 1_000_000},
+        "measured with a2c, results/a2c-MountainCar-v0"),
+    "LunarLander-v3": Defaults(
+        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": "2", "reward_norm": False,
+         "reward_scale": 0.02, "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
+        "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns first, or it hovers; long "
+        "ones once it lands, or a biased critic unlearns it; in shares of 1M steps"),
+    "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
+    "BipedalWalker-v3": Defaults(
+        {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
+         "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 5_000_000},
+        "measured with one worker, results/a3c-BipedalWalker-v3, and two, results/a3c-BipedalWalker-v3-workers"),
+    "CarRacing-v3": Defaults({"save_every": 5_000}, "family box2d, not yet measured; its steps are slow"),
+}
+
+_PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_size": 64, "lr": "linear:1e-3:0"}
+
+_PPO = {
+    "classic": Defaults(_PPO_VECTOR, "one seed of CartPole-v1: 500 after 62k of 100k steps"),
+    **dict.fromkeys(("box2d", "mujoco", "other"), Defaults(_PPO_VECTOR, _AS_CLASSIC)),
+    "atari": Defaults({"memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 128, "epochs": 3,
+                       "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5", "image_norm": "pixel",
+                       "image_norm_steps": 10_000},
+                      "measured on Pong, one seed: 0 after 319k and 5.7 after 442k of 1M steps"),
+    "Pong": Defaults({"steps": 1_000_000}, "as all of Atari, with a schedule of 1M steps"),
+}
+
+_A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on Pong, two workers, results/a3c-Pong")}
+
+_ACER = {
+    **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
+    **dict.fromkeys(("mujoco", "other"), Defaults(_ACER_VECTOR, _AS_CLASSIC)),
+    "atari": Defaults({"memory": "none", "frame_stack": 4, "norm": "none", "num_envs": 4, "rollout_length": 20,
+                       "lr": "linear:2e-4:0"},
+                      "as on Pong; stacked frames, since the state that a memory had grows stale"),
+    "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
+    "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
+    "Pendulum-v1": Defaults({"steps": 400_000}, "measured, results/acer-Pendulum-v1"),
+    "LunarLander-v3": Defaults({"steps": 300_000, "reward_norm": True, "reward_scale": 1.0},
+                               "measured, results/acer-LunarLander-v3"),
+    "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
+                                 "one seed of 300k steps, results/acer-BipedalWalker-v3"),
+    "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
+}
+
+MEASURED: Mapping[str, Mapping[str, Defaults]] = {
+    "": _EVERY, "ppo": _PPO, "a3c": _A3C, "a3g": {"": Defaults({"device": "auto"}, ""), **_A3C}, "acer": _ACER}
+"""By algorithm ("": every one), then family or environment. Later wins: family, environment, the algorithm's own
+family, its own environment."""

@@ -1,0 +1,205 @@
+"""The command line without a training: flags and help from the classes in use, and bad input of every kind."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vantage.cli import main
+
+A2C = ["train", "a2c"]
+CARTPOLE = [*A2C, "--env", "CartPole-v1", "--threads", "1"]
+
+
+def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
+    try:
+        status = main(arguments)
+    except SystemExit as exit:  # --help
+        status = int(exit.code or 0)
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    """The flat keys of the config that --dry-run prints."""
+    status, out, err = call([*arguments, "--dry-run"], capsys)
+    assert status == 0, err
+    groups = json.loads(out)
+    return {name: value for group in groups.values() if isinstance(group, dict) for name, value in group.items()}
+
+
+@pytest.mark.parametrize(("arguments", "says"), [
+    ([*A2C, "--env", "CartPole-v9"], "CartPole"),
+    ([*A2C, "--env", "Pnog"], "did you mean Pong"),
+    ([*A2C, "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": 5, "what": 1}'], "what"),
+    ([*A2C, "--env", "tiny:TextObservation"], "Text"),
+    (A2C, "which environment"),
+    (["train", "--env", "CartPole-v1"], "which algorithm"),
+    (["train", "a2", "--env", "CartPole-v1"], "did you mean a2c"),
+    (["train", "a2c", "acer", "--env", "CartPole-v1"], "unknown argument 'acer'"),
+    ([*CARTPOLE, "--learning-rate", "1"], "unknown argument '--learning-rate'"),
+    ([*CARTPOLE, "--rollout-lenght", "5"], "did you mean --rollout-length"),
+    ([*CARTPOLE, "--dry-rum"], "did you mean --dry-run"),
+    ([*CARTPOLE, "--replay-ratio", "2"], "replay_ratio has no effect with a2c under runtime=sync; acer use it"),
+    ([*CARTPOLE, "--lock"], "lock has no effect with a2c under runtime=sync; a3c, a3g use it"),
+    (["train", "acer", "--env", "CartPole-v1", "--gae-lambda", "1"], "gae_lambda has no effect with acer"),
+    ([*CARTPOLE, "--lr"], "Missing value for argument '--lr'"),
+    ([*CARTPOLE, "--steps", "many"], "--steps: 'many' is not a whole number"),
+    ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
+    ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
+    ([*CARTPOLE, "--bptt", "maybe"], "unknown argument 'maybe'"),
+    ([*CARTPOLE, "--memory-size", "64"], "memory_size=64 has no effect without a memory; give --memory lstm or gru"),
+    ([*A2C, "--env", "Pong", "--stack-pad", "repeat"], "give a --frame-stack above 1, or leave it out"),
+    ([*CARTPOLE, "--optimizer", "Adamm"], "did you mean"),
+    ([*CARTPOLE, "--optimizer", "Adamm", "--dry-run"], "did you mean"),
+    ([*CARTPOLE, "--device", "tpu9"], "not a device"),
+    ([*CARTPOLE, "--entropy-coef", "-1e-3", "--lr", "-1e-3"], "lr=-1e-3 is below 0"),
+    ([*CARTPOLE, "--config", "missing.json"], "missing.json"),
+    ([*CARTPOLE, "--run", "name-\udcff"], "not valid UTF-8; choose another place with --run"),
+    (["resume", "runs/nothing"], "no such run directory"),
+    (["evaluate", "runs/nothing", "--episodes", "1e300"], "above 1,000,000"),
+    (["evaluate", "runs/nothing", "--deterministic", "--stochastic"], "exclude each other"),
+    (["plot", "runs/nothing", "-o", "x.png"], "runs/nothing"),
+    (["plot", "-o", "x.png"], "at least one run"),
+    (["plot", "runs/nothing", "-o", "x.png", "--x", "hours"], "'hours'"),
+    (["record", "runs/nothing"], "-o"),
+    (["bench", "a2c", "--env", "CartPole-v1", "--seconds", "1e999"], "at most 86,400"),
+    (["preview", "Pnog", "-o", "x.png"], "did you mean Pong"),
+    (["preview", "Pong", "-o", "x.png", "--frame-stak", "4"], "did you mean --frame-stack"),
+    (["resum", "x"], "did you mean resume"),
+    ([], "COMMAND"),
+])
+def test_bad_input_is_one_line_with_the_remedy_and_status_2(
+        arguments: list[str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    status, _, err = call(arguments, capsys)
+    assert status == 2
+    assert says in err and len(err.strip().splitlines()) == 1 and "Traceback" not in err and "│" not in err
+    assert not list(tmp_path.rglob("config.json")), "a refused run leaves nothing behind"
+
+
+def test_help_shows_the_algorithms_own_keys_in_groups_with_the_defaults_in_force(
+        capsys: pytest.CaptureFixture[str]) -> None:
+    def words(*arguments: str) -> str:
+        status, out, _ = call([*arguments, "--help"], capsys)
+        assert status == 0
+        return " ".join(out.replace("│", "").split())
+
+    acer, a3c = words("train", "acer"), words("train", "a3c", "--env", "Pong")
+    assert all(f" {group} options " in acer for group in ("env", "policy", "algorithm", "optimizer", "runtime", "run"))
+    assert "--replay-start INT" in acer and "(default: 2000)" in acer and "--gae-lambda" not in acer
+    assert "acer on CartPole-v1" in acer and "a3c on Pong" in a3c
+    assert "--lock" in a3c and "(default: linear:4e-4:0)" in a3c and "--replay-start" not in a3c
+    assert "--lock" in words("train", "acer", "--runtime", "hogwild")
+    assert "none|lstm|gru" in a3c and "(default: lstm)" in a3c
+    assert "--trials INT" in words("search", "a2c") and "(default: auto)" in words("evaluate")
+    assert "--grade" in words("train", "own_algorithm:Own") and "did nothing" not in words()
+
+
+@pytest.mark.parametrize(("flags", "key", "value"), [
+    (["--obs-norm"], "obs_norm", True), (["--no-obs-norm"], "obs_norm", False),
+    (["--obs_norm=False"], "obs_norm", False),
+    (["--obs-norm", "true"], "obs_norm", True), (["--obs-norm", "false"], "obs_norm", False),
+    (["--grayscale", "none"], "grayscale", None), (["--no-grayscale"], "grayscale", False),
+    (["--rollout_length", "7"], "rollout_length", "7"), (["--rollout-length=7"], "rollout_length", "7"),
+    (["--steps", "10M"], "steps", 10_000_000), (["--steps", "1e4"], "steps", 10_000), (["--lr", "5e-4"], "lr", "5e-4"),
+    (["--entropy-coef", "-1e-3"], "entropy_coef", "-1e-3"), (["--log-std-init", "-.5"], "log_std_init", -0.5),
+    (["--lr", "linear:1e-3:0"], "lr", "linear:1e-3:0"), (["--stop-at-return", "none"], "stop_at_return", None),
+    (["--env-kwargs", '{"a": "--lr=1"}'], "env_kwargs", '{"a": "--lr=1"}'),
+])
+def test_flags_as_people_write_them(flags: list[str], key: str, value: object,
+                                    capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolved([*CARTPOLE, *flags], capsys)[key] == value
+    assert resolved(["train", *flags, "a2c", "--env", "CartPole-v1"], capsys)[key] == value
+
+
+def test_a_flag_that_repeats_a_default_is_still_the_users(capsys: pytest.CaptureFixture[str]) -> None:
+    assert resolved([*A2C, "--env", "Pong"], capsys)["frame_stack"] == 1
+    assert resolved([*A2C, "--env", "Pong", "--memory", "gru", "--frame-stack", "1"], capsys)["frame_stack"] == 1
+    assert resolved([*A2C, "--env", "Pong", "--frame-stack", "4"], capsys)["frame_stack"] == 4
+
+
+OWN = """from dataclasses import dataclass
+from vantage.algorithms.a2c import A2C
+from vantage.keys import check_fields, key
+
+@dataclass(frozen=True)
+class Own(A2C):
+    grade: float = key(2.0, "a number", low=0)
+    harsh: bool = key(False, "a switch")
+    plain: int = 1
+"""
+
+
+@pytest.fixture(autouse=True)
+def own_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_algorithm.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_the_fields_of_an_algorithm_of_yours_are_flags(capsys: pytest.CaptureFixture[str]) -> None:
+    own = ["train", "own_algorithm:Own", "--env", "CartPole-v1"]
+    values = resolved([*own, "--harsh", "--grade", "3", "--plain", "2"], capsys)
+    assert (values["grade"], values["harsh"], values["plain"]) == (3.0, True, 2)
+    assert call([*own, "--grade", "-1"], capsys)[0] == 2
+
+
+def test_flags_override_the_file_which_overrides_the_defaults(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps({"gamma": 0.9, "env": {"num_envs": 3}, "lr": "linear:1:0"}))
+    values = resolved([*CARTPOLE, "--config", str(path), "--num-envs", "5"], capsys)
+    assert [values[key] for key in ("gamma", "num_envs", "lr", "threads")] == ["0.9", 5, "linear:1:0", 1]
+    path.write_text(json.dumps({"env": "Pong", "memory": "none"}))
+    assert resolved([*A2C, "--config", str(path)], capsys)["id"] == "Pong"
+    assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
+    for text, says in (('{"lr": 1e-3,}', "is not JSON"), ('{"lrr": 1}', "did you mean lr"), ('{"steps": "x"}', "'x'")):
+        path.write_text(text)
+        status, _, err = call([*CARTPOLE, "--config", str(path)], capsys)
+        assert status == 2 and "my.json" in err and says in err and err.count("\n") == 1
+
+
+def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:
+    lines = [["--help"], ["train", "--help"], ["evaluate", "--help"], ["list"], ["record", "x"],
+             [*CARTPOLE, "--dry-run"], [*CARTPOLE, "--lrr", "1"]]
+    code = ("import sys\nfrom vantage.cli import main\n"
+            f"for line in {lines}:\n    try:\n        main(line)\n    except SystemExit:\n        pass\n"
+            "assert 'torch' not in sys.modules")
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "vantage.cli", "plot", "run", "-o", "x.png"], capture_output=True,
+                          text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    assert (done.returncode, done.stderr) == (
+        2, "vantage: cannot import matplotlib: no matplotlib; `vantage doctor` says what to install\n")
+
+
+def test_a_path_that_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    status, _, err = call(["plot", "x" * 5_000, "-o", "x.png"], capsys)
+    assert status == 1 and err.startswith("vantage: cannot use xxx") and err.count("\n") == 1
+
+
+def test_an_error_without_a_file_is_not_blamed_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_more_processes() -> str:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    monkeypatch.setattr("vantage.presets.catalogue", no_more_processes)
+    with pytest.raises(BlockingIOError, match="temporarily unavailable"):
+        main(["list"])
+
+
+def test_the_lists_name_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = call(["list"], capsys)
+    assert status == 0 and all(word in out for word in ("a2c", "nature", "atari", "lstm", "Breakout", "CartPole-v1"))
+    status, out, _ = call(["--help"], capsys)
+    assert status == 0 and all(f"\n  {name} " in out for name in ("train", "resume", "doctor", "list"))
+    assert call(["--version"], capsys)[1].startswith("vantage ")
