@@ -199,7 +199,7 @@ class Hogwild:
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
     env_timeout: float = key(120.0, "seconds without an update after which a worker counts as hung and is replaced; 0: "
                              "never", low=0, high=1e9)
-    max_restarts: int = key(10, "workers and evaluators that are replaced before the run gives up", low=0, high=10**6)
+    max_restarts: int = key(10, "workers that are replaced before the run gives up", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)
