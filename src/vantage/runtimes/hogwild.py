@@ -35,7 +35,7 @@ from vantage.system import deaf_to_signals
 
 log = logging.getLogger(__name__)
 
-STOP_SECONDS = 3.5
+STOP_SECONDS = 3.0
 """Seconds that workers may take to complete their update when the run stops; then they are killed."""
 
 MOMENT = 0.1
