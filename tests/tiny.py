@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -228,18 +228,17 @@ class Misbehaving(Tiny):
         if self.age > 40:
             if self.how == "raise" or (self.how == "raise in a child" and multiprocessing.parent_process()):
                 raise RuntimeError("the simulator broke")
-            if self.how == "nan":
-                obs = np.full(1, np.nan, np.float32)
-            if self.how == "shape":
-                obs = np.zeros(2, np.float32)
-            if self.how == "reward":
-                reward = float("inf")
-            if self.how == "exit":
-                sys.exit(0)
-            if self.how == "end":
-                os._exit(0)
-            if self.how == "hang":
-                time.sleep(3600)
+            match self.how:
+                case "nan":
+                    obs = np.full(1, np.nan, np.float32)
+                case "shape":
+                    obs = np.zeros(2, np.float32)
+                case "reward":
+                    reward = float("inf")
+                case "exit":
+                    sys.exit(0)
+                case "hang":
+                    time.sleep(3600)
         return obs, reward, False, self.t >= 25, {}
 
 
@@ -259,27 +258,17 @@ class Served(Bandit):
         self.process.join()
 
 
-class Killed(Bandit):
-    """Shared by those whose process is killed by signal 9: that of the first to come so far.
+class KilledInUpdate(Bandit):
+    """Kills the first process of all that comes to its tenth step of the optimiser; creates the file `marker` then.
 
-    `marker` is the file that then holds the time, and that keeps others alive.
+    It leaves a process that was forked from it, which holds its pipes open for ten seconds.
     """
+
+    armed = False
 
     def __init__(self, marker: str) -> None:
         super().__init__()
         self.marker = marker
-
-    def die(self) -> None:
-        with contextlib.suppress(FileExistsError), open(self.marker, "x") as file:
-            file.write(str(time.monotonic()))
-            file.flush()
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-class KilledInUpdate(Killed):
-    """Its process is killed within its tenth step of the optimiser."""
-
-    armed = False
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         if not KilledInUpdate.armed:
@@ -296,23 +285,13 @@ class KilledInUpdate(Killed):
             FlatOptimizer.step = step  # type: ignore[method-assign]
         return super().step(action)
 
-
-class KilledAfterFork(Killed):
-    """Its process is killed at its hundredth step and leaves another that it forked, which ends after a minute.
-
-    The file `marker`.pid names that.
-    """
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        self.t += 1
-        if self.t == 100 and not os.path.exists(self.marker):
-            if (child := os.fork()) == 0:
-                time.sleep(60)
+    def die(self) -> None:
+        with contextlib.suppress(FileExistsError):
+            open(self.marker, "x").close()
+            if os.fork() == 0:
+                time.sleep(10)
                 os._exit(0)
-            with open(f"{self.marker}.pid", "w") as file:
-                file.write(str(child))
-            self.die()
-        return self.obs(), float(action == 1), False, False, {}
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
 class TextObservation(Tiny):
@@ -321,31 +300,6 @@ class TextObservation(Tiny):
     def __init__(self) -> None:
         super().__init__()
         self.observation_space = spaces.Text(5)
-
-
-class Hanging(Tiny):
-    """The step after its first `well` never ends; with `begins` false the reset, in a process of multiprocessing's.
-
-    The file `marker` is there from then on.
-    """
-
-    def __init__(self, marker: str, well: int = 0, begins: bool = True) -> None:
-        super().__init__()
-        self.marker, self.well, self.begins = marker, well, begins
-
-    def begin(self) -> Any:
-        return self.obs() if self.begins or multiprocessing.parent_process() is None else self.hang()
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        self.t += 1
-        if self.t <= self.well:
-            return self.obs(), 0.0, False, False, {}
-        self.hang()
-
-    def hang(self) -> NoReturn:
-        open(self.marker, "w").close()
-        time.sleep(3600)
-        raise AssertionError("an hour is longer than any test")
 
 
 class Signalling(DelayedReward):

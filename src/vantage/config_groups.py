@@ -156,9 +156,10 @@ class Hogwild:
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "workers share the optimiser's statistics; off: each has its own")
-    lock: bool = key(False, "one worker at a time steps the optimiser, for comparison")
-    env_timeout: float = key(120.0, "seconds without an update before a worker is replaced; 0: never", low=0, high=1e9)
-    max_restarts: int = key(10, "workers and evaluators to replace before the run gives up", low=0, high=10**6)
+    lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
+    env_timeout: float = key(120.0, "seconds without an update after which a worker counts as hung and is replaced; 0: "
+                             "never", low=0, high=1e9)
+    max_restarts: int = key(10, "workers that are replaced before the run gives up", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -58,13 +58,13 @@ class RankMemory:
         self._size, num_ranks = flat_size(model), config.runtime.num_workers
         self._num_ranks, self._config = num_ranks, config.optimizer
         statistics = STATISTICS[config.optimizer.optimizer]
-        layout = {"vector": ((self._size,), torch.float32), "gradients": ((num_ranks, self._size), torch.float32),
-                  "means": ((num_ranks, _METRICS), torch.float64), "squares": ((num_ranks, 8), torch.float64),
-                  "arrivals": ((num_ranks, 8), torch.int64)}
-        layout |= {name: ((num_ranks if name == "step" else self._size,), torch.float32) for name in statistics}
-        self._memory = SharedMemory(layout, context)
-        for name, value in statistics.items():
-            self._memory[name].fill_(value)
+        tensors = {"vector": torch.zeros(self._size), "gradients": torch.zeros(num_ranks, self._size),
+                   "means": torch.zeros(num_ranks, _METRICS, dtype=torch.float64),
+                   "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
+                   "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
+        tensors |= {name: torch.full((num_ranks if name == "step" else self._size,), value)
+                    for name, value in statistics.items()}
+        self._memory = SharedMemory(tensors, context)
 
     def sink(self, rank: int) -> RankWeights:
         """The sink of one rank."""

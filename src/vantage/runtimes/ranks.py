@@ -62,9 +62,10 @@ class Mailbox:
     def __init__(self, config: Config, context: multiprocessing.context.SpawnContext) -> None:
         num_ranks = config.runtime.num_workers
         most = config.env.num_envs // num_ranks * config.runtime.rollouts_per_update * config.runtime.rollout_lengths[0]
-        self._memory = SharedMemory({"command": ((2,), torch.int64), "seconds": ((num_ranks, 3), torch.float64),
-                                     "counts": ((num_ranks, 2), torch.int64),
-                                     "episodes": ((num_ranks, most, 3), torch.float64)}, context)
+        self._memory = SharedMemory({"command": torch.zeros(2, dtype=torch.int64),
+                                     "seconds": torch.zeros(num_ranks, 3, dtype=torch.float64),
+                                     "counts": torch.zeros(num_ranks, 2, dtype=torch.int64),
+                                     "episodes": torch.zeros(num_ranks, most, 3, dtype=torch.float64)}, context)
 
     @property
     def command(self) -> tuple[Command, int]:

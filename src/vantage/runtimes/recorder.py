@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 Status = Literal["running", "done", "interrupted", "failed"]
 Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, Any]]]
-"""Gives what a checkpoint is to hold: groups of tensors, and the rest as JSON."""
+"""Returns the content of a checkpoint: groups of tensors, and the rest as JSON."""
 
 
 class Recorder:
-    """Writes into the run directory for a runtime. Nothing but the last save can end a run that learns."""
+    """Writes into the run directory for a runtime. Only a failure of the last save ends a run."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  progress: Progress) -> None:
@@ -41,6 +41,7 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._pending: dict[str, float] = {}
+        """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
@@ -55,22 +56,19 @@ class Recorder:
     @property
     def finished(self) -> bool:
         """A stop condition of the config holds."""
-        config, progress = self.config, self.progress
-        if self.goal:
-            return True
         minutes = (perf_counter() - self.started) / 60
-        return progress.step >= config.run.steps or 0 < config.run.max_minutes <= minutes
+        return (self.goal is not None or self.progress.step >= self.config.run.steps
+                or 0 < self.config.run.max_minutes <= minutes)
 
     @property
     def last_evaluation_due(self) -> bool:
-        """The policy that the run ends with is to be evaluated; one whose evaluation ended it has been."""
+        """The final policy is to be evaluated; if an evaluation ended the run, it has been."""
         return self.finished and self.progress.evaluation_due and not self.progress.solved
 
     def note_due_evaluation(self, before: int) -> None:
-        """An evaluation falls due after the steps since `before`, or at this time of the run."""
-        config, progress = self.config, self.progress
-        if passed(config.run.eval_every, before, progress.step) or progress.unevaluated_for(
-                config.run.eval_every_seconds):
+        """Mark an evaluation as due if one falls between the step `before` and now, or by the clock."""
+        run, progress = self.config.run, self.progress
+        if passed(run.eval_every, before, progress.step) or progress.unevaluated_for(run.eval_every_seconds):
             progress.evaluation_due = True
 
     def first_report(self) -> Report:
@@ -82,46 +80,43 @@ class Recorder:
         if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
             return replace(self.last_report, status=status)
         metrics = self.progress.metrics() | self._pending
-        memory = used_memory()
-        if memory is not None:
+        if (memory := used_memory()) is not None:
             metrics["time/memory_mib"] = memory / 2**20
         if self.progress.step > self._written_step or self._pending:
             self._writer.write(self.progress.step, self.progress.seconds, metrics)
-            self._written_step = self.progress.step
-        self._pending = {}
+        self._written_step, self._pending = self.progress.step, {}
         now = perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
         if self.config.run.max_minutes:
             metrics["time/minutes_share"] = (now - self.started) / 60 / self.config.run.max_minutes
-        self.last_report = Report(self.progress.step, self.progress.seconds, metrics, status, str(self.directory.path))
+        self.last_report = replace(self.first_report(), metrics=metrics, status=status)
         return self.last_report
 
     def evaluated(self, metrics: Mapping[str, float], contents: Contents, step: int) -> None:
-        """Take in an evaluation of the policy of `step`, which `contents` holds; keeps it if it is the best."""
+        """Record the evaluation of the policy of `step`, which is in `contents`; saves it if it is the best."""
         if self._pending:
-            self.report()  # two since the last: neither hides the other
+            self.report()  # two since the last report: write both
         self._pending = {**metrics, "eval/step": step}
-        self._keep_if_best(metrics["eval/mean_reward"], contents, step)
+        self._save_if_best(metrics["eval/mean_reward"], contents, step)
 
     def show_weights(self, model: ActorCritic) -> None:
-        """Let TensorBoard show `model` from now on, if the config asks for it."""
+        """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
         if not self.config.run.log_weights:
             return
         self._weights = WeightLog(self.config, model, self._writer)
         try:
             self._writer.write_graph(graph_of(model))
-        except Exception as error:  # torch.export raises what it likes about a network that it cannot follow
+        except Exception as error:  # torch.export raises many types for a network that it cannot trace
             log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
     def save(self, contents: Contents, *, final: bool = False, retried: bool = True, again: bool = False) -> None:
-        """Write a checkpoint and the summary. A failure is fatal only at the end: until then the next save retries.
+        """Write a checkpoint and the summary; CheckpointError only if `final`, otherwise the next save tries again.
 
-        `retried` False: nothing follows this save, so its failure promises none. `again`: the policy of this step has
-        been saved, and evaluated since.
+        `retried`: another save follows. `again`: this step has been saved, and evaluated since.
         """
         if not self.config.run.evaluates and len(self.progress.recent) == WINDOW:
-            self._keep_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
+            self._save_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
         try:
             tensors, state = contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
@@ -133,19 +128,18 @@ class Recorder:
         except CheckpointError as error:
             if final:
                 raise
-            later = f" Training goes on; the next attempt is {self.config.run.save_every:,} steps away."
-            log.warning(f"{error}.{later if retried else ''}")
+            later = f". Training goes on; the next attempt is {self.config.run.save_every:,} steps away."
+            log.warning(f"{error}{later if retried else ''}")
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Write the replay that goes with the checkpoint of this step. A run can go on without it."""
+        """Write the replay that belongs to the checkpoint of this step. A run can continue without it."""
         try:
             save_replay(self.directory.path, self.progress.step, tensors=tensors)
         except CheckpointError as error:
-            log.warning(f"{error}. A resume from here would take the replay that was "
-                        "saved before, or fill one again.")
+            log.warning(f"{error}. A resume from here uses the replay saved before, or fills a new one.")
 
     def close(self, status: Status) -> None:
-        """Say how it ended in summary.json and in the last report."""
+        """Record how the run ended in summary.json and in the last report."""
         self.last_report = self.report(status)
         if self._weights is not None:
             scores = {"final/return_mean": self.progress.return_mean, "final/best_return": self.progress.best_return}
@@ -165,19 +159,20 @@ class Recorder:
         except VantageError as error:
             log.warning(str(error))
 
-    def _keep_if_best(self, mean: float, contents: Contents, step: int) -> None:
-        # Of equals the newer: where a task has a highest score, the first to reach it is seldom the surest.
-        if self.progress.best_return is not None and mean < self.progress.best_return:
+    def _save_if_best(self, mean: float, contents: Contents, step: int) -> None:
+        # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.
+        former = self.progress.best_return
+        if former is not None and mean < former:
             return
-        former, self.progress.best_return = self.progress.best_return, mean
+        self.progress.best_return = mean
         tensors, state = contents()
         try:
             save_best(self.directory.path, step, tensors=tensors, state=state)
         except CheckpointError as error:
             self.progress.best_return = former
-            log.warning(f"{error}. The policy of step {step:,}, the best so far, was not kept as best.")
+            log.warning(f"{error}. The policy of step {step:,}, the best so far, was not saved to best/.")
 
 
 def passed(every: int, before: int, step: int) -> bool:
-    """A multiple of `every` lies in (before, step]; it depends on the steps alone, so a resumed run decides alike."""
+    """A multiple of `every` lies in (before, step]: a function of the steps alone, so a resumed run decides alike."""
     return every > 0 and step // every > before // every
