@@ -33,10 +33,10 @@ class RewardNormalizer:
 
     def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
         """Update the statistics from the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
-        returns = torch.empty(rewards.shape, dtype=torch.float64, device=rewards.device)
-        for t in range(rewards.shape[0]):
-            self.returns = torch.where(is_first[t], 0.0, self.returns) * gamma + rewards[t]
-            returns[t] = self.returns
+        returns, decays = rewards.to(torch.float64, copy=True), gamma * (~is_first[:-1]).double()
+        for decay, after in zip(decays.unbind(), returns.unbind(), strict=True):
+            self.returns = after.addcmul_(decay, self.returns)
+        self.returns = self.returns.clone()
         batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
                              returns.mean(), returns.var(correction=0)])
         self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch.to(self.local_stats.device))))
