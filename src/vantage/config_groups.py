@@ -171,7 +171,7 @@ class Sync:
     rollouts_per_update: int = _rollouts_per_update()
     num_workers: int = _num_workers("data-parallel ranks, which split the environments and share each update; 0: one "
                                     "per core on Atari with at least eight environments in each, else 1")
-    device: str = key("cpu", "cpu, cuda, cuda:0, or auto")
+    device: str = key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU")
     threads: int = _threads("CPU threads of each process; 0: all cores, split among the ranks")
 
     def __post_init__(self) -> None:

@@ -81,6 +81,6 @@ def resolve_device(config: Config) -> str:
         if kind == "cuda" and int(index or 0) >= count:
             raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; use --device cpu"
                               + (", or a3c, which is the same on CPUs" if config.algo == "a3g" else ""))
-    if "," in device and isinstance(config.runtime, Sync):
-        raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
+    if "," in device and isinstance(config.runtime, Sync) and config.runtime.num_workers <= 1:
+        raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
     return device
