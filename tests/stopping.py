@@ -1,4 +1,4 @@
-"""Stops runs at a chosen update, as a signal does."""
+"""Stops runs at a chosen update, as a signal does, and reads what they saved."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from torch import Tensor
+
 import vantage
-from vantage.runs.checkpoint import newest_step
+from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.training import resume_updates, train_updates
 
 
@@ -23,3 +25,9 @@ def stop_after(count: int, run: Path, config: vantage.Config | None = None,
                 break
             meanwhile()
     return newest_step(run) or 0
+
+
+def saved_tensors(run: Path) -> dict[str, Tensor]:
+    """All tensors of the newest checkpoint, by group/name."""
+    return {f"{group}/{name}": tensor for group, tensors in load_latest(run).tensors.items()
+            for name, tensor in tensors.items()}

@@ -11,6 +11,8 @@ from vantage.errors import ConfigError
 
 def check_flags(config: Config, flags: Collection[str]) -> None:
     """ConfigError for a flag that has no effect beside the others; a search may vary those others."""
+    if config.algorithm.needs.reuse is not None:
+        return f"{config.algo} draws its minibatches in one process; give --num-workers 1"
     policy = config.policy
     idle: dict[str, str] = {}
     if policy.memory == "none":
@@ -44,8 +46,10 @@ def why_not_parallel(config: Config) -> str | None:
         return f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes"
     if config.env.vector == "async":
         return "the environments of vector=async have processes of their own; give --vector sync or --num-workers 1"
-    if config.runtime.device.partition(":")[0] not in ("cpu", "auto"):  # `prepare` resolves auto
-        return f"these processes share a CPU, and device={config.runtime.device}; give --num-workers 1"
+    devices = config.runtime.device.split(",")
+    if len(devices) != (1 if devices[0].partition(":")[0] in ("cpu", "auto") else workers):  # `prepare` resolves auto
+        return (f"each process needs a GPU of its own, and device={config.runtime.device}; give a list such as "
+                "cuda:0,cuda:1, or --num-workers 1")
     if config.optimizer.optimizer not in OPTIMIZERS:
         return (f"optimizer={config.optimizer.optimizer} needs one process; use {', '.join(OPTIMIZERS)}, or "
                 "--num-workers 1")

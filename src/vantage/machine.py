@@ -78,6 +78,6 @@ def resolve_device(config: Config) -> str:
             raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
         if kind == "cuda" and int(index or 0) >= count:
             raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine{hint}")
-    if "," in device and isinstance(config.runtime, Sync):
-        raise ConfigError(f"device={device!r}: a single process takes one device; a list is for the workers of a3g")
+    if "," in device and isinstance(config.runtime, Sync) and config.runtime.num_workers <= 1:
+        raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
     return device

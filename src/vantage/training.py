@@ -1,4 +1,7 @@
-"""`train` and `resume`: a run as a generator of reports. What a run does is in `runtimes`, `load` is in `agent`."""
+"""`train` and `resume`: a run as a generator of reports. What a run does is in `runtimes`, `load` is in `agent`.
+
+Under torchrun every process calls them: rank 0 trains and yields reports, the others share its updates and yield none.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,9 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
 from weakref import WeakSet
 
 import torch
@@ -30,7 +31,10 @@ from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.collectives import launched
+from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.progress import goal_reached
+from vantage.runtimes.ranks import follow_torchrun
 from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
 from vantage.types import Report
@@ -38,24 +42,12 @@ from vantage.types import Report
 __all__ = ["Agent", "check", "load", "prepare", "read_initial", "resume", "resume_updates", "train", "train_updates"]
 
 log = logging.getLogger(__name__)
-P = ParamSpec("P")
-T = TypeVar("T")
 _UNFINISHED: WeakSet[Generator[object]] = WeakSet()
-
-
-def _closed_at_exit(make: Callable[P, Generator[T]]) -> Callable[P, Generator[T]]:
-    """At interpreter exit, close the unfinished generators of `make` so that their runs are saved."""
-    @wraps(make)
-    def tracked(*args: P.args, **kwargs: P.kwargs) -> Generator[T]:
-        generator = make(*args, **kwargs)
-        _UNFINISHED.add(generator)
-        return generator
-
-    return tracked
 
 
 @atexit.register
 def _close_unfinished() -> None:
+    """Save the runs whose generators are unfinished when the interpreter exits."""
     for generator in list(_UNFINISHED):
         with contextlib.suppress(ValueError):  # another thread is executing it and ends with the program
             generator.close()
@@ -65,7 +57,19 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
-@_closed_at_exit
+def _with_metrics(updates: Generator[Report | None]) -> Generator[Report]:
+    with closing(updates):
+        for report in updates:
+            if report is not None and report.metrics:
+                yield report
+
+
+def _reports(updates: Generator[Report | None]) -> Generator[Report]:
+    reports = _with_metrics(updates)
+    _UNFINISHED.add(reports)
+    return reports
+
+
 def train(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
           argv: Sequence[str] | None = None) -> Generator[Report]:
     """Train in a new run directory; yields a report every `log_every_seconds` and one at the end.
@@ -73,13 +77,9 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
     Closing the generator stops the run and saves it. Messages go to the logger `vantage`. Raises ConfigError if the
     directory `run` exists or the policy of `init_from` does not fit.
     """
-    with closing(train_updates(config, run=run, root=root, argv=argv)) as all_updates:
-        for report in all_updates:
-            if report is not None and report.metrics:
-                yield report
+    return _reports(train_updates(config, run=run, root=root, argv=argv))
 
 
-@_closed_at_exit
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
            max_minutes: float | None = None, device: str | None = None,
            trust: bool = False) -> Generator[Report]:
@@ -88,17 +88,16 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
     `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes`
     applies to this call only. `trust` allows code from outside Vantage that the config of someone else's run names.
     """
-    with closing(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                                device=device, trust=trust)) as all_updates:
-        for report in all_updates:
-            if report is not None and report.metrics:
-                yield report
+    return _reports(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
+                                   device=device, trust=trust))
 
 
 def train_updates(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
                   argv: Sequence[str] | None = None) -> Generator[Report | None]:
     """`train` as `train_loop.updates` yields it: also after every update and during evaluations."""
-    config = prepare(config)
+    if follow_torchrun():
+        return
+    config = prepare(_with_launched(config))
     initial = read_initial(config)
     directory = RunDirectory.create(config, env_name=config.env.id, path=None if run is None else Path(run),
                                     root=Path(root), argv=sys.argv if argv is None else argv)
@@ -115,8 +114,10 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
                    max_minutes: float | None = None, device: str | None = None,
                    trust: bool = False) -> Generator[Report | None]:
     """`resume` as `train_loop.updates` yields it: also after every update and during evaluations."""
+    if follow_torchrun():
+        return
     directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
-    saved = _resumed_config(directory.config, steps, extend_schedule, device)
+    saved = _resumed_config(_with_launched(directory.config), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_latest(directory.path)
@@ -135,6 +136,19 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         yield from updates(session)
 
 
+def _with_launched(config: Config) -> Config:
+    """`config` with the ranks that torchrun has started, each with a GPU of its own if it uses GPUs."""
+    if (place := launched()) is None:
+        return config
+    if not isinstance(config.runtime, Sync):
+        raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not have; start it without")
+    gpus = int(os.environ["LOCAL_WORLD_SIZE"])
+    device = "cuda" if config.runtime.device == "auto" and torch.cuda.is_available() else config.runtime.device
+    if device == "cuda":
+        device = ",".join(f"cuda:{rank % gpus}" for rank in range(place[1]))
+    return config.change(num_workers=place[1], device=device)
+
+
 def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:
     """The config that a resumed run goes on with and saves."""
     if extend_schedule or steps not in (None, config.run.steps):
@@ -151,7 +165,7 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, de
 
 
 def read_initial(config: Config) -> SavedPolicy | None:
-    """The policy that a run of `config` begins from, None without `init_from`; ConfigError if it does not fit."""
+    """The policy of `init_from`, None without; ConfigError if it does not fit."""
     if config.policy.init_from is None:
         return None
     policy = _read_policy(config.policy.init_from, config.policy.init_checkpoint)
@@ -159,19 +173,16 @@ def read_initial(config: Config) -> SavedPolicy | None:
     envs.close()
     with torch.random.fork_rng(devices=[]):
         check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
-    known = policy.description
-    log.info(f"weights and normalisers of {known.config.algo} on {known.config.env.id}, step {known.step:,}, from "
-           f"{config.policy.init_from}")
+    source = policy.description
+    log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, from "
+             f"{config.policy.init_from}")
     if config.env.reward_norm and policy.rewards is None:
         log.info("the deviation of returns is not among them: reward_norm begins anew")
     return policy
 
 
 def check(config: Config) -> None:
-    """Raise what would keep a run of `config` from its first step on this machine, and leave nothing behind.
-
-    One environment stands for all, and the CPU for the device, once torch is found to have that.
-    """
+    """Raise what would keep a run of `config` from its first step; tries one environment on the CPU."""
     tried = prepare(config).change(device="cpu", vector="sync", num_envs=1)
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
@@ -185,22 +196,18 @@ def check(config: Config) -> None:
 
 
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
-    """The policy in `path`, whose errors are those of a key that a person gave."""
     try:
         return read_policy(Path(path), checkpoint, key="init_checkpoint", runs_code=False)
     except ConfigError as error:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:
         what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
-        what = ": ".join([what.split("; ")[0], *details[:1]])  # its remedy is for those who would go on with that run
+        what = ": ".join([what.split("; ")[0], *details[:1]])  # its remedy is for a resume of that run
         raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
 def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
           initial: SavedPolicy | None = None) -> Run:
     """The run under the config's runtime; a new one may begin from the policy `initial`."""
-    if isinstance(config.runtime, Sync):
-        return SyncRun(config, directory, checkpoint, initial)
-    from vantage.runtimes.hogwild import HogwildRun
-
-    return HogwildRun(config, directory, checkpoint, initial)
+    runtime = SyncRun if isinstance(config.runtime, Sync) else HogwildRun
+    return runtime(config, directory, checkpoint, initial)

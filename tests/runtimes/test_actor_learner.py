@@ -68,7 +68,7 @@ def test_environments_that_were_in_two_groups_go_on_in_one() -> None:
         assert len(whole.groups) == 1
         record = whole.tensors()["envs_0"]
         saved = {f"envs_{g}": part for g, part in enumerate(in_two(record))}
-        found, = whole._records(saved)
+        found, = whole._snapshots(saved)
         assert found is not None and found.keys() == record.keys()
         for name, array in found.items():
             assert torch.equal(torch.from_numpy(array), record[name]), name

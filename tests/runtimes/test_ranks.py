@@ -1,4 +1,4 @@
-"""A2C in several processes: what they may share, how they fail, and that nothing is left behind."""
+"""Data-parallel ranks: their update is that of one process, what they may share, how they fail and stop."""
 
 from __future__ import annotations
 
@@ -8,33 +8,38 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 import torch
 from processes import assert_ends, assert_group_ends
+from stopping import saved_tensors, stop_after
+from torch import Tensor
 
 import vantage
 from vantage import machine, training
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
+from vantage.learning.collect import collect
+from vantage.learning.learner import Learner
+from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import load_latest
+from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.barrier import RankMemory, SharedRankWeights
+from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.ranks import rank_config
 from vantage.tools.bench import bench
 from vantage.training import prepare
+from vantage.types import Rollout
 
 TESTS = Path(__file__).parents[1]
 PLAIN: dict[str, Any] = {
     "env": "CartPole-v1", "num_envs": 4, "num_workers": 2, "threads": 1, "tensorboard": False, "eval_every": 0,
-    "log_every_seconds": 0.1, "obs_norm": False, "reward_norm": False, "advantage_norm": False}
-SCRIPT = """
-import vantage
-for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=200, threads=1)):
-    last = report
-print(last.status)
-"""
+    "log_every_seconds": 0.1, "obs_norm": False, "reward_norm": False, "advantage_norm": False, "rollout_length": 5}
+FIRST, SECOND = slice(0, 2), slice(2, 4)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -49,12 +54,169 @@ def configure(**options: Any) -> vantage.Config:
 
 
 def children() -> list[int]:
-    """Processes that this one started and that still run, the resource tracker apart."""
+    """Running processes that this one started, without the resource tracker."""
     pids = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
     return [pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
-@pytest.mark.parametrize(("options", "says"), [
+# The update, by two learners in threads of this process
+
+
+@pytest.fixture
+def rollout() -> Rollout:
+    one = ActorLearner(configure(hidden="8"))
+    one.begin()
+    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator).rollout
+    one.close()
+    return rollout
+
+
+def part(rollout: Rollout, columns: slice) -> Rollout:
+    cut: dict[str, Any] = {name: getattr(rollout, name)[:, columns]
+                           for name in ("obs", "is_first", "actions", "rewards", "terminated", "valid", "behaviour")}
+    return Rollout(**cut, action_mask=None, state=())
+
+
+def learners(config: vantage.Config, count: int) -> list[Learner]:
+    one = ActorLearner(config)
+    one.close()
+    made = []
+    for _ in range(count):
+        torch.manual_seed(3)
+        made.append(Learner(make_model(config.policy, one.spec, critic=config.algorithm.needs.critic), config))
+    return made
+
+
+def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -> list[Learner]:
+    """Two learners that share updates in memory, or as by gloo."""
+    pair = learners(config, 2)
+    if how == "memory":
+        context = multiprocessing.get_context("spawn")
+        memory = RankMemory(len(pair[0].flat.vector), 2, config.optimizer, context)
+        for rank, learner in enumerate(pair):
+            SharedRankWeights(memory, learner, rank)
+        return pair
+    met, both = Barrier(2), []
+
+    def all_reduce(tensor: Tensor, group: object) -> None:
+        both.append(tensor.clone())
+        if met.wait() == 0:
+            both[:] = [both[0] + both[1]]
+        met.wait()
+        tensor.copy_(both[0])
+        if met.wait() == 0:
+            both.clear()
+        met.wait()
+
+    monkeypatch.setattr(collectives, "all_reduce", all_reduce)
+    for learner in pair:
+        RankWeights(learner)
+    return pair
+
+
+def together(*tasks: Callable[[], object]) -> list[BaseException]:
+    """Run the tasks at once in threads; returns what they raised."""
+    raised: list[BaseException] = []
+
+    def run(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except NonFiniteError as error:
+            raised.append(error)
+
+    threads = [Thread(target=run, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive(), "they wait for each other for ever"
+    return raised
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+@pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "amsgrad"])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
+def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
+        optimizer: str, max_grad_norm: float, how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(optimizer=optimizer, max_grad_norm=max_grad_norm, lr=0.01, hidden="8")
+    rollout.valid[2:5, 3] = False  # so that the two means run over different numbers
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    metrics: dict[int, dict[str, float]] = {}
+
+    def learn(rank: int, learner: Learner, columns: slice) -> None:
+        for step in range(3):
+            metrics[rank] = learner.update(part(rollout, columns), step)
+
+    assert not together(lambda: learn(0, first, FIRST), lambda: learn(1, second, SECOND))
+    for step in range(3):
+        expected = whole.update(rollout, step)
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-6)
+    assert torch.equal(first.flat.vector, second.flat.vector)
+    for name in ("train/policy_loss", "train/value_loss", "train/entropy", "train/grad_norm"):
+        assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+    statistics, alone = first.tensors()["optimizer"], whole.tensors()["optimizer"]
+    assert statistics.keys() == alone.keys()
+    for name, tensor in alone.items():
+        torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_numbers_that_are_not_finite_change_nothing_in_any_process(
+        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout.rewards[1, 3] = float("nan")  # the second's alone
+    first, second = sharing(configure(hidden="8"), how, monkeypatch)
+    before = first.flat.vector.clone()
+    raised = together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
+    assert [type(error) for error in raised] == [NonFiniteError] * 2
+    assert torch.equal(first.flat.vector, before) and torch.equal(second.flat.vector, before)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_a_rollout_of_resets_alone_has_no_weight(
+        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(hidden="8")
+    rollout.valid[:, 2:] = False
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
+    whole.update(part(rollout, FIRST), 0)
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-5, atol=1e-7)
+
+
+def test_no_rank_leaves_a_barrier_before_all_have_reached_it() -> None:
+    config = configure(num_envs=6, num_workers=3)
+    trio = learners(config, 3)
+    memory = RankMemory(len(trio[0].flat.vector), 3, config.optimizer, multiprocessing.get_context("spawn"))
+    rounds, reached, behind = 200, torch.zeros(3, dtype=torch.int64), []
+
+    def visit(rank: int) -> None:
+        weights = SharedRankWeights(memory, trio[rank], rank)
+        for number in range(rounds):
+            reached[rank] = number
+            weights.barrier()
+            if (reached < number).any():
+                behind.append(reached.clone())
+            weights.barrier()
+
+    together(*(lambda rank=rank: visit(rank) for rank in range(3)))  # type: ignore[misc]
+    assert not behind and reached.tolist() == [rounds - 1] * 3
+
+
+def test_a_rank_that_waits_checks_whether_the_others_live() -> None:
+    config = configure()
+    (one,) = learners(config, 1)
+    memory = RankMemory(len(one.flat.vector), 2, config.optimizer, multiprocessing.get_context("spawn"))
+
+    def check() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        SharedRankWeights(memory, one, 0, check).barrier()
+
+
+# Which configs have ranks
+
+
+@pytest.mark.parametrize(("options", "message"), [
     ({"obs_norm": True}, "obs_norm needs the whole batch"),
     ({"reward_norm": True}, "reward_norm needs the whole batch"),
     ({"advantage_norm": True}, "advantage_norm needs the whole batch"),
@@ -62,14 +224,14 @@ def children() -> list[int]:
     ({"num_envs": 5}, "num_envs=5 cannot be divided evenly"),
     ({"vector": "async"}, "have processes of their own"),
     ({"optimizer": "AdamW"}, "optimizer=AdamW needs one process"),
-    ({"device": "cuda"}, "share a CPU"),
+    ({"device": "cuda"}, "needs a GPU of its own"),
 ])
-def test_what_cannot_be_learnt_together_is_refused(options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=f"num_workers=2: .*{says}"):
+def test_what_ranks_cannot_learn_together_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=f"num_workers=2: .*{message}"):
         configure(**options)
 
 
-def test_processes_under_sync_are_for_a2c() -> None:
+def test_acer_under_sync_has_one_process() -> None:
     with pytest.raises(ConfigError, match="under runtime=sync acer has one process"):
         vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2)
 
@@ -78,10 +240,8 @@ def test_processes_under_sync_are_for_a2c() -> None:
     (2, {"env": "Pong", "num_envs": 16}, 2, 1),
     (4, {"env": "Pong", "num_envs": 16}, 2, 2),
     (4, {"env": "Pong", "num_envs": 32}, 4, 1),
-    (3, {"env": "Pong", "num_envs": 24}, 3, 1),
     (3, {"env": "Pong", "num_envs": 16}, 1, 3),
     (5, {"env": "Pong", "num_envs": 16}, 2, 2),
-    (1, {"env": "Pong", "num_envs": 16}, 1, 1),
     (2, {"env": "Pong", "num_envs": 8}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "threads": 2}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "advantage_norm": True}, 1, 2),
@@ -89,67 +249,79 @@ def test_processes_under_sync_are_for_a2c() -> None:
     (2, {"env": "Pong", "num_envs": 16, "device": "cpu:0"}, 2, 1),
     (4, {"env": "CartPole-v1", "num_envs": 16, "num_workers": 2}, 2, 2),
 ])
-def test_atari_has_a_process_a_core_as_far_as_its_environments_go(
+def test_atari_has_a_rank_per_core_with_at_least_eight_environments_each(
         cores: int, options: dict[str, Any], workers: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores_for", lambda asked: asked or cores)
     prepared = prepare(configure(**({"num_workers": 0, "threads": 0} | options)))
     assert (prepared.runtime.num_workers, prepared.runtime.threads) == (workers, threads)
+    assert prepared.all_threads == workers * threads
 
 
-def test_a_run_begun_in_one_process_stays_in_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    list(vantage.train(configure(num_workers=1, rollout_length=5, steps=100), run=tmp_path / "run"))
-    edit(tmp_path / "run", num_workers=0)
-    assert resumed_config(tmp_path / "run", monkeypatch).runtime.num_workers == 1
+def test_a_process_of_a_pool_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is daemonic, and so may have no children."""
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
+    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
+    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
+    with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
+        prepare(configure())
 
 
-def edit(run: Path, **values: Any) -> None:
-    path = run / "config.json"
-    path.write_text(vantage.Config.from_json(path.read_text(), source="test").change(**values).to_json())
+# Runs
 
 
-def resumed_config(run: Path, monkeypatch: pytest.MonkeyPatch, **options: Any) -> vantage.Config:
-    """What a resume would prepare; it ends there."""
-    seen: list[vantage.Config] = []
-
-    def prepared(config: vantage.Config) -> vantage.Config:
-        seen.append(config)
-        raise InterruptedError
-
-    monkeypatch.setattr(training, "prepare", prepared)
-    with pytest.raises(InterruptedError):
-        list(vantage.resume(run, steps=400, **options))
-    return seen[0]
-
-
-def test_it_learns_and_tells_of_all_its_games(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = configure(env="tiny:DelayedReward", num_envs=8, steps=8_000, rollout_length=5, gamma=0.95, lr="1e-2",
-                       hidden="32", eval_every=8_000, eval_episodes=20)
-    caplog.set_level("INFO", logger="vantage")
+def test_ranks_train_as_one_process_and_leave_none_behind(tmp_path: Path) -> None:
+    config = configure(env="tiny:DelayedReward", num_envs=8, steps=8_000, gamma=0.95, lr="1e-2", hidden="32",
+                       eval_every=8_000, eval_episodes=20)
     *_, last = vantage.train(config, run=tmp_path / "run")
-    assert last.step == 8_000 and "2 processes, 4 environments in each; one update by all" in caplog.messages
-    assert last.metrics["eval/mean_reward"] == 1.0
-    alone = tmp_path / "alone"
-    *_, other = vantage.train(config.change(num_workers=1), run=alone)
+    assert last.step == 8_000 and last.metrics["eval/mean_reward"] == 1.0
+    *_, other = vantage.train(config.change(num_workers=1), run=tmp_path / "alone")
     assert last.metrics["rollout/episodes"] == pytest.approx(other.metrics["rollout/episodes"], rel=0.05)
     assert not children()
 
 
-def test_its_environments_are_those_of_one_process_and_its_draws_its_own() -> None:
-    config = configure()
-    shown, draws = [], []
+def test_ranks_have_the_environments_of_one_process_and_their_own_draws() -> None:
+    config, obs, draws = configure(), [], []
     for one in (ActorLearner(config.change(num_workers=1)), *(ActorLearner(rank_config(config), worker=rank, index=rank)
-                                                                for rank in range(2))):
+                                                             for rank in range(2))):
         one.begin()
-        shown.append(one.position.obs)
+        obs.append(one.position.obs)
         draws.append(torch.rand(4, generator=one.generator).tolist())
         one.close()
-    whole, *parts = shown
+    whole, *parts = obs
     assert torch.equal(torch.cat(parts), whole)  # type: ignore[arg-type]
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_what_an_environment_of_another_process_raises_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
-    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "raise in a child"}, steps=10_000, rollout_length=5)
+def test_torchrun_trains_and_resumes_as_num_workers_does(tmp_path: Path) -> None:
+    """Up to rounding: gloo and shared memory add and clip in another order."""
+    given = PLAIN | {"steps": 100, "hidden": 8, "memory": "lstm", "memory_size": 8}
+    list(vantage.train(vantage.configure("a2c", **given), run=tmp_path / "spawned"))
+    list(vantage.resume(tmp_path / "spawned", steps=200))
+    del given["num_workers"]
+    options = [f"--no-{name.replace('_', '-')}" if value is False else f"--{name.replace('_', '-')}={value}"
+               for name, value in given.items()]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "--", "vantage"]
+    for arguments in (["train", "a2c", *options, "--run=launched"], ["resume", "launched", "--steps=200"]):
+        done = subprocess.run([*torchrun, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("steps in") == 1, "rank 0 alone prints"
+    spawned, launched = saved_tensors(tmp_path / "spawned"), saved_tensors(tmp_path / "launched")
+    assert spawned.keys() == launched.keys()
+    for name, tensor in spawned.items():
+        torch.testing.assert_close(launched[name], tensor, rtol=1e-3, atol=1e-5)
+
+
+def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match="torchrun starts data-parallel ranks, which a3c does not have"):
+        next(vantage.train(vantage.configure("a3c", env="CartPole-v1"), run="run"))
+    runtime = training._with_launched(configure(num_workers=0, device="cuda")).runtime
+    assert (runtime.num_workers, runtime.device) == (4, "cuda:0,cuda:1,cuda:0,cuda:1")
+
+
+def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "raise in a child"}, steps=10_000)
     with pytest.raises(EnvError, match=r"environment [23] .*\n(.*\n)*.*the simulator broke"):
         list(vantage.train(config, run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 40 * 4
@@ -157,14 +329,19 @@ def test_what_an_environment_of_another_process_raises_ends_the_run_with_a_check
     assert not children()
 
 
-def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
+def test_an_environment_of_another_rank_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
+    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
+    with pytest.raises(EnvError, match="no licence for two"):
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert not (tmp_path / "run").exists() and not children()
+
+
+def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = configure(steps=10**7, save_every=10**7)
-    reports = vantage.train(config, run=tmp_path / "run")
+    reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
-    (rank,) = children()
-    os.kill(rank, signal.SIGKILL)
-    with pytest.raises(VantageError, match="process 2 of 2 failed: it ended without a message, killed by SIGKILL"):
+    os.kill(max(children()), signal.SIGKILL)
+    with pytest.raises(VantageError, match=r"process [23] of 3 failed: it ended without a message, killed by SIGKILL"):
         for _ in range(100):
             next(reports)
     assert not children()
@@ -177,7 +354,7 @@ def test_a_killed_process_ends_the_run_with_a_checkpoint_that_resumes(
 
 
 @pytest.mark.parametrize("ends", [True, False])
-def test_a_process_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: Path) -> None:
+def test_a_rank_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: Path) -> None:
     reports = vantage.train(configure(steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
     (rank,) = children()
@@ -190,17 +367,10 @@ def test_a_process_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_pat
     assert not children() and load_latest(tmp_path / "run").step == reached > 0
 
 
-def test_a_loss_that_is_not_finite_ends_all(tmp_path: Path) -> None:
-    config = configure(env="tiny:ContinuousTarget", reward_scale=1e30, steps=10_000)
-    with pytest.raises(NonFiniteError, match="weights were not changed"):
-        list(vantage.train(config, run=tmp_path / "run"))
-    assert not children()
-
-
-def test_a_killed_run_takes_its_processes_along(tmp_path: Path) -> None:
+def test_a_killed_run_takes_its_ranks_along(tmp_path: Path) -> None:
     arguments = ["train", "a2c", "--env", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--no-obs-norm",
                  "--no-reward-norm", "--no-advantage-norm", "--steps", "1e9", "--run", str(tmp_path / "run")]
-    process = subprocess.Popen([sys.executable, "-m", "vantage.cli", *arguments], stdout=subprocess.DEVNULL,
+    process = subprocess.Popen([sys.executable, "-m", "vantage", *arguments], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         while not (tmp_path / "run" / "checkpoints").exists():
@@ -213,71 +383,67 @@ def test_a_killed_run_takes_its_processes_along(tmp_path: Path) -> None:
 
 
 def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(SCRIPT)
+    (tmp_path / "script.py").write_text("""
+import vantage
+for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=200, threads=1)):
+    last = report
+print(last.status)
+""")
     done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr
 
 
-def test_bench_measures_all_processes() -> None:
-    snapshot = bench(configure(rollout_length=5), seconds=1.0, rounds=1)
-    assert min(snapshot.env, snapshot.act, snapshot.learn, snapshot.whole) > 0 and snapshot.rounds == 1
-    assert not children()
+def test_bench_measures_all_ranks() -> None:
+    measured = bench(configure(), seconds=1.0, rounds=1)
+    assert min(measured.env, measured.act, measured.learn, measured.whole) > 0 and not children()
 
 
-def test_a_pools_process_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is daemonic, and so may have no children."""
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
-    monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
-    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
-    with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
-        prepare(configure())
+def change_saved(run: Path, **values: Any) -> None:
+    path = run / "config.json"
+    path.write_text(vantage.Config.from_json(path.read_text(), source="test").change(**values).to_json())
 
 
-def test_a_run_goes_on_in_one_process_where_it_must(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """As on a GPU, which no test has: config.json then has one process, and the checkpoint is still of two."""
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3), (1, 2)])
+def test_a_run_resumes_with_another_number_of_ranks(
+        before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = tmp_path / "run"
-    list(vantage.train(configure(rollout_length=5, memory="lstm", memory_size=8, frame_stack=2, steps=200), run=run))
-    edit(run, num_workers=1)
+    config = configure(num_envs=6, num_workers=before, memory="lstm", memory_size=8, frame_stack=2, steps=400)
+    stop_after(4, run, config)
+    weights = load_latest(run).tensors["model"]
+    change_saved(run, num_workers=after, lr="0")
     caplog.set_level("INFO", logger="vantage")
-    *_, last = vantage.resume(run, steps=400)
-    assert last.step == 400
-    assert not any("did not replay" in note or "follows an error" in note for note in caplog.messages), caplog.messages
-    assert "partner_1_acting" not in load_latest(run).tensors and not children()
+    *_, last = vantage.resume(run)
+    assert last.status == "done"
+    assert any("begin a new episode" in note for note in caplog.messages) == (after > 1)
+    assert all(torch.equal(load_latest(run).tensors["model"][name], tensor) for name, tensor in weights.items())
+    assert len([name for name in load_latest(run).tensors if name.endswith("_acting")]) == after - 1
 
 
-def test_a_resume_on_a_gpu_takes_one_process(
+def test_a_resume_on_a_gpu_has_one_process(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    list(vantage.train(configure(steps=200, rollout_length=5), run=tmp_path / "run"))
+    stop_after(1, tmp_path / "run", configure(num_workers=2, steps=200))
+    prepared: list[vantage.Config] = []
+
+    def prepare_only(config: vantage.Config) -> vantage.Config:
+        prepared.append(config)
+        raise InterruptedError
+
+    monkeypatch.setattr(training, "prepare", prepare_only)
     monkeypatch.setattr(training, "resolve_device", lambda config: config.runtime.device)
-    caplog.clear()
-    config = resumed_config(tmp_path / "run", monkeypatch, device="cuda")
-    assert (config.runtime.num_workers, config.runtime.threads, config.runtime.device) == (1, 2, "cuda")
+    with pytest.raises(InterruptedError):
+        list(vantage.resume(tmp_path / "run", device="cuda"))
+    (runtime,) = (config.runtime for config in prepared)
+    assert (runtime.num_workers, runtime.threads, runtime.device) == (1, 2, "cuda")
     assert "one process instead of 2: this resume is not exact" in caplog.messages
+    change_saved(tmp_path / "run", num_workers=0)  # saved when A2C had one process
+    with pytest.raises(InterruptedError):
+        list(vantage.resume(tmp_path / "run"))
+    assert prepared[-1].runtime.num_workers == 1
 
 
-def test_an_environment_of_another_process_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
-    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
-    with pytest.raises(EnvError, match="no licence for two"):
-        list(vantage.train(config, run=tmp_path / "run"))
-    assert not (tmp_path / "run").exists() and not children()
-
-
-def test_saved_configs_are_accepted_again() -> None:
-    for algo in ("a2c", "acer"):
-        config = prepare(vantage.configure(algo, env="CartPole-v1"))
-        given = {name: value for name, value in config.flat().items() if value is not None}
-        assert vantage.configure(**given).runtime.num_workers == (1 if algo == "a2c" else 0)
-
-
-def test_evaluations_have_the_cores_of_all_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 4)
-    assert prepare(configure(env="Pong", num_envs=16, threads=0, num_workers=2)).all_threads == 4
-    assert prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=3)).all_threads == 1
-
-
-def test_a_run_begins_from_anothers_weights_in_all_processes(tmp_path: Path) -> None:
-    list(vantage.train(configure(steps=400, rollout_length=5), run=tmp_path / "first"))
-    given = configure(steps=20, rollout_length=5, init_from=str(tmp_path / "first"), init_checkpoint="latest", lr=0.0)
+def test_a_run_begins_from_other_weights_in_all_ranks(tmp_path: Path) -> None:
+    stop_after(3, tmp_path / "first", configure(steps=400))
+    given = configure(steps=20, init_from=str(tmp_path / "first"), init_checkpoint="latest", lr=0.0)
     list(vantage.train(given, run=tmp_path / "second"))
     first, second = (load_latest(tmp_path / name).tensors["model"] for name in ("first", "second"))
     assert all(torch.equal(second[name], tensor) for name, tensor in first.items())

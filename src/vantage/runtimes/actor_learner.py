@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -11,14 +12,14 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, First, make_environments
+from vantage.envs import Environments, make_environments
 from vantage.envs.interface import Snapshot
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import make_model
-from vantage.runs.checkpoint import Checkpoint, fitting
+from vantage.runs.checkpoint import Checkpoint, fitting, load_replay
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
@@ -27,9 +28,6 @@ from vantage.types import Rollout
 
 log = logging.getLogger(__name__)
 
-LONG_REPLAY = 20_000
-"""Actions of all environments whose replay at a resume takes seconds, which is then logged."""
-
 
 def replay_share(workers: int = 1) -> int:
     """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
@@ -37,9 +35,7 @@ def replay_share(workers: int = 1) -> int:
 
 
 class ActorLearner:
-    """Acts for one rollout, learns from it, and again. The name is of Mnih et al. 2016, who ran many of them.
-
-    ACER's has a replay, and learns from that too.
+    """Acts for one rollout, learns from it and, with a replay, from that. The name is Mnih et al.'s (2016).
 
     `worker` is its place among those that learn at once. `index` counts all that a run ever has, replaced ones too:
     the environments and random streams of different ones are independent.
@@ -68,7 +64,7 @@ class ActorLearner:
             self._caches_activations = (self.learner.needs.activation_cache
                                         and config.runtime.rollouts_per_update == 1)
             self.exact = True
-            """The position is that of the last update, so that environments can be brought back to it."""
+            """The position is that of the last update, so a checkpoint may hold it."""
             self.position: Position
             self.replay: Replay | None = None
         except BaseException:
@@ -78,9 +74,9 @@ class ActorLearner:
     def begin(self) -> None:
         """Reset the environments."""
         first = join_firsts([group.reset() for group in self.groups])
-        self._stand(Position.after(first, self.model.initial_state(self.config.env.num_envs), self.device))
+        self._act_from(Position.after(first, self.model.initial_state(self.config.env.num_envs), self.device))
 
-    def _stand(self, position: Position) -> None:
+    def _act_from(self, position: Position) -> None:
         self.position = position
         needs = self.learner.needs.replay
         if needs is not None and needs.ratio > 0:
@@ -88,10 +84,7 @@ class ActorLearner:
             self.replay = make_replay(self.config, like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
-        """Its rollouts, one update from them and as many from the replay as are due, with the coefficients of `step()`.
-
-        `step` is asked when the rollouts are there.
-        """
+        """Collect, update once, then as often from the replay as is due; `step()` is the step of the coefficients."""
         self.exact = False
         torch.set_num_threads(self.act_threads)
         collected, position = [], self.position
@@ -135,11 +128,11 @@ class ActorLearner:
         return updates
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """What a checkpoint must hold to go on from exactly here: the learner's tensors, and where acting stands."""
+        """The tensors of a checkpoint: the learner's and `acting_tensors`."""
         return self.learner.tensors() | self.acting_tensors()
 
     def acting_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Where acting stands: the policy's state, the random draws, and what brings the environments back."""
+        """The policy's state, the random generators, and snapshots of the environments."""
         tensors = {"acting": {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}}
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
@@ -149,58 +142,66 @@ class ActorLearner:
                                         for name, array in group.snapshot().items()}
         return tensors
 
+    @property
+    def steps_per_update(self) -> int:
+        """Agent steps of one `advance`."""
+        return self.config.env.num_envs * self.rollout_length * self.config.runtime.rollouts_per_update
+
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Go on from where `tensors` was taken; logs what could not be restored."""
+        """Continue from where `tensors` was taken; logs what could not be restored."""
         load_learner(self.learner, checkpoint)
-        self.restore_acting(checkpoint.tensors)
+        for note in self.restore_acting(checkpoint.tensors):
+            log.warning(note)
 
-    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
-        """Act on from where `acting_tensors` was taken."""
-        if not restore_generator(self.generator, tensors["acting"]["generator"]):
-            log.warning(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
-                        "resume is not exact")
-        if "replay_generator" in tensors["acting"]:
-            self.replay_generator.set_state(tensors["acting"]["replay_generator"])
-        names = sorted(name for name in tensors["acting"] if name.startswith("state_"))
-        carried = tuple(tensors["acting"][f"state_{i}"].to(self.device) for i in range(len(names)))
-        records = self._records(tensors)
-        longest = max((int(record["action_counts"].max()) for record in records if record is not None), default=0)
-        if longest * self.config.env.num_envs > LONG_REPLAY:
-            log.info(f"bringing the environments back to where they stood: replaying up to {longest:,} actions each")
-        first = join_firsts([group.reset(part) for group, part in zip(self.groups, records, strict=True)])
-        if records[0] is None:
-            log.warning("the checkpoint follows an error, so every environment begins a new episode")
+    def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
+        """Continue acting from where `acting_tensors` was taken; returns what could not be restored."""
+        acting, notes = tensors["acting"], []
+        if not restore_generator(self.generator, acting["generator"]):
+            notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
+                         "resume is not exact")
+        if "replay_generator" in acting:
+            self.replay_generator.set_state(acting["replay_generator"])
+        state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
+        snapshots = self._snapshots(tensors)
+        if [len(snapshot["action_counts"]) for snapshot in snapshots if snapshot is not None] not in (
+                [], [group.num_envs for group in self.groups]):
+            self.begin()
+            return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
+        first = join_firsts([group.reset(part) for group, part in zip(self.groups, snapshots, strict=True)])
+        if snapshots[0] is None:
+            notes.append("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
-            log.warning(_lost_note(first))
-        self._stand(Position.after(first, carried, self.device))
+            notes.append(f"environments {', '.join(map(str, first.lost))} did not replay to the saved observation and "
+                         "begin a new episode: this resume is not exact")
+        self._act_from(Position.after(first, state, self.device))
+        return notes
 
-    def _records(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
-        """What is known of each group's environments; a single group may have been two when the run began."""
+    def _snapshots(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
+        """A snapshot for each group of environments; those of a single group may have been several when saved."""
         saved = [{key: x.numpy() for key, x in tensors[name].items()}
                  for name in sorted(name for name in tensors if name.startswith("envs_"))]
         if not saved:
             return [None] * len(self.groups)
         if len(self.groups) == 1:
-            return [{key: np.concatenate([record[key] for record in saved]) for key in saved[0]}]
+            return [{key: np.concatenate([part[key] for part in saved]) for key in saved[0]}]
         return [*saved]
 
-    def restore_replay(self, saved: Callable[[], tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None],
-                       step: int) -> None:
-        """Take up what `saved` gives for the checkpoint of `step`; where that is not its replay, say so."""
+    def restore_replay(self, run: Path, step: int) -> None:
+        """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""
         if self.replay is None:
             return
-        why = "no replay was saved"
+        problem = "no replay was saved"
         try:
-            found = saved()
-            if found is not None:
-                self.replay.load(found[1])
-                if found[0] != step:
-                    log.warning(f"the replay was saved at step {found[0]:,}, the checkpoint at {step:,}: it is good to "
-                           "learn from, but this resume is not exact")
+            if (saved := load_replay(run)) is not None:
+                saved_step, rows = saved
+                self.replay.load(rows)
+                if saved_step != step:
+                    log.warning(f"the replay was saved at step {saved_step:,}, the checkpoint at {step:,}: it is good "
+                                "to learn from, but this resume is not exact")
                 return
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
-            why = f"the saved replay cannot be used: {error}"
-        log.warning(f"{why}; it is filled again before it is learnt from, so this resume is not exact")
+            problem = f"the saved replay cannot be used: {error}"
+        log.warning(f"{problem}; it is filled again before it is learnt from, so this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""
@@ -226,16 +227,14 @@ def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
 
 
 def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
-    """Training's environments: two groups where they step in processes, so that this one acts for one meanwhile.
+    """Training's environments: two groups if they have processes of their own, so that one steps while this one acts.
 
-    Emulators, whose threads take all cores, and acting, which takes them too, take turns: two groups of them would
-    halve the batches in which the network acts (Pong with the defaults on 2 cores: A2C 1,598 to 1,647 steps/s, and
-    1,671 to 1,781 in one group; A3C 2,058 and 2,334; Nature CNN 1,103 and 1,176).
+    Emulators take turns with acting, whose threads use the same cores: two groups of them would halve the batches of
+    the network (Pong with the defaults on 2 cores: A2C 1,598 to 1,647 steps/s, and 1,671 to 1,781 in one group).
     """
     threads = torch.get_num_threads()
-    beside = config.env.vector == "async" and config.env.num_envs >= 4
-    half = config.env.num_envs // 2
-    sizes = [config.env.num_envs - half, half] if beside else [config.env.num_envs]
+    half = config.env.num_envs // 2 if config.env.vector == "async" and config.env.num_envs >= 4 else 0
+    sizes = [config.env.num_envs - half, half] if half else [config.env.num_envs]
     groups: list[Environments] = []
     try:
         for size in sizes:
@@ -247,8 +246,3 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
             group.close()
         raise
     return groups
-
-
-def _lost_note(first: First) -> str:
-    return (f"environments {', '.join(map(str, first.lost))} did not replay to the saved observation and begin a new "
-            "episode: this resume is not exact")

@@ -1,9 +1,9 @@
-"""What a run counts beside its weights: steps, time, the last games, the best score. No learning, no files."""
+"""The counters of a run beside its weights: steps, time, recent games, best score. No learning, no files."""
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -17,7 +17,7 @@ WINDOW = 100
 
 @dataclass(slots=True)
 class Advance:
-    """What updates came to: one, or the sum of several."""
+    """The result of one update, or the sum of several."""
 
     steps: int = 0
     updates: int = 0
@@ -41,7 +41,7 @@ class Advance:
 
 
 class Progress:
-    """Counters of one run, kept in its checkpoints, and the metrics that come of them."""
+    """Counters of one run, saved in its checkpoints, and the metrics computed from them."""
 
     def __init__(self, frames_per_step: float, num_workers: int = 1) -> None:
         self.frames_per_step, self.num_workers = frames_per_step, num_workers
@@ -50,18 +50,16 @@ class Progress:
         self.evaluation_due = False
         """An evaluation was due at this step and has not been made."""
         self.evaluated_step, self.evaluated_at = 0, 0.0
-        """Where the clock of evaluations began to run: a step and the seconds of the run."""
+        """Step and seconds of the last evaluation, or of the start."""
         self.solved = False
         """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
         self.best_return: float | None = None
         self._seconds_before = 0.0
-        self._started = perf_counter()
-        self._logged = self._asked = self._started
+        self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
-        self._shares = {"env": 0.0, "act": 0.0, "learn": 0.0}
-        self._sums: dict[str, float] = {}
-        self._updates_logged = 0
+        self._sum = Advance()
+        """The updates since `metrics` was last called."""
 
     @property
     def seconds(self) -> float:
@@ -74,72 +72,62 @@ class Progress:
         return fmean(score for score, _ in self.recent) if self.recent else None
 
     def goal_reached(self, config: Config) -> str | None:
-        """Which goal of the config ends the run here, for a person; None if none does."""
+        """The goal of the config that ends the run here, in words; None if none does."""
         if config.run.stop_at_eval is not None and self.solved:
             return f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the policy in best/"
-        mean = self.return_mean
-        if config.run.stop_at_return is not None and mean is not None and len(self.recent) == WINDOW \
-                and mean >= config.run.stop_at_return:
-            return f"the mean of the last games reached stop_at_return={config.run.stop_at_return:g}"
+        goal, mean = config.run.stop_at_return, self.return_mean
+        if goal is not None and mean is not None and len(self.recent) == WINDOW and mean >= goal:
+            return f"the mean of the last games reached stop_at_return={goal:g}"
         return None
 
     def add(self, advance: Advance) -> None:
-        """Count what one or several updates came to."""
+        """Count one or several updates."""
         self.step += advance.steps
-        for episode in advance.episodes:
-            self.episodes += 1
-            self.recent.append((episode.score, episode.length))
-        for name, value in advance.metrics.items():
-            self._sums[name] = self._sums.get(name, 0.0) + value
-        self._updates_logged += advance.updates
-        for name, seconds in (("env", advance.env_seconds), ("act", advance.act_seconds),
-                              ("learn", advance.learn_seconds)):
-            self._shares[name] += seconds / self.num_workers
+        self.episodes += len(advance.episodes)
+        self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+        self._sum += replace(advance, episodes=())
 
     def unevaluated_for(self, seconds: float) -> bool:
-        """So many have passed since the last evaluation, and steps too; 0 seconds never have."""
+        """`seconds` have passed since the last evaluation, and steps too; False for 0."""
         return 0 < seconds <= self.seconds - self.evaluated_at and self.step > self.evaluated_step
 
     def evaluated(self) -> None:
-        """The clock of evaluations begins to run anew."""
+        """Restart the clock of evaluations."""
         self.evaluated_step, self.evaluated_at = self.step, self.seconds
 
     def due(self, every_seconds: float) -> bool:
-        """It is time for the next report; then the time until the one after begins."""
+        """The next report is due; then restarts its clock."""
         now = perf_counter()
-        if now - self._asked < every_seconds:
+        if now - self._reported_at < every_seconds:
             return False
-        self._asked = now
+        self._reported_at = now
         return True
 
     def metrics(self) -> dict[str, float]:
         """Metrics since the last call: means of the losses, rates, and the window of games."""
-        now = perf_counter()
-        elapsed = max(1e-9, now - self._logged)
-        found = {name: total / self._updates_logged for name, total in self._sums.items()}
+        now, total = perf_counter(), self._sum
+        elapsed = max(1e-9, now - self._logged_at)
+        metrics = {name: value / total.updates for name, value in total.metrics.items()}
         if self.recent:
-            scores = [score for score, _ in self.recent]
-            found["rollout/ep_rew_mean"] = fmean(scores)
-            found["rollout/ep_rew_min"], found["rollout/ep_rew_max"] = min(scores), max(scores)
-            found["rollout/ep_len_mean"] = fmean(length for _, length in self.recent)
-        found["rollout/episodes"] = self.episodes
-        found["time/fps"] = (self.step - self._logged_step) / elapsed
-        found["time/frames"] = self.step * self.frames_per_step
-        for name, seconds in self._shares.items():
-            found[f"time/{name}_share"] = seconds / elapsed
-        self._logged, self._logged_step, self._updates_logged, self._sums = now, self.step, 0, {}
-        self._shares = dict.fromkeys(self._shares, 0.0)
-        return found
+            scores, lengths = zip(*self.recent, strict=True)
+            metrics |= {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),
+                        "rollout/ep_rew_max": max(scores), "rollout/ep_len_mean": fmean(lengths)}
+        metrics |= {"rollout/episodes": self.episodes, "time/fps": (self.step - self._logged_step) / elapsed,
+                    "time/frames": self.step * self.frames_per_step}
+        for name, seconds in (("env", total.env_seconds), ("act", total.act_seconds), ("learn", total.learn_seconds)):
+            metrics[f"time/{name}_share"] = seconds / self.num_workers / elapsed
+        self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
+        return metrics
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint must hold."""
+        """The counters, for a checkpoint."""
         return {"step": self.step, "episodes": self.episodes, "seconds": self.seconds,
                 "evaluation_due": self.evaluation_due, "evaluated_step": self.evaluated_step,
                 "evaluated_at": self.evaluated_at, "recent": [list(game) for game in self.recent],
                 "best_return": self.best_return, "solved": self.solved}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take up what `state` gave."""
+        """Restore `state`."""
         self.step = self._logged_step = state["step"]
         self.episodes, self.evaluation_due = state["episodes"], state.get("evaluation_due", False)
         self.recent.extend((score, length) for score, length in state["recent"])
@@ -150,7 +138,7 @@ class Progress:
 
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:
-    """`Progress.goal_reached` where a checkpoint's progress has this `state`."""
+    """`Progress.goal_reached` of the saved `state`."""
     progress = Progress(1.0)
     progress.load(state)
     return progress.goal_reached(config)

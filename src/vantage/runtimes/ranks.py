@@ -1,7 +1,7 @@
 """Data-parallel ranks under `sync`: processes that split the environments and share every update.
 
-The main process is rank 0 and sends each command; the other ranks wait for it. How gradients are combined is in
-`barrier`.
+Rank 0 evaluates, logs and writes; the others follow its commands. Either rank 0 starts them (`num_workers`), or
+torchrun starts all. How gradients are combined is in `barrier` for ranks on one CPU, else in `collectives`.
 """
 
 from __future__ import annotations
@@ -11,26 +11,36 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from enum import IntEnum
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs.ids import resolve_env
 from vantage.errors import VantageError
+from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.barrier import RankMemory, RankWeights
-from vantage.runtimes.parts import Parts
+from vantage.runtimes.barrier import RankMemory, SharedRankWeights
+from vantage.runtimes.collectives import (
+    RankLostError,
+    RankWeights,
+    broadcast,
+    broadcast_command,
+    gather,
+    gather_rows,
+    join,
+    launched,
+    leave,
+)
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.worker import Failure, Process, start
 from vantage.system import compute_for_long, deaf_to_signals, keep_freed_memory
 from vantage.types import Episode
@@ -42,253 +52,220 @@ STOP_SECONDS = 3.5
 
 _main_hidden = Lock()
 
-ActingSnapshot = Mapping[str, Mapping[str, np.ndarray]]
-"""`ActorLearner.acting_tensors` of a rank, as NumPy arrays."""
-
 
 class Command(IntEnum):
     """What every rank does next."""
 
-    ADVANCE = 0
-    SAVE = 1
-    STOP = 2
-    ENV, ACT, LEARN = 3, 4, 5
-    """One part of an update alone, for timings."""
-
-
-class Mailbox:
-    """Shared-memory mailbox: commands to ranks, results back. A pipe would wake a waiting process too late."""
-
-    def __init__(self, config: Config, context: multiprocessing.context.SpawnContext) -> None:
-        num_ranks = config.runtime.num_workers
-        most = config.env.num_envs // num_ranks * config.runtime.rollouts_per_update * config.runtime.rollout_lengths[0]
-        self._memory = SharedMemory({"command": torch.zeros(2, dtype=torch.int64),
-                                     "seconds": torch.zeros(num_ranks, 3, dtype=torch.float64),
-                                     "counts": torch.zeros(num_ranks, 2, dtype=torch.int64),
-                                     "episodes": torch.zeros(num_ranks, most, 3, dtype=torch.float64)}, context)
-
-    @property
-    def command(self) -> tuple[Command, int]:
-        """The next command, and the step of the run at which it was sent."""
-        what, step = self._memory["command"].tolist()
-        return Command(what), step
-
-    @command.setter
-    def command(self, command: tuple[Command, int]) -> None:
-        self._memory["command"][:] = torch.tensor(command)
-
-    def post(self, rank: int, advance: Advance) -> None:
-        """Store the result of the update of one rank."""
-        self._memory["seconds"][rank] = torch.tensor([advance.env_seconds, advance.act_seconds, advance.learn_seconds],
-                                                      dtype=torch.float64)
-        self._memory["counts"][rank] = torch.tensor([advance.steps, len(advance.episodes)])
-        rows = self._memory["episodes"][rank, :len(advance.episodes)]
-        for row, game in zip(rows, advance.episodes, strict=True):
-            row[:] = torch.tensor([game.env, game.score, game.length], dtype=torch.float64)
-
-    def read(self, rank: int) -> Advance:
-        """The result that one rank posted, without metrics, which rank 0 has."""
-        steps, games = self._memory["counts"][rank].tolist()
-        episodes = tuple(Episode(int(env), score, int(length))
-                         for env, score, length in self._memory["episodes"][rank, :games].tolist())
-        return Advance(steps, 0, episodes, {}, *self._memory["seconds"][rank].tolist())
+    ADVANCE, SAVE, STOP = range(3)
 
 
 class Ranks:
-    """The ranks above 0 of a run; the main process is rank 0 with `actor_learner` and the first environments."""
+    """The ranks above 0 of a run, as rank 0 with its `actor_learner` commands them."""
 
-    def __init__(self, config: Config, actor_learner: ActorLearner) -> None:
-        context = multiprocessing.get_context("spawn")
+    def __init__(self, config: Config, actor_learner: ActorLearner, checkpoint: Checkpoint | None) -> None:
         self._config, self._actor_learner = config, actor_learner
-        self._memory = RankMemory(actor_learner.model, config, context)
-        self._mailbox = Mailbox(config, context)
-        self._weights = self._memory.join(actor_learner.learner, 0)
-        self._weights.check = self._check
         self._processes: dict[int, Process] = {}
-        self._messages: dict[int, Any] = {}
-        self._context = context
-        self._lost: list[int] = []
+        self._shared: RankMemory | None = None
         self._failure: VantageError | None = None
-        self._waiting = False
-        """All ranks wait for the next command."""
+        self._waiting = False  # whether all ranks wait for the next command
+        self._folder = TemporaryDirectory(prefix="vantage-ranks-")
+        acting = {} if checkpoint is None else {name: tensors for name, tensors in checkpoint.tensors.items()
+                                                if name.startswith("partner_")}
+        try:
+            if launched() is None:
+                self._start(Path(self._folder.name) / "store")
+            else:
+                join()
+            with self._noticing():
+                broadcast((config, acting, checkpoint is not None))
+        except BaseException:
+            self.close()
+            raise
 
-    def start(self, saved: Mapping[str, Mapping[str, Tensor]] | None) -> None:
-        """Start the processes, from a checkpoint that holds `tensors` or with new episodes; `ready` waits for them."""
-        acting = {rank: _acting_of(rank, saved or {}) for rank in range(1, self._config.runtime.num_workers)}
-        self._lost = [] if saved is None else [rank for rank, snapshot in acting.items() if snapshot is None]
+    def _start(self, store: Path) -> None:
+        context, size = multiprocessing.get_context("spawn"), self._config.runtime.num_workers
+        if self._actor_learner.device.type == "cpu":
+            vector = self._actor_learner.learner.flat.vector
+            self._shared = RankMemory(len(vector), size, self._config.optimizer, context)
         with deaf_to_signals(), _without_main(self._config):
-            for rank, snapshot in acting.items():
-                self._processes[rank] = start(self._context, f"vantage-rank-{rank}", work, self._config, rank,
-                                               self._memory, self._mailbox, snapshot)
+            for rank in range(1, size):
+                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, self._shared)
+        for process in self._processes.values():
+            wait([process.connection, process.process.sentinel])
+            if process.process.sentinel in wait([process.process.sentinel], 0):
+                raise self._lost()
+            process.connection.recv()
+        join(store, 0, size)
+
+    def _check(self) -> None:
+        if wait([process.process.sentinel for process in self._processes.values()], 0):
+            raise RankLostError
 
     def ready(self) -> None:
-        """Wait until all ranks act; logs what a rank could not restore."""
-        for rank in self._processes:
-            notes = self._receive(rank)
-            if rank in self._lost:
-                notes.append("the checkpoint follows an error, so its environments begin new episodes")
-            for note in notes:
-                log.warning(f"process {rank + 1}: {note}")
+        """Give all ranks the weights of rank 0 and wait until they act; logs what they could not restore."""
+        learner = self._actor_learner.learner
+        with self._noticing():
+            broadcast({name: {key: tensor.cpu() for key, tensor in tensors.items()}
+                       for name, tensors in learner.tensors().items()})
+            _share(learner, 0, self._shared, self._check)
+            for rank, notes in enumerate(gather([])):
+                for note in notes:
+                    log.warning(f"process {rank + 1}: {note}")
         self._waiting = True
 
-    def advance(self, advance: Callable[[], Advance], step: int) -> Advance:
-        """One update of all ranks at `step`, of rank 0 by `advance`; returns the sum of their results."""
-        self._send(Command.ADVANCE, step)
-        total = advance()
+    def advance(self, step: int) -> Advance:
+        """One update of all ranks at `step`; returns the sum of their results, and the metrics of all."""
         try:
-            self._weights.barrier()
+            with self._commanding(Command.ADVANCE, step):
+                total = self._actor_learner.advance(lambda: step)
+                for row in gather_rows(_row(self._actor_learner, total))[1:]:
+                    total += _from_row(row)
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
             raise
-        self._waiting = True
-        for rank in self._processes:
-            total += self._mailbox.read(rank)
         return total
 
-    def tensors(self) -> dict[str, dict[str, Tensor]]:
+    def tensors(self) -> dict[str, Mapping[str, Tensor]]:
         """The acting snapshots of the ranks; empty where one has failed, which the next `advance` raises."""
         if not self._waiting:
             return {}
         try:
-            self._send(Command.SAVE)
-            snapshot = {f"partner_{rank}_{name}": {key: torch.from_numpy(array) for key, array in arrays.items()}
-                     for rank in self._processes for name, arrays in self._receive(rank).items()}
+            with self._commanding(Command.SAVE):
+                return {f"partner_{rank}_{name}": tensors for rank, groups in enumerate(gather({}))
+                        for name, tensors in groups.items()}
         except VantageError as error:
-            self._failure = error
             log.warning(f"{error}; the checkpoint lacks the state of the environments of that process")
             return {}
-        self._waiting = True
-        return snapshot
-
-    def time_part(self, command: Command, part: Callable[[], None]) -> None:
-        """One part of an update on all ranks, on rank 0 by `part`; returns when all are done."""
-        self._send(command)
-        part()
-        self._weights.barrier()
-        self._waiting = True
 
     def close(self) -> None:
         """End the processes: by a command where they wait for one, else by a signal."""
-        if self._waiting:
-            with suppress(VantageError):  # a rank has already ended
-                self._send(Command.STOP)
-                deadline = monotonic() + STOP_SECONDS
-                for process in self._processes.values():
-                    process.process.join(max(0.0, deadline - monotonic()))
-        for process in self._processes.values():
-            process.end()
-        self._processes = {}
+        try:
+            if self._waiting:
+                with suppress(VantageError), self._commanding(Command.STOP):
+                    deadline = monotonic() + STOP_SECONDS
+                    for process in self._processes.values():
+                        process.process.join(max(0.0, deadline - monotonic()))
+        finally:
+            self._waiting = False
+            while self._processes:
+                self._processes.popitem()[1].end()
+            leave()
+            self._folder.cleanup()
 
-    def _send(self, command: Command, step: int = 0) -> None:
+    @contextmanager
+    def _commanding(self, command: Command, step: int = 0) -> Iterator[None]:
         self._waiting = False
+        with self._noticing():
+            broadcast_command(command, step)
+            yield
+        self._waiting = True
+
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Raise the failure of a rank that has ended."""
         if self._failure is not None:
             raise self._failure
-        self._mailbox.command = command, step
-        self._weights.barrier()
+        try:
+            yield
+        except RankLostError:
+            self._failure = self._lost()
+            raise self._failure from None
 
-    def _check(self) -> None:
-        """Raise the failure of a rank that has ended; other messages wait for `_receive`."""
+    def _lost(self) -> VantageError:
+        ended = wait([process.process.sentinel for process in self._processes.values()], STOP_SECONDS)
         for rank, process in self._processes.items():
-            alive = process.process.is_alive()  # before its last messages are read
-            if process.connection.poll():
-                self._messages[rank] = _receive_from(process)
-            elif not alive:
-                self._messages[rank] = Failure.of_end(process.process)
-            if isinstance(message := self._messages.get(rank), Failure):
-                raise message.error() if message.kind in ("env", "numbers") else VantageError(
-                    f"process {rank + 1} of {self._config.runtime.num_workers} failed: {message.message}")
-
-    def _receive(self, rank: int) -> Any:
-        while rank not in self._messages:
-            self._processes[rank].connection.poll(0.1)
-            self._check()
-        return self._messages.pop(rank)
+            if process.process.sentinel in ended:
+                try:
+                    failure = process.connection.recv()
+                except (EOFError, OSError):
+                    failure = Failure.of_end(process.process)
+                return failure.error() if failure.kind in ("env", "numbers") else VantageError(
+                    f"process {rank + 1} of {self._config.runtime.num_workers} failed: {failure.message}")
+        return VantageError("another rank has ended; its own output says why")
 
 
-def _receive_from(process: Process) -> Any:
+def work(connection: Connection, store: Path, rank: int, size: int, shared: RankMemory | None) -> None:
+    """Main function of a rank that rank 0 has started."""
+    connection.send(None)  # its imports are done
+    join(store, rank, size)
     try:
-        return process.connection.recv()
-    except (EOFError, OSError):
-        return Failure.of_end(process.process)
+        follow(rank, shared)
+    except RankLostError:
+        connection.poll(None)  # rank 0 finds out which rank has ended, and kills the others
 
 
-def rank_config(config: Config) -> Config:
-    """The config of one rank: its share of the environments."""
-    return config.change(num_envs=config.env.num_envs // max(1, config.runtime.num_workers))
+def follow_torchrun() -> bool:
+    """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
+    place = launched()
+    if place is None or place[0] == 0:
+        return False
+    join()
+    follow(place[0])
+    return True
 
 
-def work(connection: Connection, config: Config, rank: int, memory: RankMemory, mailbox: Mailbox,
-         saved: ActingSnapshot | None) -> None:
-    """Main function of a rank: execute the commands of rank 0 until STOP."""
+def follow(rank: int, shared: RankMemory | None = None) -> None:
+    """Follow the commands of rank 0 until STOP."""
+    config, saved, resumed = broadcast()
     torch.set_num_threads(config.runtime.threads)
     keep_freed_memory()
     compute_for_long()
     actor_learner = ActorLearner(rank_config(config), worker=rank, index=rank)
-    notes: list[str] = []
-    handler = _Collector(notes)
-    logging.getLogger("vantage").addHandler(handler)
-    if saved is None:
-        actor_learner.begin()
+    prefix = f"partner_{rank}_"
+    acting = {name.removeprefix(prefix): tensors for name, tensors in saved.items() if name.startswith(prefix)}
+    if acting:
+        notes = actor_learner.restore_acting(acting)
     else:
-        actor_learner.restore_acting({name: {key: torch.from_numpy(array) for key, array in arrays.items()}
-                                      for name, arrays in saved.items()})
-    weights = memory.join(actor_learner.learner, rank)
-    logging.getLogger("vantage").removeHandler(handler)
-    connection.send(notes)
-    _serve(connection, actor_learner, weights, mailbox)
+        actor_learner.begin()
+        notes = ["the checkpoint follows an error, so its environments begin new episodes"] if resumed else []
+    learner = actor_learner.learner
+    learner.load(broadcast())
+    _share(learner, rank, shared)
+    gather(notes)
+    _serve(actor_learner)
     actor_learner.close()
+    leave()
 
 
-class _Collector(logging.Handler):
-    """Collects the text of warnings for the main process."""
-
-    def __init__(self, texts: list[str]) -> None:
-        super().__init__(logging.WARNING)
-        self._texts = texts
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._texts.append(record.getMessage())
+def _share(learner: Learner, rank: int, shared: RankMemory | None, check: Callable[[], None] = lambda: None) -> None:
+    if shared is None:
+        RankWeights(learner)
+    else:
+        SharedRankWeights(shared, learner, rank, check)
 
 
-def _serve(connection: Connection, actor_learner: ActorLearner, weights: RankWeights, mailbox: Mailbox) -> None:
-    parts: Parts | None = None
+def _serve(actor_learner: ActorLearner) -> None:
     while True:
-        weights.barrier()
-        command, step = mailbox.command
+        command, step = broadcast_command()
         match command:
             case Command.ADVANCE:
-                mailbox.post(weights.rank, actor_learner.advance(lambda: step))  # noqa: B023  called at once
+                gather_rows(_row(actor_learner, actor_learner.advance(lambda: step)))  # noqa: B023  called at once
             case Command.SAVE:
-                connection.send({name: {key: tensor.numpy() for key, tensor in tensors.items()}
-                                 for name, tensors in actor_learner.acting_tensors().items()})
-                continue
+                gather(actor_learner.acting_tensors())
             case Command.STOP:
                 return
-            case _:
-                parts = parts or Parts(actor_learner)
-                {Command.ENV: parts.env, Command.ACT: parts.act, Command.LEARN: parts.learn}[command]()
-        weights.barrier()
 
 
-def _acting_of(rank: int, saved: Mapping[str, Mapping[str, Tensor]]) -> ActingSnapshot | None:
-    """The acting snapshot of one rank in a checkpoint; None if there is none."""
-    prefix = f"partner_{rank}_"
-    return {name.removeprefix(prefix): {key: tensor.numpy() for key, tensor in tensors.items()}
-            for name, tensors in saved.items() if name.startswith(prefix)} or None
+def _row(actor_learner: ActorLearner, advance: Advance) -> Tensor:
+    """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
+    numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
+    for episode in advance.episodes:
+        numbers += [episode.env, episode.score, episode.length]
+    row = torch.full((4 + 3 * actor_learner.steps_per_update,), torch.nan, dtype=torch.float64)
+    row[:len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
+    return row
 
 
-def merge_ranks(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint of several ranks as one of a single process; unchanged if it has one rank."""
-    tensors = dict(checkpoint.tensors)
-    ranks = sorted({int(name.split("_")[1]) for name in tensors if name.startswith("partner_")})
-    if not ranks:
-        return checkpoint
-    actings = [dict(tensors["acting"]), *(dict(tensors.pop(f"partner_{rank}_acting")) for rank in ranks)]
-    tensors["acting"] = actings[0] | {name: torch.cat([acting[name] for acting in actings])
-                                      for name in actings[0] if name.startswith("state_")}
-    for rank in ranks:
-        tensors[f"envs_{rank}"] = tensors.pop(f"partner_{rank}_envs_0")
-    return replace(checkpoint, tensors=tensors)
+def _from_row(row: Tensor) -> Advance:
+    steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
+    return Advance(int(steps), episodes=tuple(Episode(int(env), score, int(length)) for env, score, length
+                                              in zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)),
+                   env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
+
+
+def rank_config(config: Config) -> Config:
+    """The config of one rank, with its share of the environments."""
+    return config.change(num_envs=config.env.num_envs // max(1, config.runtime.num_workers))
 
 
 @contextmanager

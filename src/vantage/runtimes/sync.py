@@ -1,32 +1,34 @@
-"""A2C: the environments take their steps and the learner learns from them in turn.
+"""The synchronous runtime: the environments take their steps, then the learner learns from them.
 
-In one process; with `num_workers` in several, which share the environments and each update.
+In one process, or with `num_workers` in data-parallel ranks, which `ranks` starts and commands.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
+from dataclasses import replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.runs.checkpoint import Checkpoint, load_replay
+from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ranks import Ranks, merge_ranks, rank_config
+from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
 log = logging.getLogger(__name__)
 
 
 class SyncRun:
-    """One actor-learner in this process, its ranks in others, its evaluations and its checkpoints."""
+    """One actor-learner in this process, further ranks in others, and their evaluations and checkpoints."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
@@ -36,36 +38,33 @@ class SyncRun:
         self.actor_learner = ActorLearner(rank_config(config))
         self.ranks: Ranks | None = None
         try:
-            if config.runtime.num_workers > 1:
-                self.ranks = Ranks(config, self.actor_learner)
-            elif checkpoint is not None:
-                checkpoint = merge_ranks(checkpoint)
             if initial is not None:
                 self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
             elif checkpoint is None:
                 measure_images(self.actor_learner.model, config)
             notes = self.actor_learner.groups[0].notes
-            for note in notes if self.ranks is None else notes[:-1]:  # the last says where they are
+            for note in notes if config.runtime.num_workers <= 1 else notes[:-1]:  # the last says where they are
                 log.info(note)
             self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.runtime.num_workers))
             self.recorder = Recorder(config, directory, checkpoint, self.progress)
             self.recorder.show_weights(self.actor_learner.model)
-            if self.ranks is not None:
-                log.info(f"{config.runtime.num_workers} processes, "
-                         f"{self.actor_learner.config.env.num_envs} environments in each; "
-                       "one update by all")
-                self.ranks.start(checkpoint.tensors if checkpoint else None)
+            if config.runtime.num_workers > 1:
+                log.info(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} "
+                         "environments in each; one update by all")
+                self.ranks = Ranks(config, self.actor_learner, checkpoint)
+            elif checkpoint is not None:
+                checkpoint = merge_ranks(checkpoint)
             if checkpoint is None:
                 self.actor_learner.begin()
             else:
                 self.actor_learner.restore(checkpoint)
-                self.actor_learner.restore_replay(lambda: load_replay(directory.path), checkpoint.step)
+                self.actor_learner.restore_replay(directory.path, checkpoint.step)
             if self.ranks is not None:
                 self.ranks.ready()
             if checkpoint is None:
                 self.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
-            self._let_go()
+            self._release()
             raise
 
     @property
@@ -92,11 +91,7 @@ class SyncRun:
             self._save_replay()
 
     def _learn(self, step: int) -> Advance:
-        """One rollout and one update, by all processes."""
-        def learn() -> Advance:
-            return self.actor_learner.advance(lambda: step)
-
-        return learn() if self.ranks is None else self.ranks.advance(learn, step)
+        return self.actor_learner.advance(lambda: step) if self.ranks is None else self.ranks.advance(step)
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
@@ -125,12 +120,12 @@ class SyncRun:
         """Write the replay, release the environments and record how the run ended."""
         self._save_replay()
         try:
-            self._let_go()
+            self._release()
         except Exception as error:  # everything is saved already
             log.warning(f"closing the environments: {type(error).__name__}: {error}")
         self.recorder.close(status)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         try:
             self.actor_learner.close()
         finally:
@@ -138,8 +133,22 @@ class SyncRun:
                 self.ranks.close()
 
     def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
-        tensors = self.actor_learner.tensors()
+        tensors: dict[str, Mapping[str, Tensor]] = {**self.actor_learner.tensors()}
         if self.ranks is not None:
             tensors |= self.ranks.tensors()
         return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
                          "spec": self.actor_learner.spec.to_json()}
+
+
+def merge_ranks(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint of several ranks as one of a single process; unchanged if it has one rank."""
+    tensors = dict(checkpoint.tensors)
+    ranks = sorted({int(name.split("_")[1]) for name in tensors if name.startswith("partner_")})
+    if not ranks:
+        return checkpoint
+    actings = [tensors["acting"], *(tensors.pop(f"partner_{rank}_acting") for rank in ranks)]
+    tensors["acting"] = {**actings[0], **{name: torch.cat([acting[name] for acting in actings])
+                                          for name in actings[0] if name.startswith("state_")}}
+    for rank in ranks:
+        tensors[f"envs_{rank}"] = tensors.pop(f"partner_{rank}_envs_0")
+    return replace(checkpoint, tensors=tensors)

@@ -24,7 +24,7 @@ class Run(Protocol):
         """A stop condition of the config holds."""
 
     def advance(self) -> Generator[None]:
-        """Train for one update or a moment; yields between the steps of an evaluation. Raises what ends the run."""
+        """Train for one update or a moment; yields between the steps of an evaluation."""
 
     def finish(self, *, evaluate: bool) -> Generator[None]:
         """Stop, save and, if `evaluate`, first make the last evaluation if one is due.
@@ -42,9 +42,9 @@ class Run(Protocol):
 def updates(run: Run) -> Generator[Report | None]:
     """Train until a stop condition; yields after every update and during evaluations.
 
-    Yields a report where one is due, first where the run stands (without metrics), last how it ended, and None
-    otherwise. Closing the generator ends the run with a checkpoint; an evaluation that was cut short stays due. After
-    an error or a KeyboardInterrupt the checkpoint is that of the last update, and its environments begin new episodes.
+    Yields a report where one is due, first one without metrics, last one of how the run ended, and None otherwise.
+    Closing the generator ends the run with a checkpoint; an evaluation that was cut short stays due. After an error or
+    a KeyboardInterrupt the checkpoint is that of the last update, and its environments begin new episodes.
     """
     status: Status = "failed"
     recorder, owner = run.recorder, os.getpid()
@@ -67,12 +67,9 @@ def updates(run: Run) -> Generator[Report | None]:
         raise
     except CheckpointError:
         raise
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Exception) as error:
         run.save(failed=True)
-        status = "interrupted"
-        raise
-    except Exception:
-        run.save(failed=True)
+        status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         raise
     finally:
         if os.getpid() == owner:  # a forked child only has a copy of the run

@@ -1,0 +1,156 @@
+"""What data-parallel ranks exchange by torch.distributed: gradients, commands, results. Who commands is in `ranks`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from time import sleep
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from vantage.learning.learner import Learner
+
+NAP_SECONDS = 0.0005
+"""Seconds between two checks whether gloo is done."""
+
+_NEVER = timedelta(days=365)  # ranks wait as long as rank 0 evaluates
+
+
+class RankLostError(ConnectionResetError):
+    """Another rank has ended."""
+
+
+class RankWeights:
+    """The gradient sink of a rank by torch.distributed: the mean over all ranks moves the weights of each.
+
+    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. All ranks receive the same bits,
+    so their weights stay equal. nccl sums gradients on GPUs, gloo others.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._own, self._group = learner.sink, None
+        if learner.flat.vector.device.type == "cuda":
+            torch.cuda.set_device(learner.flat.vector.device)
+            self._group = dist.new_group(backend="nccl", timeout=_NEVER)
+        learner.sink = self
+
+    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> float:
+        """Average the gradient and the metrics over all ranks, then step."""
+        total = torch.cat([gradient, gradient.new_tensor([*metrics.values(), 1.0])]).mul_(num_valid)
+        all_reduce(total, self._group)
+        total[:-1] /= total[-1].clamp(min=1)
+        gradient.copy_(total[:len(gradient)])
+        metrics |= zip(list(metrics), total[len(gradient):-1].tolist(), strict=True)
+        return self._own.apply(gradient, total[-1].item(), metrics, lr=lr, max_grad_norm=max_grad_norm)
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """The optimiser's statistics, which all ranks have."""
+        return self._own.optimizer_tensors()
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore `optimizer_tensors`."""
+        self._own.load_optimizer(tensors)
+
+
+def launched() -> tuple[int, int] | None:
+    """The rank of this process and the number of ranks under torchrun; None without it."""
+    return (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if dist.is_torchelastic_launched() else None
+
+
+def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
+    """Connect all ranks: those of this machine through the file `store`, or those of torchrun."""
+    with ExitStack() as stack:
+        if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
+            # The threads of gloo work for microseconds and should not wait for those that compute.
+            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+            stack.callback(os.sched_setscheduler, 0, os.SCHED_BATCH, os.sched_param(0))
+        if store is None:
+            dist.init_process_group("gloo", timeout=_NEVER)
+            return
+        stack.enter_context(_on_loopback())
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_NEVER)
+
+
+def leave() -> None:
+    """Disconnect this process, if it has joined."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
+    """Sum over all ranks, in place. This process handles signals meanwhile, which a blocking call would delay."""
+    with _noticing():
+        work = dist.all_reduce(tensor, group=group, async_op=True)
+        assert work is not None
+        while not work.is_completed():
+            sleep(NAP_SECONDS)
+        work.wait()
+
+
+def broadcast_command(command: int = 0, step: int = 0) -> tuple[int, int]:
+    """The command and the step of rank 0, which does not wait for the others."""
+    with _noticing():
+        numbers = torch.tensor([command, step])
+        work = dist.broadcast(numbers, 0, async_op=True)
+        if dist.get_rank() > 0 and work is not None:
+            work.wait()
+        command, step = numbers.tolist()
+        return command, step
+
+
+def broadcast(value: Any = None) -> Any:
+    """The object of rank 0."""
+    with _noticing():
+        values = [value]
+        dist.broadcast_object_list(values, 0)
+        return values[0]
+
+
+def gather(value: Any) -> list[Any]:
+    """The objects of all ranks, on rank 0; empty on others."""
+    all_reduce(torch.zeros(1))  # waits for the slowest
+    with _noticing():
+        values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
+        dist.gather_object(value, values, 0)
+        return values or []
+
+
+def gather_rows(row: Tensor) -> list[Tensor]:
+    """The tensors of all ranks, of one shape, on rank 0; empty on others, which do not wait."""
+    with _noticing():
+        rows = [torch.empty_like(row) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else []
+        work = dist.gather(row, rows or None, 0, async_op=True)
+        if rows and work is not None:
+            work.wait()
+        return rows
+
+
+@contextmanager
+def _noticing() -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        raise RankLostError(str(error)) from error
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Let gloo, which has no passwords, use the loopback interface unless the user has chosen another."""
+    loopback = [name for name, addresses in psutil.net_if_addrs().items()
+                if any(address.address == "127.0.0.1" for address in addresses)]
+    if "GLOO_SOCKET_IFNAME" in os.environ or not loopback:
+        yield
+        return
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback[0]
+    try:
+        yield
+    finally:
+        del os.environ["GLOO_SOCKET_IFNAME"]
