@@ -216,10 +216,8 @@ def test_rewards_are_scaled_after_the_clip_and_floored_last():
 @pytest.mark.parametrize(("env", "keys", "says"), [
     ("CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
     ("CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
-    ("Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"), ("Pong", {"crop": "rl-a3c"}, "did you mean rl-a3c-pytorch"),
-    ("Pong", {"screen_size": "0"}, "1 to 1024"), ("Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
-    ("Pong", {"frame_skip": "5-2"}, "range from a smaller"), ("Pong", {"frame_skip": "0"}, "1 to 1000"),
-    ("Pong", {"action_subset": "1;2"}, "not a list of actions"), ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH")])
+    ("Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"), ("Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
+    ("Pong", {"frame_skip": "0"}, "a range such as 2-4"), ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH")])
 def test_an_option_is_refused_before_building_if_possible(env, keys, says):
     with pytest.raises(ConfigError, match=says):
         configure("a2c", env=env, **keys)
@@ -235,8 +233,7 @@ def test_an_option_is_refused_before_building_if_possible(env, keys, says):
     ("CartPole-v1", {"action_subset": "0,0"}, "'0' is none of the actions, or there twice"),
     ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE.*did you mean RIGHT"),
     ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
-    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway"),
-    ("Pong", {"max_episode_steps": 10**12}, "emulators count; give at most 536,870,911")])
+    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
 def test_an_option_without_effect_is_refused(env, keys, says):
     with pytest.raises(ConfigError, match=says):
         make(env, **keys)

@@ -1,10 +1,9 @@
-"""Rendered environments: the same observations, pictures, and the stages of an image."""
+"""Rendered environments: the same observations, and pictures."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import cv2
 import drawn
 import numpy as np
 import pytest
@@ -16,22 +15,6 @@ from vantage.errors import ConfigError, EnvError
 
 def rendered(env: str, *, required: bool = True, **values: Any) -> Environments:
     return make_rendered(Config().change(env=env, **values).env, seed=3, stream=2, required=required)
-
-
-def stepped(env: str, steps: int, **keys: Any) -> tuple[Environments, np.ndarray]:
-    """A rendered environment after random steps, and its observation [C, H, W]."""
-    envs = rendered(env, required=False, **keys)
-    obs, rng = envs.reset().obs, np.random.default_rng(0)
-    for _ in range(steps):
-        action = envs.spec.action
-        obs = envs.step(rng.uniform(-1, 1, (1, *action.shape)).astype(np.float32) if action.kind == "box" else
-                        rng.integers(action.sizes[0], size=1)).obs
-    return envs, obs[0]
-
-
-def names(envs: Environments) -> list[str]:
-    """The first lines of the titles."""
-    return [title.split("\n")[0] for title, _ in envs.stages()]
 
 
 @pytest.mark.parametrize(("env", "keys", "exact"), [
@@ -88,27 +71,3 @@ def test_a_bad_picture_is_named_with_its_place(bad: str, says: str) -> None:
     envs.reset()
     with pytest.raises(EnvError, match=f"episode 0, step 0.*{says}"):
         envs.render()
-
-
-@pytest.mark.parametrize("steps", [0, 40])
-@pytest.mark.parametrize(("env", "keys"), [
-    ("Pong", {}), ("Breakout", {"grayscale": False, "crop": "0,0,16,0"}), ("Pong", {"crop": "35,15,8,9"}),
-    ("CarRacing-v3", {"frame_skip": "3", "max_frames": 2, "crop": "0,12,0,0", "grayscale": True, "screen_size": "40"})])
-def test_the_last_stage_resized_is_the_observation(env: str, keys: dict[str, Any], steps: int) -> None:
-    envs, obs = stepped(env, steps, **keys)
-    _, last = envs.stages()[-1]
-    resized = cv2.resize(last, obs.shape[:0:-1], interpolation=cv2.INTER_AREA)
-    np.testing.assert_array_equal(resized[None] if resized.ndim == 2 else resized.transpose(2, 0, 1), obs)
-
-
-def test_every_option_of_images_has_its_stage_and_no_other() -> None:
-    envs, _ = stepped("Pong", 9, max_frames=3, crop="34,16,0,4")
-    assert [title for title, _ in envs.stages()] == [
-        "rendered for people\nRGB 210x160", "maximum of 3 frames\n210x160",
-        "crop to 160x156\n160x156"]
-    assert names(stepped("Pong", 0)[0]) == ["rendered for people", "image"]
-    keys = {"env_kwargs": '{"colour": true}', "frame_skip": "3", "max_frames": 2, "crop": "1,0,0,0", "grayscale": True}
-    envs, _ = stepped("test_env_options:Frames", 5, **keys)
-    assert names(envs) == ["maximum of 2 frames", "gray", "crop to 19x16"]
-    assert [picture.max() for _, picture in envs.stages()] == [15, 15, 15]
-    assert names(stepped("CarRacing-v3", 1)[0]) == ["rendered for people"]

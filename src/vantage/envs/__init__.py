@@ -53,9 +53,6 @@ def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_en
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
     elif not is_vector(name):
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered)
-    elif rendered:
-        raise ConfigError(f"env={name.name!r} is a vector environment, which shows no single game; use one of its "
-                          "environments as a gymnasium.Env to render it")
     else:
-        simulators = make_batched(env, name, seeds, num_envs=num_envs)
-    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation)
+        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered)
+    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, drawn=rendered)

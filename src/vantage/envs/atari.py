@@ -19,10 +19,10 @@ from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import (
     EnvOptions,
-    Margins,
+    FrameSkip,
+    Picture,
     Range,
     Start,
-    crop,
     frames_pooled,
     margins_of,
     mean_of,
@@ -53,10 +53,7 @@ class Play:
     skip: Range
     pooled: int
     """An observation is the maximum over this many of a step's last frames."""
-    margins: Margins
-    """Taken off the screen."""
-    size: tuple[int, int]
-    gray: bool
+    picture: Picture
     random_start: int
     max_steps: int
     """Time limit of an episode in steps."""
@@ -64,14 +61,11 @@ class Play:
     @classmethod
     def of(cls, atari: AtariId, options: EnvOptions, max_episode_steps: int) -> Play:
         skip = options.frame_skip or (FRAME_SKIP, FRAME_SKIP)
-        if max_episode_steps > MOST_FRAMES // skip[1]:
-            raise ConfigError(f"max_episode_steps={max_episode_steps} of {skip[1]} frames are more than the emulators "
-                              f"count; give at most {MOST_FRAMES // skip[1]:,}")
         changes: dict[str, Any] = {"noop_max": options.noop_max, "fire": options.fire_on_reset}
         protocol = dataclasses.replace(atari.protocol, **{k: v for k, v in changes.items() if v is not None})
         margins = margins_of(options.crop, atari.game, screen_of(atari.game)) if options.crop else (0, 0, 0, 0)
-        return cls(atari.game, protocol, skip, frames_pooled(options, skip, 2), margins,
-                   options.screen_size or (SIDE, SIDE), options.grayscale is not False, options.random_start,
+        picture = Picture(margins, options.screen_size or (SIDE, SIDE), options.grayscale is not False)
+        return cls(atari.game, protocol, skip, frames_pooled(options, skip, 2), picture, options.random_start,
                    max_episode_steps or int(MAX_FRAMES // mean_of(skip)))
 
     @property
@@ -82,43 +76,34 @@ class Play:
     @property
     def shape(self) -> tuple[int, int, int]:
         """Of an observation: [C, H, W]."""
-        return (1 if self.gray else 3, *self.size)
+        assert self.picture.size is not None
+        return (1 if self.picture.gray else 3, *self.picture.size)
 
-    def native_images(self, obs: Array) -> Array:
-        """From ale_py's [B, 1, H, W] or [B, 1, H, W, 3], whole screens if they are cropped, to [B, C, H, W]."""
-        obs = obs[:, 0]
-        if any(self.margins):
-            import cv2
-
-            obs = np.stack([cv2.resize(crop(screen, self.margins), self.size[::-1], interpolation=cv2.INTER_AREA)
-                            for screen in obs])
-        return self.images(obs)
-
-    def images(self, obs: Array) -> Array:
+    def channels_first(self, obs: Array) -> Array:
         """[B, C, H, W] of [B, H, W] or [B, H, W, 3]."""
-        return obs[:, None] if self.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
+        return obs[:, None] if self.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
 
 
 def native_emulators(play: Play, num_envs: int, threads: int) -> AtariVectorEnv:
-    """ale_py's vector of emulators in C++, stepped by threads."""
-    protocol = play.protocol
-    height, width = screen_of(play.game) if any(play.margins) else play.size
+    """ale_py's vector of emulators in C++, stepped by threads; of whole screens if they are cropped."""
+    protocol, picture = play.protocol, play.picture
+    height, width = screen_of(play.game) if any(picture.margins) else play.shape[1:]
     return AtariVectorEnv(
-        play.game, num_envs, num_threads=threads, stack_num=1, grayscale=play.gray, frameskip=play.skip[0],
+        play.game, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray, frameskip=play.skip[0],
         maxpool=play.pooled == 2, noop_max=protocol.noop_max, img_height=height, img_width=width,
         repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions, reward_clipping=False,
         use_fire_reset=False, episodic_life=False, life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
-        max_num_frames_per_episode=play.max_steps * play.skip[0])
+        max_num_frames_per_episode=min(play.max_steps * play.skip[0], MOST_FRAMES))
 
 
 def wrapped_emulator(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]:
     """One emulator. Rewards of the actions with which an episode starts are not counted."""
     env: gym.Env[Any, Any] = AtariEnv(
-        play.game, frameskip=1, obs_type="grayscale" if play.gray else "rgb",
+        play.game, frameskip=1, obs_type="grayscale" if play.picture.gray else "rgb",
         repeat_action_probability=play.protocol.sticky, full_action_space=play.protocol.full_actions,
         render_mode="rgb_array" if rendered else None)
     env = Start(env, noop_max=play.protocol.noop_max, random_start=play.random_start)
-    env = show_images(env, play.skip, play.pooled, play.margins, play.size)
+    env = show_images(FrameSkip(env, play.skip, play.pooled), play.picture)
     return gym.wrappers.TimeLimit(env, play.max_steps)
 
 
@@ -144,7 +129,12 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     subset = subset_of(options.action_subset, meanings)
     names = tuple(meanings[i] for i in subset)
 
-    show = play.native_images if native else play.images
+    def show(obs: Array) -> Array:
+        if native:
+            obs = obs[:, 0]
+            if any(play.picture.margins):
+                obs = np.stack([play.picture(screen) for screen in obs])
+        return play.channels_first(obs)
 
     def reset(episodes: Array, which: Array) -> tuple[Obs, Info]:
         every = np.array(seeds.of_all(episodes))
@@ -161,8 +151,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=mean_of(play.skip),
         longest_game=int(MAX_FRAMES // mean_of(play.skip)), fps=FRAMES_PER_SECOND / mean_of(play.skip),
-        action_names=names, actions=np.array(subset, np.int64), fires=fires,
-        life_signal=play.protocol.life_signal, drawn=rendered)
+        action_names=names, actions=np.array(subset, np.int64), fires=fires, life_signal=play.protocol.life_signal)
 
 
 @lru_cache

@@ -15,7 +15,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.building import create
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, same_obs
-from vantage.envs.options import EnvOptions
+from vantage.envs.options import NEEDS
 from vantage.envs.spaces import describe, make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.importing import load_class
@@ -23,7 +23,6 @@ from vantage.specs import EnvSpec
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000
-NEVER = int(np.iinfo(np.int64).max)
 PROBE_STEPS = 10
 
 
@@ -36,14 +35,16 @@ def is_vector(env: EnvId) -> bool:
         "num_envs" in inspect.signature(target).parameters)
 
 
-def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int) -> Simulators:
+def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
     """Seeded per environment where `reset(seed=[...], options={"reset_mask": ...})` works as in SyncVectorEnv."""
-    changed = [*EnvOptions.of(config).changed, *(("max_episode_steps",) * bool(config.max_episode_steps)),
-               *(("vector",) * (config.vector != "sync"))]
-    if changed:
-        raise ConfigError(f"{changed[0]} has no effect here: {env.name} is a vector environment, to which Vantage adds "
-                          "no wrappers; leave it out, or pass the same to the environment in env_kwargs")
-    vector = create(env, {"num_envs": num_envs, **config.env_options})
+    if rendered:
+        raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
+                          "environments as a gymnasium.Env to render it")
+    for name in (*NEEDS, "frame_skip", "random_start", "max_episode_steps", "vector"):
+        if getattr(config, name) != getattr(EnvConfig, name):
+            raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to which Vantage adds "
+                              "no wrappers; leave it out, or pass the same to the environment in env_kwargs")
+    vector = create(env, config, {"num_envs": num_envs})
     if not (isinstance(vector, VectorEnv) and vector.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
             and vector.num_envs == num_envs):
         raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
@@ -58,7 +59,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int) 
              f"{num_envs} environments, in a vector that does not take a seed for each and a reset_mask, so resumes "
              "are not exact: they begin new episodes")
     return Simulators(spec=batch.spec, notes=notes, reset=batch.reset, receive=batch.receive, close=vector.close,
-                      exact=batch.exact, reseed_steps=RESEED_STEPS if batch.exact else NEVER)
+                      exact=batch.exact, reseed_steps=RESEED_STEPS)
 
 
 class Batch:
@@ -69,11 +70,10 @@ class Batch:
         obs, self._observe = make_observer(vector.single_observation_space, self._shape)
         action, self._act = make_actor(vector.single_action_space, self._shape)
         self._mask = make_masker(action, self._shape)
-        self.exact = True
-        episodes, everyone = np.zeros(self._shape, np.int64), np.ones(self._shape, bool)
         with self._named_errors():
             _, info = vector.reset(seed=seeds.of(0, 0))
-        self.spec = EnvSpec(obs, action, MASK in info)
+        self.spec, self.exact = EnvSpec(obs, action, MASK in info), True
+        episodes, everyone = np.zeros(self._shape, np.int64), np.ones(self._shape, bool)
         try:
             self.exact = self._takes_seeds(episodes, everyone)
         except Exception:

@@ -101,9 +101,9 @@ class Simulators:
     single: Callable[[], gym.Env[Any, Any]] | None = None
     """The first simulator, if it is a Gymnasium environment in this process."""
     exact: bool = True
-    """Seeds and actions reproduce the states."""
-    reseed_steps: int | None = None
-    """The first reset this many steps after a seeded one is seeded again; None: simulators seed every reset."""
+    """Seeds and actions reproduce the states; else nothing is seeded after the first reset."""
+    reseed_steps: int = 0
+    """The first reset this many steps after a seeded one is seeded again; 0: simulators seed every reset."""
     frames_per_step: float = 1
     """The mean if frame_skip is a range."""
     longest_game: int = LONGEST_GAME
@@ -118,8 +118,6 @@ class Simulators:
     """Press FIRE after a reset and after a lost life."""
     life_signal: bool = False
     """A lost life ends the bootstrap in training."""
-    drawn: bool = False
-    """The single simulator renders pictures."""
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -61,15 +60,18 @@ class EnvOptions:
     @classmethod
     def of(cls, config: EnvConfig) -> EnvOptions:
         """The options of `config`. ConfigError for text that cannot be parsed."""
-        size = _pair(config.screen_size, "x", 1024)
-        if size == (0, 0):
-            raise ConfigError(f"screen_size={config.screen_size!r} is not a number of pixels from 1 to 1024, such as "
-                              "84, nor HEIGHTxWIDTH, such as 80x72, nor auto")
-        skip = _pair(config.frame_skip, "-", 1000)
-        if skip is not None and not 1 <= skip[0] <= skip[1]:
-            raise ConfigError(f"frame_skip={config.frame_skip!r} is not a number of frames from 1 to 1000, such as 4, "
-                              "nor a range from a smaller to a larger one, such as 2-4, nor auto")
-        return cls(_subset(config.action_subset), _crop(config.crop), size, config.grayscale, skip, config.max_frames,
+        subset = () if config.action_subset == "all" else tuple(
+            name.strip().upper() for name in config.action_subset.split(","))
+        crop = None if config.crop == "none" else config.crop if config.crop in CROP_TABLES else _numbers(
+            "crop", config.crop, r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", f"none, TOP,BOTTOM,LEFT,RIGHT in pixels to "
+            f"take off, such as 34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})")
+        size = None if config.screen_size == "auto" else _numbers(
+            "screen_size", config.screen_size, r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?",
+            "auto, a number of pixels below 10,000 such as 84, or HEIGHTxWIDTH such as 80x72")
+        skip = None if config.frame_skip == "auto" else _numbers(
+            "frame_skip", config.frame_skip, r"([1-9]\d{0,2})(?:-([1-9]\d{0,2}))?",
+            "auto, a number of frames below 1,000 such as 4, or a range such as 2-4")
+        return cls(subset, crop, size, config.grayscale, skip and (min(skip), max(skip)), config.max_frames,
                    config.noop_max, config.random_start, config.fire_on_reset)
 
     @property
@@ -144,13 +146,43 @@ def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps
     pooled = frames_pooled(options, skip, 1)
     if options.random_start:
         env = Start(env, random_start=options.random_start)
+    if options.frame_skip is not None:
+        env = FrameSkip(env, skip, pooled)
     if options.crop is not None or options.screen_size is not None or options.grayscale:
         assert isinstance(spec, ArraySpec)
         margins = margins_of(options.crop, "", (spec.shape[1], spec.shape[2]))
-        env = show_images(env, skip, pooled, margins, options.screen_size, gray=bool(options.grayscale))
-    elif options.frame_skip is not None:
-        env = FrameSkip(env, skip, pooled)
+        env = show_images(env, Picture(margins, options.screen_size, bool(options.grayscale)))
     return gym.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """Crops an image [H, W] or [H, W, C], makes it gray by its luma, and resizes it by the mean over areas."""
+
+    margins: Margins
+    size: tuple[int, int] | None
+    gray: bool
+
+    def __call__(self, image: Array) -> Array:
+        import cv2  # here, since most environments do not need it
+
+        top, bottom, left, right = self.margins
+        image = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
+        if self.gray and image.ndim == 3:
+            image = cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
+        return cv2.resize(image, self.size[::-1], interpolation=cv2.INTER_AREA) if self.size else image
+
+
+def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
+    """Pass images through `picture`; they become [H, W] or [H, W, C]."""
+    _, observe = make_observer(env.observation_space)
+
+    def convert(obs: Any) -> Array:
+        image = observe(obs)
+        return picture(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
+
+    shape = convert(np.zeros(env.observation_space.shape or (), np.uint8)).shape
+    return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, 255, shape, np.uint8))
 
 
 class Start(gym.Wrapper[Any, Any, Any, Any]):
@@ -187,96 +219,30 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any], skip: Range, pooled: int) -> None:
         super().__init__(env)
-        self.pooled, self._skip = pooled, skip
+        self._skip, self._pooled = skip, pooled
         self._rng = np.random.default_rng()
-        self.latest: Any = None
-        """The latest observation."""
-        self.played = 0
-        """Its number of frames; 0 for a reset."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._rng = np.random.default_rng((seed, 1))
-        self.latest, info = self.env.reset(seed=seed, options=options)
-        self.played = 0
-        return self.latest, info
+        return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         low, high = self._skip
-        frames: deque[Any] = deque(maxlen=self.pooled)
+        frames: deque[Any] = deque(maxlen=self._pooled)
         total: Any = 0.0
-        self.played = 0
         for _ in range(low if low == high else int(self._rng.integers(low, high + 1))):
             obs, reward, terminated, truncated, info = self.env.step(action)
             frames.append(obs)
-            self.played += 1
             total += reward
             if terminated or truncated:
                 break
-        self.latest = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
-        return self.latest, total, terminated, truncated, info
+        return frames[0] if len(frames) == 1 else np.maximum.reduce(frames), total, terminated, truncated, info
 
 
-def show_images(env: gym.Env[Any, Any], skip: Range, pooled: int, margins: Margins, size: tuple[int, int] | None, *,
-                gray: bool = False) -> gym.Env[Any, Any]:
-    """Skip frames, then make images gray by their luma, crop them, and resize them by the mean over areas.
-
-    Images become [H, W] or [H, W, C].
-    """
-    _, convert = make_observer(env.observation_space)
-    env = FrameSkip(_transformed(env, lambda obs: channels_last(convert(obs))), skip, pooled)
-    if gray:
-        env = _transformed(env, luma)
-    if any(margins):
-        env = _transformed(env, lambda image: crop(image, margins))
-    return gym.wrappers.ResizeObservation(env, size) if size else env
-
-
-def channels_last(image: Array) -> Array:
-    """[H, W, C] of [C, H, W], or [H, W] where C is 1."""
-    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-
-
-def luma(image: Array) -> Array:
-    """The gray levels [H, W] of an RGB image [H, W, 3]."""
-    import cv2
-
-    return cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
-
-
-def crop(image: Array, margins: Margins) -> Array:
-    top, bottom, left, right = margins
-    return image[top:image.shape[0] - bottom, left:image.shape[1] - right]
-
-
-def _transformed(env: gym.Env[Any, Any], function: Callable[[Any], Array]) -> gym.Env[Any, Any]:
-    shape = function(np.zeros(env.observation_space.shape or (), np.uint8)).shape
-    return gym.wrappers.TransformObservation(env, function, spaces.Box(0, 255, shape, np.uint8))
-
-
-def _subset(text: str) -> tuple[str, ...]:
-    if text == "all":
-        return ()
-    names = tuple(part.strip().upper() for part in text.split(","))
-    if not all(re.fullmatch(r"[A-Z]+|\d{1,6}", name) for name in names):
-        raise ConfigError(f"action_subset={text!r} is not a list of actions; write indices such as 0,2,3, names of "
-                          "Atari actions such as NOOP,RIGHT,LEFT, or all")
-    return tuple(str(int(name)) if name.isdigit() else name for name in names)
-
-
-def _crop(text: str) -> Margins | str | None:
-    if text == "none" or text in CROP_TABLES:
-        return None if text == "none" else text
-    match = re.fullmatch(r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", text.replace(" ", ""))
+def _numbers(name: str, text: str, pattern: str, form: str) -> Any:
+    """The numbers in `text`, where A alone stands for A twice."""
+    match = re.fullmatch(pattern, text.replace(" ", ""))
     if match is None:
-        raise ConfigError(f"crop={text!r} is not TOP,BOTTOM,LEFT,RIGHT in pixels to take off, such as 34,16,0,0, nor "
-                          f"none or a table by game ({', '.join(CROP_TABLES)}){nearest(text, CROP_TABLES)}")
-    top, bottom, left, right = map(int, match.groups())
-    return top, bottom, left, right
-
-
-def _pair(text: str, separator: str, largest: int) -> tuple[int, int] | None:
-    """The numbers of A or AxB, where A alone means both; None for auto, zeros for other text."""
-    match = re.fullmatch(rf"(\d{{1,4}})(?:{separator}(\d{{1,4}}))?", text)
-    pair = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
-    return None if text == "auto" else pair if all(1 <= number <= largest for number in pair) else (0, 0)
+        raise ConfigError(f"{name}={text!r} is not {form}")
+    return tuple(int(part or match[1]) for part in match.groups())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -16,10 +16,10 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.building import build, close
+from vantage.envs.building import build
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators
-from vantage.envs.options import EnvOptions, apply_options, check_options, mean_of, subset_of
+from vantage.envs.options import check_options, mean_of, subset_of
 from vantage.envs.spaces import describe, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import EnvError, VantageError
 from vantage.specs import ActionSpec, EnvSpec
@@ -33,21 +33,6 @@ ERROR, EPISODES = "error", "episodes"
 """Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """How to build and seed the environments of one vector. Worker processes receive it by pickle."""
-
-    env: EnvId
-    config: EnvConfig
-    seeds: Seeds
-    rendered: bool
-
-    def build(self) -> gym.Env[Any, Any]:
-        limit = self.config.max_episode_steps
-        built = build(self.env, self.config.env_options, limited=not limit, rendered=self.rendered)
-        return apply_options(built, EnvOptions.of(self.config), limit)
-
-
 class Episodes(gym.Env[Any, Any]):
     """One environment, episode after episode: seeded, converted to the shapes that a policy sees, checked.
 
@@ -56,31 +41,32 @@ class Episodes(gym.Env[Any, Any]):
     formats the traceback as a %-template.
     """
 
-    def __init__(self, plan: Plan, spec: EnvSpec, index: int, parent: int) -> None:
+    def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec, seeds: Seeds, index: int,
+                 parent: int) -> None:
         if parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
             die_with(parent)
         self.observation_space, self.action_space = policy_spaces(spec)
         self.env: gym.Env[Any, Any] | None = None
-        self._plan, self._index, self._parent = plan, index, parent
+        self._build, self._seeds, self._index, self._parent = build, seeds, index, parent
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
         self._masked, self._mask = spec.masked, make_masker(spec.action)
         self._all_allowed = np.ones(sum(spec.action.sizes), bool)
         self._episode, self._steps, self._idle = IDLE, 0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Begin the next episode, or the one that `options` names. The seed comes from the plan alone."""
+        """Begin the next episode, or the one that `options` names. Its number decides its seed."""
         episode = self._episode + 1 if options is None else int(options[EPISODES][self._index])
         self._idle = episode == IDLE
         if self._idle:
             return self._blank, {}
         self._episode, self._steps = episode, 0
         try:
-            if self.env is None or any(name in self._plan.env.name for name in REBUILT):
+            if self.env is None or any(name in self._seeds.name for name in REBUILT):
                 self.close()
-                self.env = self._plan.build()
+                self.env = self._build()
                 _, self._observe = make_observer(self.env.observation_space)
                 _, self._act = make_actor(self.env.action_space)
-            obs, info = self.env.reset(seed=self._plan.seeds.of(self._index, episode))
+            obs, info = self.env.reset(seed=self._seeds.of(self._index, episode))
             return self._observe(obs), self._info(info, over=False)
         except (Exception, SystemExit) as error:
             return self._blank, self._failure(error)
@@ -99,7 +85,8 @@ class Episodes(gym.Env[Any, Any]):
 
     def close(self) -> None:
         if self.env is not None:
-            close(self.env)
+            with suppress(Exception):  # it would hide the error before it, or end a run that is complete
+                self.env.close()
             self.env = None
 
     def _info(self, info: Info, *, over: bool) -> Info:
@@ -113,7 +100,7 @@ class Episodes(gym.Env[Any, Any]):
         return {MASK: self._mask(info[MASK])}
 
     def _failure(self, error: Exception | SystemExit) -> Info:
-        place = self._plan.seeds.place(self._index, self._episode, self._steps)
+        place = self._seeds.place(self._index, self._episode, self._steps)
         message = f"{place}: {type(error).__name__}: {error}"
         if not self._parent:
             raise EnvError(message) from error
@@ -170,38 +157,38 @@ class Workers:
 
 def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
-    options, plan = check_options(config, env), Plan(env, config, seeds, rendered)
-    spec, limit = probe(plan)
+    options, one = check_options(config, env), partial(build, env, config, rendered=rendered)
+    spec, own_limit = probe(one, seeds)
     parent = os.getpid() if config.vector == "async" else 0
-    factories: list[Callable[[], Episodes]] = [partial(Episodes, plan, spec, i, parent) for i in range(num_envs)]
+    factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     vector: Any = (Workers(factories, seeds) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
     actions = None
     if options.action_subset:
         actions = np.array(subset_of(options.action_subset, tuple(map(str, range(spec.action.sizes[0])))))
         spec = EnvSpec(spec.obs, ActionSpec("discrete", (len(actions),)), spec.masked)
+    limit = config.max_episode_steps or own_limit
     return Simulators(
-        spec=spec, actions=actions, drawn=rendered, longest_game=LONGEST_GAME,
-        notes=(*describe(spec), limit, *(f"{name}={value}" for name, value in options.changed.items()),
+        spec=spec, actions=actions, longest_game=LONGEST_GAME,
+        notes=(*describe(spec), f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
+               *(f"{name}={value}" for name, value in options.changed.items()),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=lambda episodes, which: vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes}),
         send=vector.send if parent else None, receive=vector.receive if parent else vector.step, close=vector.close,
         single=None if parent else lambda: vector.envs[0].env, frames_per_step=mean_of(options.frame_skip or (1, 1)))
 
 
-def probe(plan: Plan) -> tuple[EnvSpec, str]:
-    """The spec of an environment and its time limit in words, from a temporary instance."""
-    env = plan.build()
+def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, int | None]:
+    """The spec of an environment and the time limit of its registration, from a temporary instance."""
+    env = one()
     try:
         (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
-        _, info = env.reset(seed=plan.seeds.of(0, 0))
-        masked = MASK in info
+        _, info = env.reset(seed=seeds.of(0, 0))
     except VantageError:
         raise
     except (Exception, SystemExit) as error:
-        raise EnvError(f"{plan.seeds.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
+        raise EnvError(f"{seeds.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
     finally:
-        close(env)
-    limit, own = plan.config.max_episode_steps, env.spec.max_episode_steps if env.spec else None
-    return EnvSpec(obs, action, masked), (f"time limit {limit} steps" if limit else
-                                          f"the environment's own time limit: {own or 'none in Gymnasium'}")
+        with suppress(Exception):
+            env.close()
+    return EnvSpec(obs, action, MASK in info), env.spec.max_episode_steps if env.spec else None

@@ -146,24 +146,19 @@ class Snake(gym.Env[Image, Any]):
             self._foods |= {free[i] for i in self.np_random.choice(len(free), missing, replace=False)}
 
     def _image(self) -> Image:
-        cells = np.full((self._height, self._width), SPACE)
-        for cell in self._foods:
-            cells[cell] = FOOD
-        for snake in self._living:
-            for cell in snake.cells:
-                cells[cell] = BODY
-            cells[snake.cells[-1]] = HEAD
         unit, wide = self._unit, self._unit - self._gap
-        image: Image = COLOURS[cells].repeat(unit, 0).repeat(unit, 1)
-        for gap in range(wide, unit):
-            image[gap::unit] = image[:, gap::unit] = COLOURS[SPACE]
-        for snake in self._living:  # fill the gaps within bodies, so that their course is visible
-            for (row, column), (next_row, next_column) in pairwise(snake.cells):
-                top, left = min(row, next_row) * unit, min(column, next_column) * unit
-                if row == next_row:
-                    image[top:top + wide, left + wide:left + unit] = COLOURS[BODY]
-                else:
-                    image[top + wide:top + unit, left:left + wide] = COLOURS[BODY]
+        image: Image = np.full((self._height * unit, self._width * unit, 3), COLOURS[SPACE])
+
+        def paint(cell: Cell, neighbour: Cell, colour: int) -> None:
+            (top, bottom), (left, right) = map(sorted, zip(cell, neighbour, strict=True))
+            image[top * unit:bottom * unit + wide, left * unit:right * unit + wide] = COLOURS[colour]
+
+        for food in self._foods:
+            paint(food, food, FOOD)
+        for snake in self._living:
+            for cell, neighbour in pairwise(snake.cells):  # with the gaps within a body, so that its course is visible
+                paint(cell, neighbour, BODY)
+            paint(snake.cells[-1], snake.cells[-1], HEAD)
         return image
 
 

@@ -10,7 +10,6 @@ import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
 from vantage.config_groups import EnvConfig
-from vantage.envs import rendering
 from vantage.envs.history import MAX_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
 from vantage.envs.spaces import policy_spaces
@@ -18,6 +17,8 @@ from vantage.errors import ConfigError, EnvError
 from vantage.specs import Episode
 
 FIRE = 1
+DEFAULT_FPS = 30.0
+"""As in gymnasium.utils.play, if an environment's metadata has no render_fps."""
 
 
 class Environments:
@@ -28,10 +29,10 @@ class Environments:
     """
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
-                 evaluation: bool = False) -> None:
+                 evaluation: bool = False, drawn: bool = False) -> None:
         self.spec, self.notes, self.num_envs = simulators.spec, simulators.notes, num_envs
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
-        self.action_names, self.drawn, self.close = simulators.action_names, simulators.drawn, simulators.close
+        self.action_names, self.drawn, self.close = simulators.action_names, drawn, simulators.close
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
         self._history = History(num_envs, self.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
@@ -109,15 +110,18 @@ class Environments:
     @property
     def fps(self) -> float:
         """Agent steps per second of real time."""
-        return self._simulators.fps or float(self._single().metadata.get("render_fps") or rendering.DEFAULT_FPS)
+        return self._simulators.fps or float(self._single().metadata.get("render_fps") or DEFAULT_FPS)
 
     def render(self) -> Array:
         """A picture of the first environment, uint8 RGB [H, W, 3]. EnvError if it returns none."""
-        return rendering.render(self._single(), self._place(0))
-
-    def stages(self) -> list[rendering.Stage]:
-        """Pictures from the screen to the observation, each with its title."""
-        return rendering.stages_of(self._single(), self.render() if self.drawn else None)
+        try:
+            picture = np.asarray(self._single().render())
+        except (Exception, SystemExit) as error:
+            raise EnvError(f"{self._place(0)}: render() raised {type(error).__name__}: {error}") from error
+        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
+            raise EnvError(f"{self._place(0)}: render() returned {picture.dtype} of shape {picture.shape}, not a "
+                           "picture of uint8 [height, width, 3]")
+        return picture
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
         """Actions by keys, if the environment defines them; None for Atari, which has `action_names`."""
@@ -151,16 +155,15 @@ class Environments:
 
     def _reseed(self, resetting: Array, obs: Obs, info: Info) -> tuple[Obs, Info]:
         """Seed the episodes that an automatic reset has just begun, if they are due."""
-        if self._simulators.reseed_steps is None:
+        if self._simulators.reseed_steps == 0:
             self._seeded_episode[resetting] = self._episode[resetting]
             self._history.restart(resetting)
             return obs, info
-        due = resetting & (self._history.lengths >= self._simulators.reseed_steps)
+        due = resetting & self._simulators.exact & (self._history.lengths >= self._simulators.reseed_steps)
         if not due.any():
             return obs, info
         obs, again = self._seeded_reset(due)
-        return obs, info | {key: np.where(due if again[key].ndim == 1 else due[:, None], again[key], info[key])
-                            for key in ("lives", MASK) if key in info}
+        return obs, _merge(info, again, due)
 
     def _follow_lives(self, lives: Array, resetting: Array, terminated: Array) -> Array:
         """Update lives and FIRE; return `terminated`, with lost lives if they end the bootstrap."""
@@ -252,7 +255,6 @@ class Environments:
 
 
 def _merge(info: Info, other: Info, which: Array) -> Info:
-    """The masks of `other` where `which` is True, of `info` elsewhere."""
-    if MASK not in info or MASK not in other:
-        return other
-    return {MASK: np.where(which[:, None], other[MASK], info[MASK])}
+    """The lives and masks of `other` where `which` is True, of `info` elsewhere."""
+    return {key: np.where(which if other[key].ndim == 1 else which[:, None], other[key], info.get(key, other[key]))
+            for key in ("lives", MASK) if key in other}
