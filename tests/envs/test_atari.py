@@ -10,9 +10,9 @@ import pytest
 from environments import make
 from gymnasium.wrappers import AtariPreprocessing
 
+from vantage.config_groups import EnvConfig
 from vantage.envs.atari import Play, native_emulators
 from vantage.envs.ids import PROTOCOLS, resolve_env
-from vantage.envs.options import EnvOptions
 from vantage.errors import ConfigError
 
 PLAIN = dataclasses.replace(PROTOCOLS["classic"], noop_max=0, fire=False, life_signal=False)
@@ -51,7 +51,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     many = np.ones(12, bool)
-    emulators = native_emulators(Play.of(resolve_env("Pong").atari, EnvOptions(), 0), 12, 2)
+    emulators = native_emulators(Play.of(resolve_env("Pong").atari, EnvConfig()), 12, 2)
     frames = []
     for attempt in range(12):
         seeds = np.arange(12) if attempt == 0 else None
@@ -59,7 +59,7 @@ def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
     assert set(frames) <= set(range(30))
     assert min(frames) <= 1
     assert max(frames) >= 28
-    emulators = native_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvOptions(), 0), 2, 2)
+    emulators = native_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvConfig()), 2, 2)
     assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
 
 

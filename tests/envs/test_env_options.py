@@ -10,9 +10,10 @@ import pytest
 from gymnasium import spaces
 from test_env_resume import check, moments, uninterrupted
 
+from vantage.config_groups import EnvConfig
 from vantage.envs.atari import Play, wrapped_emulator
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
-from vantage.envs.options import CROP_TABLES, EnvOptions, margins_of
+from vantage.envs.options import CROP_TABLES, margins_of
 from vantage.errors import ConfigError
 from vantage.presets import configure
 
@@ -81,8 +82,8 @@ def test_wrapped_emulators_equal_native_ones(name, keys):
 
 def test_wrapped_emulators_draw_no_ops_as_native_ones_do():
     for random_start, most in ((0, 4), (3, 7)):
-        options = EnvOptions(noop_max=5, random_start=random_start)
-        env = wrapped_emulator(Play.of(AtariId("pong", PROTOCOLS["v5"]), options, 0))
+        config = EnvConfig(noop_max=5, random_start=random_start)
+        env = wrapped_emulator(Play.of(AtariId("pong", PROTOCOLS["v5"]), config))
         env.reset(seed=0)
         frames = [env.reset() and env.unwrapped.ale.getEpisodeFrameNumber() for _ in range(60)]
         assert set(frames) == set(range(most + 1))
@@ -194,7 +195,7 @@ def test_a_crop_table_has_margins_by_game():
     assert all(resolve_env(game).atari.game == game and game not in TWO_PLAYERS for game in games)
     for game, rows in (("pong", (34, 194)), ("ms_pacman", (2, 170)), ("space_invaders", (8, 196)),
                        ("video_pinball", (42, 210))):
-        top, bottom, left, right = margins_of("rl-a3c-pytorch", game, (210, 160))
+        top, bottom, left, right = margins_of(EnvConfig(crop="rl-a3c-pytorch"), game, (210, 160))
         assert (top, 210 - bottom, left, right) == (*rows, 0, 0)
 
 
@@ -229,9 +230,8 @@ def test_an_option_is_refused_before_building_if_possible(env, keys, says):
     ("test_env_options:Frames", {"grayscale": True}, "the images are gray"),
     ("test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
     ("test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
-    ("CartPole-v1", {"action_subset": "0,2"}, "'2' is none of the actions"),
-    ("CartPole-v1", {"action_subset": "0,0"}, "'0' is none of the actions, or there twice"),
-    ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE.*did you mean RIGHT"),
+    ("CartPole-v1", {"action_subset": "0,2"}, "unknown action"), ("CartPole-v1", {"action_subset": "0,0"}, "twice"),
+    ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE"),
     ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
     ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
 def test_an_option_without_effect_is_refused(env, keys, says):

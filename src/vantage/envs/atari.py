@@ -18,14 +18,14 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import (
-    EnvOptions,
     FrameSkip,
     Picture,
     Range,
     Start,
-    frames_pooled,
+    frames_of,
     margins_of,
     mean_of,
+    numbers,
     show_images,
     subset_of,
 )
@@ -59,14 +59,14 @@ class Play:
     """Time limit of an episode in steps."""
 
     @classmethod
-    def of(cls, atari: AtariId, options: EnvOptions, max_episode_steps: int) -> Play:
-        skip = options.frame_skip or (FRAME_SKIP, FRAME_SKIP)
-        changes: dict[str, Any] = {"noop_max": options.noop_max, "fire": options.fire_on_reset}
+    def of(cls, atari: AtariId, config: EnvConfig) -> Play:
+        skip, pooled = frames_of(config, skip=FRAME_SKIP, pooled=2)
+        changes: dict[str, Any] = {"noop_max": config.noop_max, "fire": config.fire_on_reset}
         protocol = dataclasses.replace(atari.protocol, **{k: v for k, v in changes.items() if v is not None})
-        margins = margins_of(options.crop, atari.game, screen_of(atari.game)) if options.crop else (0, 0, 0, 0)
-        picture = Picture(margins, options.screen_size or (SIDE, SIDE), options.grayscale is not False)
-        return cls(atari.game, protocol, skip, frames_pooled(options, skip, 2), picture, options.random_start,
-                   max_episode_steps or int(MAX_FRAMES // mean_of(skip)))
+        margins = (0, 0, 0, 0) if config.crop == "none" else margins_of(config, atari.game, screen_of(atari.game))
+        picture = Picture(margins, numbers(config, "screen_size") or (SIDE, SIDE), config.grayscale is not False)
+        return cls(atari.game, protocol, skip, pooled, picture, config.random_start,
+                   config.max_episode_steps or int(MAX_FRAMES // mean_of(skip)))
 
     @property
     def is_native(self) -> bool:
@@ -113,8 +113,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     if config.vector != "sync" or config.env_options:
         raise ConfigError(f"vector={config.vector} or env_kwargs={config.env_kwargs} has no effect on Atari; its "
                           "games run in threads and are shown by options such as screen_size; leave it out")
-    options = EnvOptions.of(config)
-    play = Play.of(atari, options, config.max_episode_steps)
+    play = Play.of(atari, config)
     native, threads = play.is_native and not rendered, min(num_envs, cores_for(threads))
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     vector: Any = native_emulators(play, num_envs, threads) if native else SyncVectorEnv(
@@ -123,10 +122,10 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     meanings = tuple(action.name for action in ale_actions)
     # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
     fires = play.protocol.fire and len(meanings) >= 3 and meanings[FIRE] == "FIRE"
-    if options.fire_on_reset and not fires:
+    if config.fire_on_reset and not fires:
         raise ConfigError(f"fire_on_reset has no effect on {config.id}, which does not have FIRE as the second of "
                           "its actions; leave it out")
-    subset = subset_of(options.action_subset, meanings)
+    subset = subset_of(config, meanings)
     names = tuple(meanings[i] for i in subset)
 
     def show(obs: Array) -> Array:

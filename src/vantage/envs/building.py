@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
-from vantage.envs.options import EnvOptions, apply_options
+from vantage.envs.options import apply_options
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.importing import add_current_folder, load_class
 
@@ -32,7 +32,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
                           "its metadata's render_modes")
-    return apply_options(built, EnvOptions.of(config), config.max_episode_steps)
+    return apply_options(built, config)
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -16,14 +16,12 @@ from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
-from vantage.keys import nearest
 from vantage.specs import ArraySpec
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
-
 NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
-         "noop_max": ATARI, "fire_on_reset": ATARI}
-"""The kind of environment that an option needs; frame_skip and random_start work on all."""
+         "noop_max": ATARI, "fire_on_reset": ATARI, "frame_skip": "", "random_start": ""}
+"""The kind of environment that an option needs."""
 
 Margins = tuple[int, int, int, int]
 """Pixels taken off an image: top, bottom, left, right."""
@@ -40,92 +38,85 @@ CROP_TABLES = {
 TABLE_SIDE = 160
 
 
-@dataclass(frozen=True, slots=True)
-class EnvOptions:
-    """The options, parsed; None and () leave the environment or the Atari protocol unchanged."""
-
-    action_subset: tuple[str, ...] = ()
-    """Indices, or meanings of Atari's actions."""
-    crop: Margins | str | None = None
-    """Margins, or the name of a table."""
-    screen_size: tuple[int, int] | None = None
-    """Height and width."""
-    grayscale: bool | None = None
-    frame_skip: Range | None = None
-    max_frames: int | None = None
-    noop_max: int | None = None
-    random_start: int = 0
-    fire_on_reset: bool | None = None
-
-    @classmethod
-    def of(cls, config: EnvConfig) -> EnvOptions:
-        """The options of `config`. ConfigError for text that cannot be parsed."""
-        subset = () if config.action_subset == "all" else tuple(
-            name.strip().upper() for name in config.action_subset.split(","))
-        crop = None if config.crop == "none" else config.crop if config.crop in CROP_TABLES else _numbers(
-            "crop", config.crop, r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", f"none, TOP,BOTTOM,LEFT,RIGHT in pixels to "
-            f"take off, such as 34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})")
-        size = None if config.screen_size == "auto" else _numbers(
-            "screen_size", config.screen_size, r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?",
-            "auto, a number of pixels below 10,000 such as 84, or HEIGHTxWIDTH such as 80x72")
-        skip = None if config.frame_skip == "auto" else _numbers(
-            "frame_skip", config.frame_skip, r"([1-9]\d{0,2})(?:-([1-9]\d{0,2}))?",
-            "auto, a number of frames below 1,000 such as 4, or a range such as 2-4")
-        return cls(subset, crop, size, config.grayscale, skip and (min(skip), max(skip)), config.max_frames,
-                   config.noop_max, config.random_start, config.fire_on_reset)
-
-    @property
-    def changed(self) -> dict[str, Any]:
-        """The options that differ from their defaults."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-
-    def refuse(self, need: str, why: str) -> None:
-        """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
-        for name in self.changed:
-            if NEEDS.get(name) == need:
-                raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
+FORMS = {
+    "crop": (r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", "none, TOP,BOTTOM,LEFT,RIGHT in pixels to take off, such as "
+             f"34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})"),
+    "screen_size": (r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", "auto, a number of pixels such as 84, or HEIGHTxWIDTH"),
+    "frame_skip": (r"([1-9]\d{0,3})(?:-([1-9]\d{0,3}))?", "auto, a number of frames such as 4, or a range such as 2-4"),
+}
+"""How an option of numbers is written, as a pattern and in words."""
 
 
-def check_options(config: EnvConfig, env: EnvId) -> EnvOptions:
-    """The options of `config`. ConfigError for one that has no effect, as far as that is known without building."""
-    options = EnvOptions.of(config)
+def numbers(config: EnvConfig, name: str) -> Any:
+    """The numbers of an option in FORMS, where A alone stands for A twice; None for its default or a table's name."""
+    text = getattr(config, name)
+    if text == getattr(EnvConfig, name) or text in CROP_TABLES:
+        return None
+    pattern, form = FORMS[name]
+    match = re.fullmatch(pattern, text.replace(" ", ""))
+    if match is None:
+        raise ConfigError(f"{name}={text!r} is not {form}")
+    return tuple(int(part or match[1]) for part in match.groups())
+
+
+def changed(config: EnvConfig) -> list[str]:
+    """Names of the options that differ from their defaults."""
+    return [name for name in NEEDS if getattr(config, name) != getattr(EnvConfig, name)]
+
+
+def refuse(config: EnvConfig, need: str, why: str) -> None:
+    """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
+    for name in changed(config):
+        if NEEDS[name] == need:
+            raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
+
+
+def check_options(config: EnvConfig, env: EnvId) -> None:
+    """ConfigError for an option that is malformed or has no effect, as far as that is known without building."""
+    for name in FORMS:
+        numbers(config, name)
     if env.atari is None:
-        options.refuse(ATARI, f"env={env.name!r} is none")
-        if isinstance(options.crop, str):
+        refuse(config, ATARI, f"env={env.name!r} is none")
+        if config.crop in CROP_TABLES:
             raise ConfigError(f"crop={config.crop} is a table of Atari games, and env={env.name!r} is none; give the "
                               "pixels to take off as TOP,BOTTOM,LEFT,RIGHT")
-    return options
 
 
-def margins_of(crop: Margins | str | None, game: str, shape: tuple[int, int]) -> Margins:
-    """The margins of `crop` for images [H, W] of `game`. ConfigError if nothing is left."""
-    if isinstance(crop, str):
-        first, below = CROP_TABLES[crop].get(game, CROP_TABLES[crop][""])
-        crop = (first, max(0, shape[0] - below - TABLE_SIDE), 0, max(0, shape[1] - TABLE_SIDE))
-    top, bottom, left, right = crop or (0, 0, 0, 0)
+def margins_of(config: EnvConfig, game: str, shape: tuple[int, int]) -> Margins:
+    """The margins that `crop` takes off images [H, W] of `game`. ConfigError if nothing is left."""
+    if config.crop in CROP_TABLES:
+        first, below = CROP_TABLES[config.crop].get(game, CROP_TABLES[config.crop][""])
+        return first, max(0, shape[0] - below - TABLE_SIDE), 0, max(0, shape[1] - TABLE_SIDE)
+    top, bottom, left, right = numbers(config, "crop") or (0, 0, 0, 0)
     if top + bottom >= shape[0] or left + right >= shape[1]:
-        raise ConfigError(f"crop={top},{bottom},{left},{right} leaves nothing of images of {shape[0]}x{shape[1]}; take "
-                          "off fewer pixels at TOP,BOTTOM,LEFT,RIGHT")
+        raise ConfigError(f"crop={config.crop} leaves nothing of images of {shape[0]}x{shape[1]}; take off fewer "
+                          "pixels at TOP,BOTTOM,LEFT,RIGHT")
     return top, bottom, left, right
 
 
-def subset_of(subset: tuple[str, ...], meanings: tuple[str, ...]) -> tuple[int, ...]:
-    """Indices of the actions in `subset`, of all for (). `meanings` has the name of each action."""
+def subset_names(config: EnvConfig) -> tuple[str, ...]:
+    """Indices or Atari meanings in `action_subset`; () for all actions."""
+    text = config.action_subset
+    return () if text == "all" else tuple(name.strip().upper() for name in text.split(","))
+
+
+def subset_of(config: EnvConfig, meanings: tuple[str, ...]) -> tuple[int, ...]:
+    """Indices of the actions in `action_subset`. `meanings` has the name of each action."""
     index_of = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
-    wrong = [name for i, name in enumerate(subset) if name not in index_of or name in subset[:i]]
-    if wrong:
-        words = ", ".join(f"{i} {name}" for i, name in enumerate(meanings))
-        raise ConfigError(f"action_subset: {wrong[0]!r} is none of the actions, or there twice; they are {words}"
-                          f"{nearest(wrong[0], meanings)}")
-    return tuple(index_of[name] for name in subset or meanings)
+    indices = tuple(index_of.get(name, -1) for name in subset_names(config) or meanings)
+    if -1 in indices or len(set(indices)) < len(indices):
+        raise ConfigError(f"action_subset={config.action_subset} names an unknown action, or one twice; the actions "
+                          f"are {', '.join(f'{i} {name}' for i, name in enumerate(meanings))}")
+    return indices
 
 
-def frames_pooled(options: EnvOptions, skip: Range, default: int) -> int:
-    """Number of a step's last frames that are pooled into the observation; ConfigError if a step may have fewer."""
-    if (options.max_frames or 0) > skip[0]:
-        raise ConfigError(f"max_frames={options.max_frames} is more than the {skip[0]} frames of a step; raise "
-                          "frame_skip or lower max_frames")
-    return options.max_frames or min(default, skip[0])
+def frames_of(config: EnvConfig, *, skip: int, pooled: int) -> tuple[Range, int]:
+    """Bounds on the frames of a step, and how many of the last are pooled into the observation; defaults given."""
+    low, high = sorted(numbers(config, "frame_skip") or (skip, skip))
+    if (config.max_frames or 0) > low:
+        raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise frame_skip "
+                          "or lower max_frames")
+    return (low, high), config.max_frames or min(pooled, low)
 
 
 def mean_of(skip: Range) -> float | int:
@@ -133,26 +124,26 @@ def mean_of(skip: Range) -> float | int:
     return skip[0] if skip[0] == skip[1] else sum(skip) / 2
 
 
-def apply_options(env: gym.Env[Any, Any], options: EnvOptions, max_episode_steps: int) -> gym.Env[Any, Any]:
+def apply_options(env: gym.Env[Any, Any], config: EnvConfig) -> gym.Env[Any, Any]:
     """Wrap `env` by the options, and by a time limit in steps of the result. ConfigError for one without effect."""
     spec, _ = make_observer(env.observation_space)
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
-        options.refuse(IMAGE, "this one observes something else")
-    elif options.grayscale is not None and spec.shape[0] == 1:
+        refuse(config, IMAGE, "this one observes something else")
+    elif config.grayscale is not None and spec.shape[0] == 1:
         raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
     if not isinstance(env.action_space, spaces.Discrete):
-        options.refuse(DISCRETE, f"this one's are {type(env.action_space).__name__}")
-    skip = options.frame_skip or (1, 1)
-    pooled = frames_pooled(options, skip, 1)
-    if options.random_start:
-        env = Start(env, random_start=options.random_start)
-    if options.frame_skip is not None:
+        refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
+    skip, pooled = frames_of(config, skip=1, pooled=1)
+    if config.random_start:
+        env = Start(env, random_start=config.random_start)
+    if skip != (1, 1):
         env = FrameSkip(env, skip, pooled)
-    if options.crop is not None or options.screen_size is not None or options.grayscale:
+    size = numbers(config, "screen_size")
+    if config.crop != "none" or size or config.grayscale:
         assert isinstance(spec, ArraySpec)
-        margins = margins_of(options.crop, "", (spec.shape[1], spec.shape[2]))
-        env = show_images(env, Picture(margins, options.screen_size, bool(options.grayscale)))
-    return gym.wrappers.TimeLimit(env, max_episode_steps) if max_episode_steps else env
+        margins = margins_of(config, "", (spec.shape[1], spec.shape[2]))
+        env = show_images(env, Picture(margins, size, bool(config.grayscale)))
+    return gym.wrappers.TimeLimit(env, config.max_episode_steps) if config.max_episode_steps else env
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,11 +229,3 @@ class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
             if terminated or truncated:
                 break
         return frames[0] if len(frames) == 1 else np.maximum.reduce(frames), total, terminated, truncated, info
-
-
-def _numbers(name: str, text: str, pattern: str, form: str) -> Any:
-    """The numbers in `text`, where A alone stands for A twice."""
-    match = re.fullmatch(pattern, text.replace(" ", ""))
-    if match is None:
-        raise ConfigError(f"{name}={text!r} is not {form}")
-    return tuple(int(part or match[1]) for part in match.groups())

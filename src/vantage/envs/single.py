@@ -19,7 +19,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.building import build
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators
-from vantage.envs.options import check_options, mean_of, subset_of
+from vantage.envs.options import changed, check_options, frames_of, mean_of, subset_of
 from vantage.envs.spaces import describe, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import EnvError, VantageError
 from vantage.specs import ActionSpec, EnvSpec
@@ -157,25 +157,27 @@ class Workers:
 
 def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
-    options, one = check_options(config, env), partial(build, env, config, rendered=rendered)
+    check_options(config, env)
+    one = partial(build, env, config, rendered=rendered)
     spec, own_limit = probe(one, seeds)
     parent = os.getpid() if config.vector == "async" else 0
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     vector: Any = (Workers(factories, seeds) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
     actions = None
-    if options.action_subset:
-        actions = np.array(subset_of(options.action_subset, tuple(map(str, range(spec.action.sizes[0])))))
+    if config.action_subset != "all":
+        actions = np.array(subset_of(config, tuple(map(str, range(spec.action.sizes[0])))))
         spec = EnvSpec(spec.obs, ActionSpec("discrete", (len(actions),)), spec.masked)
     limit = config.max_episode_steps or own_limit
     return Simulators(
         spec=spec, actions=actions, longest_game=LONGEST_GAME,
         notes=(*describe(spec), f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
-               *(f"{name}={value}" for name, value in options.changed.items()),
+               *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=lambda episodes, which: vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes}),
         send=vector.send if parent else None, receive=vector.receive if parent else vector.step, close=vector.close,
-        single=None if parent else lambda: vector.envs[0].env, frames_per_step=mean_of(options.frame_skip or (1, 1)))
+        single=None if parent else lambda: vector.envs[0].env,
+        frames_per_step=mean_of(frames_of(config, skip=1, pooled=1)[0]))
 
 
 def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, int | None]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from vantage.config import Config
 from vantage.envs import Environments, make_rendered
-from vantage.envs.options import EnvOptions
+from vantage.envs.options import subset_names
 from vantage.errors import ConfigError
 from vantage.tools.frames import draw_frame, number
 from vantage.tools.window import Window, key_name
@@ -69,7 +69,7 @@ def choose_keys(envs: Environments, config: Config) -> Keys:
         return {frozenset(key for part, key in _ATARI_KEYS.items() if part in name): action
                 for action, name in enumerate(envs.action_names)}
     spec, own, name = envs.spec.action, envs.keys_to_action(), config.env.id
-    subset = [int(action) for action in EnvOptions.of(config.env).action_subset]
+    subset = [int(action) for action in subset_names(config.env)]
     size = max(subset, default=spec.sizes[0] - 1) + 1
     actions: Keys
     if own is not None:
