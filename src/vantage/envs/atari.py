@@ -37,8 +37,7 @@ from vantage.system import cores_for
 FRAME_SKIP = 4
 SIDE = 84
 MAX_FRAMES = 108_000
-MOST_FRAMES = 2**31 - 1
-"""Limit of ale_py's counter of an episode's frames."""
+MOST_FRAMES = 2**31 - 1  # of ale_py's counter of an episode's frames
 FRAMES_PER_SECOND = 60  # of an NTSC console
 # A seeded reset reloads the ROM: 80-145 ms instead of 3-5 ms. At one in 20,000 steps that is below 1% of the time.
 RESEED_STEPS = 20_000
@@ -51,12 +50,10 @@ class Play:
     game: str
     protocol: AtariProtocol
     skip: Range
-    pooled: int
-    """An observation is the maximum over this many of a step's last frames."""
+    pooled: int  # an observation is the maximum over this many of a step's last frames
     picture: Picture
     random_start: int
-    max_steps: int
-    """Time limit of an episode in steps."""
+    max_steps: int  # time limit of an episode in steps
 
     @classmethod
     def of(cls, atari: AtariId, config: EnvConfig) -> Play:
@@ -172,10 +169,10 @@ def _notes(play: Play, actions: tuple[str, ...], threads: int, *, fires: bool) -
                 "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
                 "a lost life ends the bootstrap in training" if protocol.life_signal else "no life signal")
     # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
-    where = f"stepped by {threads} thread{'s' * (threads > 1)}" if play.is_native else (
-        "stepped one after the other: a range of frame_skip, a max_frames above 2 or a random_start leaves ALE's "
-        "native path for Gymnasium's wrappers, which take 1.3 times the time and use one core alone")
+    where = f"by {threads} threads" if play.is_native else (
+        "one after the other: a range of frame_skip, a max_frames above 2 or a random_start leaves ALE's native path "
+        "for Gymnasium's wrappers, which take 1.3 times the time and use one core alone")
     return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
             f"observations: {'x'.join(map(str, play.shape))}, the maximum of {play.pooled} of {frames} frames; "
             f"{play.random_start} random actions at most at a reset; time limit {play.max_steps} steps",
-            f"actions: {', '.join(actions)}", f"emulators in this process, {where}")
+            f"actions: {', '.join(actions)}", f"emulators in this process, stepped {where}")

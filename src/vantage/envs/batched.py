@@ -12,10 +12,10 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.building import create
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, same_obs
 from vantage.envs.options import NEEDS
+from vantage.envs.single import create
 from vantage.envs.spaces import describe, make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.importing import load_class

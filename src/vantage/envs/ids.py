@@ -22,6 +22,8 @@ gym.register_envs(ale_py)
 snake.register()
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
+FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco"}
+"""By a part of the entry point."""
 
 # Games without a single-player mode; ale_py does not register them either.
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
@@ -32,16 +34,11 @@ class AtariProtocol:
     """The rules of play on which Atari scores depend."""
 
     name: str
-    sticky: float
-    """Probability that the emulator repeats the previous action instead."""
-    noop_max: int
-    """ALE draws 0 to noop_max - 1 no-ops at a reset."""
-    fire: bool
-    """Press FIRE after a reset and after a lost life, in games that have it as their second action."""
-    full_actions: bool
-    """All 18 actions instead of the game's minimal set."""
-    life_signal: bool
-    """A lost life ends the value bootstrap in training."""
+    sticky: float  # probability that the emulator repeats the previous action instead
+    noop_max: int  # ALE draws 0 to noop_max - 1 no-ops at a reset
+    fire: bool  # press FIRE after a reset and after a lost life, in games that have it as their second action
+    full_actions: bool  # all 18 actions instead of the game's minimal set
+    life_signal: bool  # a lost life ends the value bootstrap in training
 
 
 PROTOCOLS = {
@@ -67,8 +64,7 @@ class EnvId:
     name: str
     family: Family
     atari: AtariId | None = None
-    is_path: bool = False
-    """The name is module:Class or module:function, not a Gymnasium id."""
+    is_path: bool = False  # the name is module:Class or module:function, not a Gymnasium id
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
@@ -76,7 +72,7 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
 
     Imports the module that the name mentions. Raises ConfigError with the nearest match for an unknown name.
     """
-    env = _atari(name) or (_from_module(name) if ":" in name else _registered(name))
+    env = _atari(name) or (_from_module(name) if ":" in name else _registered(name, name))
     if atari_protocol == "auto":
         return env
     if env.atari is None:
@@ -99,13 +95,11 @@ def _atari(name: str) -> EnvId | None:
     game = _games().get(_plain(match[1])) if match else None
     if match is None or game is None or match[1] != rom_id_to_name(game):
         return None
-    title = match[1]
-    if name == f"{title}NoFrameskip-v4":
-        return EnvId(name, "atari", AtariId(game, PROTOCOLS["classic"]))
-    if name == f"ALE/{title}-v5":
-        return EnvId(name, "atari", AtariId(game, PROTOCOLS["v5"]))
-    raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you mean {title} (the classic "
-                      f"protocol, as {title}NoFrameskip-v4) or ALE/{title}-v5 (sticky actions)?")
+    protocols = {f"{match[1]}NoFrameskip-v4": "classic", f"ALE/{match[1]}-v5": "v5"}
+    if name not in protocols:
+        raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you mean {match[1]} (the "
+                          f"classic protocol, as {match[1]}NoFrameskip-v4) or ALE/{match[1]}-v5 (sticky actions)?")
+    return EnvId(name, "atari", AtariId(game, PROTOCOLS[protocols[name]]))
 
 
 @lru_cache(1)
@@ -118,16 +112,11 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
-def _registered(name: str) -> EnvId:
-    if name not in gym.registry:
+def _registered(name: str, gym_id: str) -> EnvId:
+    if gym_id not in gym.registry:
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{nearest(name, known_names())}")
-    return EnvId(name, _family(name))
-
-
-def _family(gym_id: str) -> Family:
     entry = str(gym.registry[gym_id].entry_point)
-    families: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco"}
-    return next((family for part, family in families.items() if part in entry), "other")
+    return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))
 
 
 def _from_module(name: str) -> EnvId:
@@ -138,5 +127,5 @@ def _from_module(name: str) -> EnvId:
         gym_id = name.partition(":")[2]
         if gym_id not in gym.registry:
             raise
-        return EnvId(name, _family(gym_id))
+        return _registered(name, gym_id)
     return EnvId(name, "other", is_path=True)

@@ -32,44 +32,32 @@ class First:
     """Observations before the first step."""
 
     obs: Obs
-    is_first: Array
-    """[B] bool; False where a snapshot was restored in the middle of an episode."""
+    is_first: Array  # [B] bool; False where a snapshot was restored in the middle of an episode
     action_mask: Array | None
-    lost: tuple[int, ...] = ()
-    """Environments that began a new episode because their replay did not reproduce the saved observation."""
+    lost: tuple[int, ...] = ()  # environments that began anew: their replay did not reproduce the saved observation
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """The result of one action in each environment."""
 
-    obs: Obs
-    """[B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or a mapping of these."""
-    rewards: Array
-    """[B] float32, after clipping and scaling."""
-    terminated: Array
-    """[B] bool: the task (in classic Atari training: the life) ended; not at a time limit."""
-    is_first: Array
-    """[B] bool: `obs` opens an episode, so this step only reset."""
-    valid: Array
-    """[B] bool: False where the action was ignored (reset) or replaced (forced FIRE)."""
-    action_mask: Array | None
-    """[B, A] bool, of `obs`."""
-    episodes: tuple[Episode, ...]
-    """Games that finished at this step, with raw scores."""
+    obs: Obs  # [B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or a mapping of these
+    rewards: Array  # [B] float32, after clipping and scaling
+    terminated: Array  # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
+    is_first: Array  # [B] bool: `obs` opens an episode, so this step only reset
+    valid: Array  # [B] bool: False where the action was ignored (reset) or replaced (forced FIRE)
+    action_mask: Array | None  # [B, A] bool, of `obs`
+    episodes: tuple[Episode, ...]  # games that finished at this step, with raw scores
 
 
 @dataclass(frozen=True, slots=True)
 class Seeds:
     """One seed for each episode of each environment of a run."""
 
-    name: str
-    """Of the environment, for messages."""
+    name: str  # of the environment, for messages
     seed: int
-    stream: int
-    """0 trains, others evaluate."""
-    first_env: int = 0
-    """Index in the run of the first environment here; methods count from it."""
+    stream: int  # 0 trains, others evaluate
+    first_env: int = 0  # index in the run of the first environment here; methods count from it
 
     def of(self, env: int, episode: int) -> int:
         return episode_seed(self.seed, self.stream, self.first_env + env, episode)
@@ -88,36 +76,23 @@ class Simulators:
     """B simulators that reset themselves in the step after an episode's end (NEXT_STEP), in the policy's shapes."""
 
     spec: EnvSpec
-    notes: tuple[str, ...]
-    """Decisions about the environment, in words; the last says where the simulators run."""
+    notes: tuple[str, ...]  # decisions about the environment, in words; the last says where the simulators run
     reset: Callable[[Array, Array], tuple[Obs, Info]]
     """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all."""
-    receive: Callable[[Array], Outcome]
-    """Take a step with these actions, or finish the one that `send` began."""
-    close: Callable[[], object]
-    """A second call does nothing."""
-    send: Callable[[Array], object] | None = None
-    """Begin a step, if the simulators run beside this thread."""
-    single: Callable[[], gym.Env[Any, Any]] | None = None
-    """The first simulator, if it is a Gymnasium environment in this process."""
-    exact: bool = True
-    """Seeds and actions reproduce the states; else nothing is seeded after the first reset."""
+    receive: Callable[[Array], Outcome]  # take a step with these actions, or finish the one that `send` began
+    close: Callable[[], object]  # a second call does nothing
+    send: Callable[[Array], object] | None = None  # begin a step, if the simulators run beside this thread
+    single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
+    exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0
     """The first reset this many steps after a seeded one is seeded again; 0: simulators seed every reset."""
-    frames_per_step: float = 1
-    """The mean if frame_skip is a range."""
-    longest_game: int = LONGEST_GAME
-    """Steps after which an evaluation cuts a game and counts its score."""
-    fps: float | None = None
-    """Agent steps per second in real time; None means that the environment's metadata has it."""
-    action_names: tuple[str, ...] = ()
-    """Atari's, such as UPFIRE."""
-    actions: Array | None = None
-    """The simulator's action for each of the policy's; None if they are the same."""
-    fires: bool = False
-    """Press FIRE after a reset and after a lost life."""
-    life_signal: bool = False
-    """A lost life ends the bootstrap in training."""
+    frames_per_step: float = 1  # the mean if frame_skip is a range
+    longest_game: int = LONGEST_GAME  # steps after which an evaluation cuts a game and counts its score
+    fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
+    action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
+    actions: Array | None = None  # the simulator's action for each of the policy's; None if they are the same
+    fires: bool = False  # press FIRE after a reset and after a lost life
+    life_signal: bool = False  # a lost life ends the bootstrap in training
 
 
 def same_obs(obs: Obs, saved: Obs) -> Array:

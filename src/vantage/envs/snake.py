@@ -33,8 +33,7 @@ COLOURS = np.array([(0, 255, 0), (1, 0, 0), (255, 0, 0), (0, 0, 255)], np.uint8)
 class Body:
     """A living snake."""
 
-    cells: deque[Cell]
-    """From the tail to the head."""
+    cells: deque[Cell]  # from the tail to the head
     direction: int
 
 
@@ -78,18 +77,16 @@ class Snake(gym.Env[Image, Any]):
     def step(self, action: Any) -> tuple[Image, float, bool, bool, dict[str, Any]]:
         """Move every living snake one cell."""
         rewards = np.zeros(self._num_snakes)
-        heads: dict[int, Cell] = {}
+        moves: list[tuple[int, Body, Cell]] = []
         for i, (snake, turn) in enumerate(zip(self._snakes, np.ravel(action).tolist(), strict=True)):
             if snake is not None:
                 if (turn - snake.direction) % 4 != 2:
                     snake.direction = turn
-                heads[i] = _ahead(snake.cells[-1], snake.direction)
-                if heads[i] not in self._foods:
+                moves.append((i, snake, _ahead(snake.cells[-1], snake.direction)))
+                if moves[-1][2] not in self._foods:
                     snake.cells.popleft()
-        taken, ends = self._taken(), list(heads.values())
-        for i, head in heads.items():
-            snake = self._snakes[i]
-            assert snake is not None
+        taken, ends = self._taken(), [head for _, _, head in moves]
+        for i, snake, head in moves:
             if not self._on_board(head) or head in taken or ends.count(head) > 1:
                 self._snakes[i], rewards[i] = None, -1
                 continue
@@ -137,13 +134,12 @@ class Snake(gym.Env[Image, Any]):
 
     def _add_foods(self) -> None:
         """Add missing foods, as long as there is room."""
-        if len(self._foods) >= self._num_foods:
-            return
-        taken = self._taken() | self._foods
-        free = [cell for cell in product(range(self._height), range(self._width)) if cell not in taken]
-        missing = min(self._num_foods - len(self._foods), len(free))
+        missing = self._num_foods - len(self._foods)
         if missing:
-            self._foods |= {free[i] for i in self.np_random.choice(len(free), missing, replace=False)}
+            taken = self._taken() | self._foods
+            free = [cell for cell in product(range(self._height), range(self._width)) if cell not in taken]
+            chosen = self.np_random.choice(len(free), min(missing, len(free)), replace=False) if free else ()
+            self._foods |= {free[i] for i in chosen}
 
     def _image(self) -> Image:
         unit, wide = self._unit, self._unit - self._gap

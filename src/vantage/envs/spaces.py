@@ -25,25 +25,23 @@ FLOAT32 = np.dtype(np.float32)
 def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec | Mapping[str, ArraySpec], Convert]:
     """The spec of `space`, and the conversion of its observations. ConfigError for a space that no policy can read.
 
-    `batch` is the shape of the leading axes, () or (B,).
+    Parts of nested Dict and Tuple spaces are named by their path. `batch` is the shape of the leading axes, () or (B,).
     """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return _leaf_observer(space, batch)
-    leaves = {"/".join(map(str, path)): (path, *_leaf_observer(leaf, batch)) for path, leaf in _leaves(space, ())}
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    parts = {name: make_observer(child, batch) for name, child in children}
 
     def convert(value: Any) -> dict[str, Array]:
-        converted = {}
-        for key, (path, _, convert_leaf) in leaves.items():
-            part = value
+        converted: dict[str, Array] = {}
+        for name, (_, convert_part) in parts.items():
             try:
-                for name in path:
-                    part = part[name]
-                converted[key] = convert_leaf(part)
+                converted |= _by_path(name, convert_part(value[name]))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise ValueError(f"in {key!r}: {type(error).__name__}: {error}") from None
+                raise ValueError(f"in {name!r}: {type(error).__name__}: {error}") from None
         return converted
 
-    return {key: spec for key, (_, spec, _) in leaves.items()}, convert
+    return {path: leaf for name, (spec, _) in parts.items() for path, leaf in _by_path(name, spec).items()}, convert
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -89,9 +87,9 @@ def make_masker(spec: ActionSpec, batch: Shape = ()) -> Callable[[Any], Array]:
 def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """The spaces of observations and actions after conversion."""
     def space(part: ArraySpec) -> spaces.Box:
-        image = part.kind == "image"
-        return spaces.Box(0 if image else -np.inf, 255 if image else np.inf, part.shape,
-                          np.uint8 if image else np.float32)
+        if part.kind == "image":
+            return spaces.Box(0, 255, part.shape, np.uint8)
+        return spaces.Box(-np.inf, np.inf, part.shape, np.float32)
 
     obs = space(spec.obs) if isinstance(spec.obs, ArraySpec) else spaces.Dict(
         {key: space(part) for key, part in spec.obs.items()})
@@ -105,19 +103,17 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def describe(spec: EnvSpec) -> tuple[str, str]:
     """What a policy sees and does, in words."""
-    parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
-    sizes = "x".join(map(str, spec.action.sizes))
-    return ("observations: " + ", ".join(f"{name}{': ' * bool(name)}{part.kind} {'x'.join(map(str, part.shape))}"
-                                         for name, part in parts.items()),
-            f"actions: {spec.action.kind} {sizes}{', masked by info[action_mask]' * spec.masked}")
+    parts = (f"{name}: {part.kind} {_by_x(part.shape)}" for name, part in _by_path("observations", spec.obs).items())
+    return ", ".join(parts), f"actions: {spec.action.kind} {_by_x(spec.action.sizes)}" + ", masked" * spec.masked
 
 
-def _leaves(space: gym.Space[Any], path: tuple[Any, ...]) -> list[tuple[tuple[Any, ...], gym.Space[Any]]]:
-    """Path and space of every leaf of nested Dict and Tuple spaces."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return [(path, space)]
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return [leaf for name, child in children for leaf in _leaves(child, (*path, name))]
+def _by_x(sizes: Shape) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _by_path(name: object, part: Any) -> dict[str, Any]:
+    """{name: part}, or name/key for each key of a mapping."""
+    return {f"{name}/{key}": value for key, value in part.items()} if isinstance(part, Mapping) else {str(name): part}
 
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:
