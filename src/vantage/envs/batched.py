@@ -109,11 +109,10 @@ class Batch:
         one, spec, rng = np.arange(len(everyone)) == 0, self.spec.action, np.random.default_rng(0)
         first, info = self.reset(episodes, everyone)
         for _ in range(PROBE_STEPS):
-            mask = info.get(MASK, np.ones((len(everyone), sum(spec.sizes)), bool))
-            parts = np.split(rng.random(mask.shape) * mask, np.cumsum(spec.sizes)[:-1], axis=1)
-            chosen = np.stack([part.argmax(axis=1) for part in parts], axis=1).reshape(len(everyone), *spec.shape)
-            actions = rng.normal(size=chosen.shape).astype(np.float32) if spec.kind == "box" else chosen
-            obs, _, terminated, truncated, info = self.receive(actions)
+            chances = rng.random((len(everyone), sum(spec.sizes))) * info.get(MASK, 1)
+            choices = [part.argmax(axis=1) for part in np.split(chances, np.cumsum(spec.sizes)[:-1], axis=1)]
+            actions = chances.astype(np.float32) if spec.kind == "box" else np.stack(choices, axis=1)
+            obs, _, terminated, truncated, info = self.receive(actions.reshape(len(everyone), *spec.shape))
             if not same_obs(obs, first).any() or terminated.any() or truncated.any():
                 break
         again, _ = self.reset(episodes, one)

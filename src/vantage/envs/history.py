@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from vantage.envs.interface import Array, Snapshot
@@ -12,62 +14,51 @@ MAX_REPLAY_STEPS = 1_000_000
 
 
 class History:
-    """One log of the actions of all environments, and where in it each had its last seeded reset."""
+    """The latest actions of all environments, from the oldest seeded reset on or the last `limit` steps."""
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS) -> None:
-        dtype = np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32
-        self.starts = np.zeros(num_envs, np.int64)
+        self.lengths = np.zeros(num_envs, np.int64)
+        """Actions of each environment since its last seeded reset."""
+        self._dtype = np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32
+        self._shape, self._limit = (num_envs, *spec.shape), limit
+        self._rows: deque[bytes] = deque(maxlen=limit)  # half the memory of small arrays
+
+    @property
+    def starts(self) -> Array:
         """Row of each environment's first action; negative if it was dropped."""
-        self._limit = limit
-        self._log = np.zeros((min(1024, limit), num_envs, *spec.shape), dtype)
-        self._end = 0
+        return len(self._rows) - self.lengths
 
     @property
     def actions(self) -> Array:
         """[T, B, ...] as the simulators take them; rows above an environment's start are not its own."""
-        rows = self._log[:self._end]
+        rows = self._array()
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 
-    @property
-    def lengths(self) -> Array:
-        """Actions of each environment since its last seeded reset."""
-        return self._end - self.starts
-
     def append(self, actions: Array) -> None:
-        if self._end == len(self._log):
-            self._make_room()
-        self._log[self._end] = actions
-        self._end += 1
+        self._rows.append(np.asarray(actions, self._dtype).tobytes())
+        self.lengths += 1
 
     def restart(self, which: Array) -> None:
         """Forget the actions of environments that had a seeded reset."""
-        self.starts[which] = self._end
+        self.lengths[which] = 0
+        for _ in range(len(self._rows) - int(self.lengths.max())):
+            self._rows.popleft()
 
     def snapshot(self) -> dict[str, Array]:
         """All histories one after the other, and the length of each (-1 if dropped)."""
-        starts = np.where(self.starts < 0, self._end, self.starts)
-        actions = np.concatenate([self._log[start:self._end, env] for env, start in enumerate(starts.tolist())])
-        return {"actions": actions, "action_counts": np.where(self.starts < 0, -1, self._end - starts)}
+        rows, dropped = self._array(), self.starts < 0
+        starts = np.where(dropped, len(rows), self.starts)
+        return {"actions": np.concatenate([rows[start:, env] for env, start in enumerate(starts.tolist())]),
+                "action_counts": np.where(dropped, -1, self.lengths)}
 
     def restore(self, snapshot: Snapshot) -> None:
         counts = snapshot["action_counts"].astype(np.int64)
         lengths = np.maximum(counts, 0)
-        self._end = int(lengths.max())
-        self.starts = np.where(counts < 0, -1, self._end - lengths)
-        self._log = np.zeros((max(self._end, len(self._log)), *self._log.shape[1:]), self._log.dtype)
+        rows = np.zeros((int(lengths.max()), *self._shape), self._dtype)
         for env, part in enumerate(np.split(snapshot["actions"], np.cumsum(lengths)[:-1])):
-            self._log[self._end - len(part):self._end, env] = part
+            rows[len(rows) - len(part):, env] = part
+        self._rows = deque((row.tobytes() for row in rows), maxlen=self._limit)
+        self.lengths = np.where(counts < 0, self._limit + 1, lengths)
 
-    def _make_room(self) -> None:
-        """Discard rows that no environment needs. If they are less than half, double the log; at the limit, drop the
-        environments that need them."""
-        capacity = len(self._log)
-        oldest = int(self.starts.min(where=self.starts >= 0, initial=capacity))
-        if oldest <= capacity // 2:
-            if capacity < self._limit:
-                self._log = np.concatenate([self._log, np.zeros_like(self._log)])[:self._limit]
-                return
-            oldest = capacity // 2 + 1
-        self._log[:capacity - oldest] = self._log[oldest:].copy()
-        self._end -= oldest
-        self.starts = np.where(self.starts < oldest, -1, self.starts - oldest)
+    def _array(self) -> Array:
+        return np.frombuffer(b"".join(self._rows), self._dtype).reshape(-1, *self._shape)
