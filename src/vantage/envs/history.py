@@ -17,11 +17,15 @@ class History:
     """The latest actions of all environments, from the oldest seeded reset on or the last `limit` steps."""
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS) -> None:
-        self.lengths = np.zeros(num_envs, np.int64)
-        """Actions of each environment since its last seeded reset."""
-        self._dtype = np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32
+        self._dtype = np.dtype(np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32)
         self._shape, self._limit = (num_envs, *spec.shape), limit
         self._rows: deque[bytes] = deque(maxlen=limit)  # half the memory of small arrays
+        self._total, self._seeded_at = 0, np.zeros(num_envs, np.int64)
+
+    @property
+    def lengths(self) -> Array:
+        """Actions of each environment since its last seeded reset."""
+        return self._total - self._seeded_at
 
     @property
     def starts(self) -> Array:
@@ -35,12 +39,12 @@ class History:
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 
     def append(self, actions: Array) -> None:
-        self._rows.append(np.asarray(actions, self._dtype).tobytes())
-        self.lengths += 1
+        self._rows.append(actions.astype(self._dtype).tobytes())
+        self._total += 1
 
     def restart(self, which: Array) -> None:
         """Forget the actions of environments that had a seeded reset."""
-        self.lengths[which] = 0
+        self._seeded_at[which] = self._total
         for _ in range(len(self._rows) - int(self.lengths.max())):
             self._rows.popleft()
 
@@ -58,7 +62,7 @@ class History:
         for env, part in enumerate(np.split(snapshot["actions"], np.cumsum(lengths)[:-1])):
             rows[len(rows) - len(part):, env] = part
         self._rows = deque((row.tobytes() for row in rows), maxlen=self._limit)
-        self.lengths = np.where(counts < 0, self._limit + 1, lengths)
+        self._total, self._seeded_at = 0, -np.where(counts < 0, self._limit + 1, lengths)
 
     def _array(self) -> Array:
         return np.frombuffer(b"".join(self._rows), self._dtype).reshape(-1, *self._shape)
