@@ -31,7 +31,7 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
     obs, _ = slow.reset()
     assert (envs.reset().obs[0, 0] == obs).all()
     rng, over, ends = np.random.default_rng(0), False, 0
-    for _ in range(5000):
+    for _ in range(1500):
         action = rng.integers(envs.spec.action.sizes[0])
         step, resetting = envs.step(np.array([action])), over
         if resetting:
@@ -46,21 +46,19 @@ def test_frames_rewards_lives_and_ends_are_those_of_gymnasiums_wrappers(name):
         assert bool(step.episodes) == (terminated or truncated)
         over = terminated or truncated
         ends += over
-    assert ends >= 3
+    assert ends >= 1
 
 
 def test_resets_draw_0_to_29_no_ops_under_classic_and_none_under_v5():
-    many = np.ones(12, bool)
-    emulators = native_emulators(Play.of(resolve_env("Pong").atari, EnvConfig()), 12, 2)
-    frames = []
-    for attempt in range(12):
-        seeds = np.arange(12) if attempt == 0 else None
-        frames += emulators.reset(seed=seeds, options={"reset_mask": many})[1]["episode_frame_number"].tolist()
-    assert set(frames) <= set(range(30))
-    assert min(frames) <= 1
-    assert max(frames) >= 28
-    emulators = native_emulators(Play.of(resolve_env("ALE/Pong-v5").atari, EnvConfig()), 2, 2)
-    assert emulators.reset(seed=np.arange(2))[1]["episode_frame_number"].tolist() == [0] * 2
+    def frames(name, resets):
+        emulators = native_emulators(Play.of(resolve_env(name).atari, EnvConfig()), 12, 2)
+        return {frame for attempt in range(resets) for frame in emulators.reset(
+            seed=None if attempt else np.arange(12), options={"reset_mask": np.ones(12, bool)}
+        )[1]["episode_frame_number"].tolist()}
+
+    drawn = frames("Pong", 12)
+    assert drawn <= set(range(30)) and min(drawn) <= 1 and max(drawn) >= 28
+    assert frames("ALE/Pong-v5", 2) == {0}
 
 
 def test_fire_is_pressed_after_a_reset_and_a_lost_life_where_it_is_the_second_action():
@@ -95,8 +93,7 @@ def test_the_score_is_raw_and_of_the_whole_game():
     clipped.reset(), raw.reset()
     learnt, seen = play(clipped, 700), play(raw, 700)
     assert {float(r) for step in learnt for r in step.rewards} == {0.0, 1.0}
-    first = next((t, step.episodes[0]) for t, step in enumerate(learnt) if step.episodes)
-    end, episode = first
+    end, episode = next((t, step.episodes[0]) for t, step in enumerate(learnt) if step.episodes)
     assert episode.score == sum(step.rewards[episode.env] for step in seen[:end + 1]) > 10
     assert episode.length == end + 1
     assert sum(step.terminated[episode.env] for step in learnt[:end + 1]) == 3  # lives
@@ -113,12 +110,11 @@ def test_a_time_limit_ends_the_game_but_not_the_task():
 
 
 def test_protocols_differ_in_actions_and_notes_name_every_rule():
-    assert make("Pong").spec.action.sizes == (6,)
-    machado = make("Pong", protocol=PROTOCOLS["machado"])
-    assert machado.spec.action.sizes == (18,)
+    machado, classic = make("Pong", protocol=PROTOCOLS["machado"]), make("Pong")
+    assert (machado.spec.action.sizes, classic.spec.action.sizes) == ((18,), (6,))
     assert machado.notes[0] == ("Atari protocol machado: sticky actions 0.25, no no-op starts, all actions, "
                                 "FIRE not pressed, no life signal")
-    assert make("Pong").notes[0] == (
+    assert classic.notes[0] == (
         "Atari protocol classic: no sticky actions, 0 to 29 no-ops at a reset, minimal actions, "
         "FIRE pressed after a reset and a lost life, a lost life ends the bootstrap in training")
 
