@@ -164,9 +164,6 @@ class NotAnEnv:
     pass
 
 
-OldEnv = type("OldEnv", (), {"__module__": "gym.core"})
-
-
 def make_counter(length: int = 2) -> gym.Env:
     return Counter(length=length)
 

@@ -74,7 +74,7 @@ def not_a_vector(num_envs: int) -> gym.Env:
     return gym.make("CartPole-v1")
 
 
-def test_its_observations_rewards_and_ends_arrive_as_those_of_single_environments():
+def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_environments():
     envs = make("test_batched:factory", 2, options={"length": 2})
     first = envs.reset()
     assert first.obs["place"].tolist() == [[1, *[0] * 8]] * 2 and first.obs["at"].shape == (2, 2)
@@ -83,20 +83,17 @@ def test_its_observations_rewards_and_ends_arrive_as_those_of_single_environment
     assert [bool(s.terminated.all()) for s in steps] == [False, True, False, False]
     assert [s.is_first.all() for s in steps] == [not s.valid.any() for s in steps] == [False, False, True, False]
     assert [(e.env, e.score, e.length) for e in steps[1].episodes] == [(0, 3.0, 2), (1, 3.0, 2)]
-
-
-def test_its_masks_arrive():
     envs = make("test_batched:Walk", 2, options={"masked": True, "length": 2})
     assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
 
 
-def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly():
-    run = uninterrupted("test_batched:Walk", 40)
+def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly_with_its_mask():
+    run = uninterrupted("test_batched:Walk", 40, options={"masked": True})
     assert len(set(run[1].obs["at"][:, 0])) == 2
     for stop in moments(run[2]):
-        check("test_batched:Walk", run, stop, 20)
+        check("test_batched:Walk", run, stop, 20, options={"masked": True})
 
 
 @pytest.mark.parametrize("seeding", ["one", "ignores the mask"])
@@ -130,14 +127,11 @@ def test_its_errors_are_named(fault, says):
 def test_one_that_cannot_be_used_is_refused_with_the_remedy(name, keys, says):
     with pytest.raises(ConfigError, match=says):
         make(f"test_batched:{name}", 2, **keys)
-
-
-def test_it_shows_no_single_game():
     with pytest.raises(ConfigError, match="shows no single game"):
         make_rendered(EnvConfig(id="test_batched:Walk"), seed=0, stream=0)
 
 
-def test_the_example_is_cartpole_and_resumes_exactly(monkeypatch):
+def test_the_example_is_cartpole_resumes_exactly_and_trains(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(EXAMPLES)
     envs, one = make("numpy_vector_env:NumpyCartPole", 2), gym.make("CartPole-v1").unwrapped
     obs = envs.reset().obs
@@ -149,9 +143,5 @@ def test_the_example_is_cartpole_and_resumes_exactly(monkeypatch):
     run = uninterrupted("numpy_vector_env:NumpyCartPole", 60)
     for stop in moments(run[2]):
         check("numpy_vector_env:NumpyCartPole", run, stop, 30)
-
-
-def test_the_example_trains(monkeypatch, tmp_path):
-    monkeypatch.syspath_prepend(EXAMPLES)
     config = vantage.configure("a2c", env="numpy_vector_env:NumpyCartPole", steps=400, num_envs=4, eval_every=0)
     assert list(vantage.train(config, run=tmp_path / "run"))[-1].status == "done"

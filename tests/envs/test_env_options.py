@@ -19,7 +19,7 @@ from vantage.presets import configure
 
 
 class Frames(gym.Env):
-    """Pays 1 a frame and shows the number of frames so far: as a gray level, or by `vector` as a number.
+    """Pays `pays` a frame and shows the number of frames so far: as a gray level, or by `vector` as a number.
 
     The class's `actions` lists the four actions as they arrive.
     """
@@ -27,8 +27,9 @@ class Frames(gym.Env):
     actions: list[int] = []  # noqa: RUF012
     metadata = {}  # noqa: RUF012
 
-    def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False) -> None:
-        self.length, self.masked = length, masked
+    def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False,
+                 pays: float = 1.0) -> None:
+        self.length, self.masked, self.pays = length, masked, pays
         self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16)
         self.observation_space = spaces.Box(0, 255, self.shape, np.float32 if vector else np.uint8)
         self.action_space = spaces.Discrete(4, start=2)
@@ -43,7 +44,7 @@ class Frames(gym.Env):
         type(self).actions.append(int(action))
         self.t += 1
         obs, info = self.show()
-        return obs, 1.0, self.t >= self.length, False, info
+        return obs, self.pays, self.t >= self.length, False, info
 
     def show(self):
         obs = np.full(self.shape, self.t, self.observation_space.dtype)
@@ -71,8 +72,8 @@ def test_wrapped_emulators_equal_native_ones(name, keys):
     for _ in range(90):
         actions = rng.integers(native.spec.action.sizes[0], size=2)
         one, two = native.step(actions), wrapped.step(actions)
-        for field in ("rewards", "terminated", "is_first", "valid", "episodes"):
-            assert np.array_equal(getattr(one, field), getattr(two, field))
+        assert all(np.array_equal(getattr(one, name), getattr(two, name))
+                   for name in ("rewards", "terminated", "is_first", "valid", "episodes"))
         assert (native.snapshot()["lives"] == wrapped.snapshot()["lives"]).all()
         if not one.episodes:  # native emulators show the frames before the last one at an end
             assert (one.obs == two.obs).all()
@@ -113,18 +114,8 @@ def test_options_go_on_after_a_resume(name, keys):
         check(name, run, stop, 20, **keys)
 
 
-def test_lives_and_fire_are_the_same_on_wrapped_emulators():
-    seen = []
-    for envs in (make("Breakout", noop_max=0), make("Breakout", noop_max=0, max_frames=3)):
-        envs.reset()
-        steps = [envs.step(np.zeros(1, int)) for _ in range(240)]
-        seen.append([(bool(s.terminated[0]), bool(s.valid[0]), bool(s.is_first[0]), s.episodes) for s in steps])
-    assert seen[0] == seen[1]
-    assert sum(terminated and not episodes for terminated, _, _, episodes in seen[0]) >= 4
-
-
 def test_a_subset_of_actions_reaches_the_emulators_and_fire_is_pressed_all_the_same():
-    for subset in ("0,3", "NOOP,LEFT", "noop, left"):
+    for subset in ("0,3", "noop, LEFT"):
         envs = make("Breakout", action_subset=subset, noop_max=0)
         assert envs.spec.action.sizes == (2,)
         assert "actions: NOOP, LEFT" in envs.notes
@@ -144,8 +135,7 @@ def test_a_range_of_frame_skip_draws_all_its_numbers_by_the_seed():
     runs = [rewards_of(make(frame_skip="2-4", seed=seed), 60) for seed in (0, 0, 1)]
     assert set(runs[0]) == {2.0, 3.0, 4.0}
     assert runs[0] == runs[1] != runs[2]
-    assert make(frame_skip="2-4").frames_per_step == 3
-    assert make("Pong", frame_skip=5).frames_per_step == 5
+    assert (make(frame_skip="4-2").frames_per_step, make("Pong", frame_skip=5).frames_per_step) == (3, 5)
     assert make("Pong", frame_skip="2-5", max_frames=1).frames_per_step == 3.5
 
 
@@ -200,40 +190,33 @@ def test_a_crop_table_has_margins_by_game():
 
 
 def test_rewards_are_scaled_after_the_clip_and_floored_last():
-    def learnt(evaluation=False, **keys):
-        return rewards_of(make(frame_skip=3, evaluation=evaluation, **keys), 1)[0]
+    def learnt(**keys):
+        return rewards_of(make(frame_skip=3, **keys), 1)[0]
 
     assert learnt() == 3
     assert learnt(reward="sign") == learnt(reward="clip") == 1
-    assert learnt(reward="clip", reward_scale=-5) == -5
+    assert learnt(reward="sign", options={"pays": 0.25}) == 1 and learnt(reward="clip", options={"pays": 0.25}) == 0.75
     assert learnt(reward_scale=-5, reward_floor=-7) == -7
     assert learnt(reward="clip", reward_scale=0.5, reward_floor=0.75) == 0.75
     assert learnt(evaluation=True, reward="clip", reward_scale=-5, reward_floor=-7) == 3
-    half = make("MountainCarContinuous-v0", reward="clip")
-    half.reset()
-    assert -1 < half.step(np.ones((1, 1), np.float32)).rewards[0] < 0, "a clip is no sign"
 
 
-@pytest.mark.parametrize(("env", "keys", "says"), [
-    ("CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
-    ("CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
-    ("Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"), ("Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
-    ("Pong", {"frame_skip": "0"}, "a range such as 2-4"), ("Pong", {"obs_scale": "1:1"}, "LOW:HIGH")])
-def test_an_option_is_refused_before_building_if_possible(env, keys, says):
+@pytest.mark.parametrize(("where", "env", "keys", "says"), [
+    (configure, "CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
+    (configure, "CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
+    (configure, "Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"),
+    (configure, "Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
+    (configure, "Pong", {"frame_skip": "0"}, "a range such as 2-4"),
+    (make, "CartPole-v1", {"screen_size": 40}, "screen_size has no effect here: it is for .* that show one image"),
+    (make, "Pendulum-v1", {"action_subset": "0"}, "action_subset has no effect here.*this one's are Box"),
+    (make, "test_env_options:Frames", {"grayscale": True}, "the images are gray"),
+    (make, "test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
+    (make, "test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
+    (make, "CartPole-v1", {"action_subset": "0,2"}, "unknown action"),
+    (make, "CartPole-v1", {"action_subset": "0,0"}, "twice"),
+    (make, "Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE"),
+    (make, "Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
+    (make, "Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
+def test_an_option_without_effect_is_refused_before_building_if_possible(where, env, keys, says):
     with pytest.raises(ConfigError, match=says):
-        configure("a2c", env=env, **keys)
-
-
-@pytest.mark.parametrize(("env", "keys", "says"), [
-    ("CartPole-v1", {"screen_size": 40}, "screen_size has no effect here: it is for environments that show one image"),
-    ("Pendulum-v1", {"action_subset": "0"}, "action_subset has no effect here.*this one's are Box"),
-    ("test_env_options:Frames", {"grayscale": True}, "the images are gray"),
-    ("test_env_options:Frames", {"crop": "10,10,0,0"}, "leaves nothing of images of 20x16"),
-    ("test_env_options:Frames", {"max_frames": 2}, "more than the 1 frames of a step"),
-    ("CartPole-v1", {"action_subset": "0,2"}, "unknown action"), ("CartPole-v1", {"action_subset": "0,0"}, "twice"),
-    ("Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE"),
-    ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
-    ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
-def test_an_option_without_effect_is_refused(env, keys, says):
-    with pytest.raises(ConfigError, match=says):
-        make(env, **keys)
+        where(env, **keys) if where is make else where("a2c", env=env, **keys)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import deque
 
 import gymnasium as gym
@@ -42,6 +44,11 @@ def test_the_registered_games_are_those_of_gym_snake_and_seeds_decide_all(name, 
         starts.add((tuple(tuple(snake.cells) for snake in game._snakes), tuple(sorted(game._foods))))
     assert directions == {UP, RIGHT, DOWN, LEFT} and len(starts) == 30
     assert env.spec.max_episode_steps == 1000
+
+
+def test_importing_vantage_registers_the_games():
+    code = "import gymnasium, vantage; gymnasium.make('vantage/Snake-v0').reset(seed=0)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
 
 
 def test_games_go_on_after_a_resume():
