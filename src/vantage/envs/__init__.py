@@ -4,6 +4,7 @@ it does not import torch."""
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, known_names, resolve_env
@@ -17,31 +18,12 @@ __all__ = ["EnvId", "Environments", "First", "Snapshot", "Step", "check_options"
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
-                      evaluation: bool = False, threads: int = 0) -> Environments:
+                      evaluation: bool = False, threads: int = 0, rendered: bool = False) -> Environments:
     """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
 
     `first_env` is the index of the first in the run; seeds and messages contain it. Evaluation environments report raw
     rewards and no lost lives. `threads` is for Atari's emulators; 0 uses all cores.
     """
-    return _make(env, seed, stream, num_envs=num_envs, first_env=first_env, evaluation=evaluation, threads=threads)
-
-
-def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:
-    """One evaluation environment with pictures, stepped in this process, with the same observations as in training.
-
-    If it draws none, raise ConfigError, or, unless they are `required`, return it without `render`.
-    """
-    env = replace(env, vector="sync")
-    try:
-        return _make(env, seed, stream, evaluation=True, rendered=True)
-    except ConfigError:
-        if required:
-            raise
-        return _make(env, seed, stream, evaluation=True)  # raises if pictures are not the cause
-
-
-def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_env: int = 0, evaluation: bool = False,
-          threads: int = 1, rendered: bool = False) -> Environments:
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.atari import make_atari
     from vantage.envs.batched import is_vector, make_batched
@@ -51,8 +33,22 @@ def _make(env: EnvConfig, seed: int, stream: int, *, num_envs: int = 1, first_en
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
-    elif not is_vector(name):
-        simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered)
     else:
-        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered)
+        make = make_batched if is_vector(name) else make_single
+        simulators = make(env, name, seeds, num_envs=num_envs, rendered=rendered)
     return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, drawn=rendered)
+
+
+def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:
+    """One evaluation environment with pictures, stepped in this process, with the same observations as in training.
+
+    If it draws none, raise ConfigError, or, unless they are `required`, return it without `render`.
+    """
+    make = partial(make_environments, replace(env, vector="sync"), seed=seed, num_envs=1, stream=stream,
+                   evaluation=True, threads=1)
+    try:
+        return make(rendered=True)
+    except ConfigError:
+        if required:
+            raise
+        return make()  # raises if pictures are not the cause

@@ -18,10 +18,9 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import (
-    FrameSkip,
+    Frames,
     Picture,
     Range,
-    Start,
     frames_of,
     margins_of,
     mean_of,
@@ -99,9 +98,8 @@ def wrapped_emulator(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]
         play.game, frameskip=1, obs_type="grayscale" if play.picture.gray else "rgb",
         repeat_action_probability=play.protocol.sticky, full_action_space=play.protocol.full_actions,
         render_mode="rgb_array" if rendered else None)
-    env = Start(env, noop_max=play.protocol.noop_max, random_start=play.random_start)
-    env = show_images(FrameSkip(env, play.skip, play.pooled), play.picture)
-    return gym.wrappers.TimeLimit(env, play.max_steps)
+    env = Frames(env, play.skip, play.pooled, noop_max=play.protocol.noop_max, random_start=play.random_start)
+    return gym.wrappers.TimeLimit(show_images(env, play.picture), play.max_steps)
 
 
 def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, threads: int = 0,

@@ -50,14 +50,10 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
-    try:
-        batch = Batch(vector, seeds)
-    except BaseException:
-        vector.close()
-        raise
-    notes = (*describe(batch.spec), f"{num_envs} environments, in a vector of their own" if batch.exact else
-             f"{num_envs} environments, in a vector that does not take a seed for each and a reset_mask, so resumes "
-             "are not exact: they begin new episodes")
+    batch = Batch(vector, seeds)
+    where = "of their own" if batch.exact else (
+        "that does not take a seed for each and a reset_mask, so resumes are not exact: they begin new episodes")
+    notes = (*describe(batch.spec), f"{num_envs} environments, in a vector {where}")
     return Simulators(spec=batch.spec, notes=notes, reset=batch.reset, receive=batch.receive, close=vector.close,
                       exact=batch.exact, reseed_steps=RESEED_STEPS)
 
@@ -73,12 +69,10 @@ class Batch:
         with self._named_errors():
             _, info = vector.reset(seed=seeds.of(0, 0))
         self.spec, self.exact = EnvSpec(obs, action, MASK in info), True
-        episodes, everyone = np.zeros(self._shape, np.int64), np.ones(self._shape, bool)
         try:
-            self.exact = self._takes_seeds(episodes, everyone)
+            self.exact = self._takes_seeds()
         except Exception:
             self.exact = False
-        self.reset(episodes, everyone)
         self._steps = 0
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
@@ -104,8 +98,9 @@ class Batch:
                                  f"{truncated.shape} must have the shape {self._shape}")
             return self._observe(obs), rewards, terminated, truncated, self._info(info, terminated | truncated)
 
-    def _takes_seeds(self, episodes: Array, everyone: Array) -> bool:
+    def _takes_seeds(self) -> bool:
         """Whether a reset of one environment by its seed repeats its first observation and leaves the others alone."""
+        everyone, episodes = np.ones(self._shape, bool), np.zeros(self._shape, np.int64)
         one, spec, rng = np.arange(len(everyone)) == 0, self.spec.action, np.random.default_rng(0)
         first, info = self.reset(episodes, everyone)
         for _ in range(PROBE_STEPS):

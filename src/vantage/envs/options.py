@@ -134,10 +134,8 @@ def apply_options(env: gym.Env[Any, Any], config: EnvConfig) -> gym.Env[Any, Any
     if not isinstance(env.action_space, spaces.Discrete):
         refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
     skip, pooled = frames_of(config, skip=1, pooled=1)
-    if config.random_start:
-        env = Start(env, random_start=config.random_start)
-    if skip != (1, 1):
-        env = FrameSkip(env, skip, pooled)
+    if skip != (1, 1) or config.random_start:
+        env = Frames(env, skip, pooled, random_start=config.random_start)
     size = numbers(config, "screen_size")
     if config.crop != "none" or size or config.grayscale:
         assert isinstance(spec, ArraySpec)
@@ -176,53 +174,39 @@ def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
     return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, 255, shape, np.uint8))
 
 
-class Start(gym.Wrapper[Any, Any, Any, Any]):
-    """Begins episodes with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones.
+class Frames(gym.Wrapper[Any, Any, Any, Any]):
+    """Steps of several frames, the number drawn from `skip`, both ends included, with rewards added up.
 
-    If the episode ends within them, the next one begins without any. The draws follow the last seeded reset.
+    The observation is the maximum over the last `pooled` frames of the step, or fewer if the episode ends within it.
+    Episodes begin with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones; if the
+    episode ends within them, the next one begins without any. The draws follow the last seeded reset.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], *, noop_max: int = 0, random_start: int = 0) -> None:
+    def __init__(self, env: gym.Env[Any, Any], skip: Range, pooled: int, *, noop_max: int = 0,
+                 random_start: int = 0) -> None:
         super().__init__(env)
-        self._noop_max, self._random_start = noop_max, random_start
-        self._rng = np.random.default_rng()
+        self._skip, self._pooled, self._noop_max, self._random_start = skip, pooled, noop_max, random_start
+        self._start_rng = self._skip_rng = np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
-            self._rng = np.random.default_rng((seed, 0))
+            self._start_rng, self._skip_rng = (np.random.default_rng((seed, i)) for i in range(2))
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        if MASK in info:
+        if self._random_start and MASK in info:
             raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
-        noops = int(self._rng.integers(self._noop_max)) if self._noop_max else 0
-        for t in range(noops + int(self._rng.integers(self._random_start + 1))):
+        noops = int(self._start_rng.integers(self._noop_max)) if self._noop_max else 0
+        for t in range(noops + int(self._start_rng.integers(self._random_start + 1))):
             obs, _, terminated, truncated, info = self.env.step(0 if t < noops else self.env.action_space.sample())
             if terminated or truncated:
                 return self.env.reset(options=options)
         return obs, info
 
-
-class FrameSkip(gym.Wrapper[Any, Any, Any, Any]):
-    """Repeats each action for a number of frames drawn from `skip`, both ends included, and adds up the rewards.
-
-    The observation is the maximum over the last `pooled` frames of the step, or fewer if the episode ends within it.
-    """
-
-    def __init__(self, env: gym.Env[Any, Any], skip: Range, pooled: int) -> None:
-        super().__init__(env)
-        self._skip, self._pooled = skip, pooled
-        self._rng = np.random.default_rng()
-
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        if seed is not None:
-            self._rng = np.random.default_rng((seed, 1))
-        return self.env.reset(seed=seed, options=options)
-
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         low, high = self._skip
         frames: deque[Any] = deque(maxlen=self._pooled)
         total: Any = 0.0
-        for _ in range(low if low == high else int(self._rng.integers(low, high + 1))):
+        for _ in range(low if low == high else int(self._skip_rng.integers(low, high + 1))):
             obs, reward, terminated, truncated, info = self.env.step(action)
             frames.append(obs)
             total += reward
