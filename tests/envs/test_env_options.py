@@ -92,7 +92,7 @@ def test_wrapped_emulators_draw_no_ops_as_native_ones_do():
 
 def test_more_frames_are_pooled_beyond_the_native_path():
     envs = make("Breakout", max_frames=3, crop="34,16,0,0", screen_size=80, noop_max=0, fire_on_reset=False)
-    assert "leaves ALE's native path" in " ".join(envs.notes)
+    assert "leave ALE's native path" in " ".join(envs.notes)
     emulator = gym.make("BreakoutNoFrameskip-v4", obs_type="grayscale")
     emulator.reset()
     envs.reset()
@@ -203,7 +203,7 @@ def test_rewards_are_scaled_after_the_clip_and_floored_last():
 
 @pytest.mark.parametrize(("where", "env", "keys", "says"), [
     (configure, "CartPole-v1", {"noop_max": 5}, "noop_max has no effect here: it is for Atari games"),
-    (configure, "CartPole-v1", {"crop": "rl-a3c-pytorch"}, "a table of Atari games"),
+    (configure, "CartPole-v1", {"crop": "rl-a3c-pytorch"}, "for Atari games; give"),
     (configure, "Pong", {"crop": "1,2,3"}, "TOP,BOTTOM,LEFT,RIGHT"),
     (configure, "Pong", {"screen_size": "80x"}, "HEIGHTxWIDTH"),
     (configure, "Pong", {"frame_skip": "0"}, "a range such as 2-4"),

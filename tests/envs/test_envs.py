@@ -220,7 +220,7 @@ def test_an_error_in_a_worker_process_has_the_same_message_and_a_traceback():
     message = fault_after_two_steps("raise", "async")
     assert message.startswith(fault_after_two_steps("raise", "sync"))
     assert "Traceback" in message and "faulty_envs.py" in message
-    assert re.search("process of environment [01] .exit code 7", fault_after_two_steps("die", "async"))
+    assert re.search("exit codes by environment: .*[01]: 7", fault_after_two_steps("die", "async"))
 
 
 def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():

@@ -28,6 +28,7 @@ from vantage.envs.options import (
     show_images,
     subset_of,
 )
+from vantage.envs.spaces import by_x
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -167,10 +168,8 @@ def _notes(play: Play, actions: tuple[str, ...], threads: int, *, fires: bool) -
                 "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
                 "a lost life ends the bootstrap in training" if protocol.life_signal else "no life signal")
     # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
-    where = f"by {threads} threads" if play.is_native else (
-        "one after the other: a range of frame_skip, a max_frames above 2 or a random_start leaves ALE's native path "
-        "for Gymnasium's wrappers, which take 1.3 times the time and use one core alone")
+    where = f"in {threads} threads" if play.is_native else (
+        "on one core by Gymnasium's wrappers, as these frame_skip, max_frames and random_start leave ALE's native path")
     return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
-            f"observations: {'x'.join(map(str, play.shape))}, the maximum of {play.pooled} of {frames} frames; "
-            f"{play.random_start} random actions at most at a reset; time limit {play.max_steps} steps",
-            f"actions: {', '.join(actions)}", f"emulators in this process, stepped {where}")
+            f"observations: {by_x(play.shape)}, the maximum of {play.pooled} of {frames} frames",
+            f"actions: {', '.join(actions)}", f"time limit {play.max_steps} steps", f"emulators stepped {where}")

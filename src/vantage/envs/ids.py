@@ -84,7 +84,7 @@ def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
     ids = [name for name, spec in gym.registry.items()
            if "ale_py" not in str(spec.entry_point) or re.search(r"^ALE/|NoFrameskip-v4$", name)]
-    return sorted([*(rom_id_to_name(rom) for rom in _games().values()), *ids])
+    return sorted([*map(rom_id_to_name, _games().values()), *ids])
 
 
 def _atari(name: str) -> EnvId | None:

@@ -21,10 +21,8 @@ Outcome = tuple[Obs, Array, Array, Array, Info]
 """Observations, rewards, terminated, truncated and info of one step."""
 
 MASK = "action_mask"
-LONGEST_GAME = 10_000
-"""Steps, except on Atari."""
-IDLE = -1
-"""Episode number of an environment that is not yet reset in a replay."""
+LONGEST_GAME = 10_000  # steps, except on Atari
+IDLE = -1  # episode number of an environment that is not yet reset in a replay
 
 
 @dataclass(frozen=True, slots=True)

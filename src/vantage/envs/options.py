@@ -23,10 +23,8 @@ NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "graysc
          "noop_max": ATARI, "fire_on_reset": ATARI, "frame_skip": "", "random_start": ""}
 """The kind of environment that an option needs."""
 
-Margins = tuple[int, int, int, int]
-"""Pixels taken off an image: top, bottom, left, right."""
-Range = tuple[int, int]
-"""Lowest and highest number, both possible."""
+Margins = tuple[int, int, int, int]  # pixels taken off an image: top, bottom, left, right
+Range = tuple[int, int]  # lowest and highest number, both possible
 
 # (first, below) by game, "" for any other: the crop is rows [first, below + 160) and 160 columns. From config.json of
 # dgriff777/rl_a3c_pytorch, 4170f7d.
@@ -78,8 +76,7 @@ def check_options(config: EnvConfig, env: EnvId) -> None:
     if env.atari is None:
         refuse(config, ATARI, f"env={env.name!r} is none")
         if config.crop in CROP_TABLES:
-            raise ConfigError(f"crop={config.crop} is a table of Atari games, and env={env.name!r} is none; give the "
-                              "pixels to take off as TOP,BOTTOM,LEFT,RIGHT")
+            raise ConfigError(f"crop={config.crop} is for Atari games; give the pixels as TOP,BOTTOM,LEFT,RIGHT")
 
 
 def margins_of(config: EnvConfig, game: str, shape: tuple[int, int]) -> Margins:

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from multiprocessing.connection import wait
 from typing import Any
 
 import gymnasium as gym
@@ -120,7 +121,7 @@ class Workers:
         with deaf_to_signals():
             self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
 
-    def reset(self, options: Info) -> tuple[Obs, Info]:
+    def reset(self, *, options: Info) -> tuple[Obs, Info]:
         return self._call(self._vector.reset, options=options)  # type: ignore[no-any-return]
 
     def send(self, actions: Array) -> None:
@@ -144,20 +145,16 @@ class Workers:
         try:
             result = function(*args, **kwargs)
         except (EOFError, ConnectionError) as error:
-            raise EnvError(f"{self._dead()} of {self._seeds.name} ended without an error: it was killed (out of "
-                           "memory?) or called os._exit; a script that trains with vector='async' needs "
-                           "if __name__ == '__main__'") from error
+            wait([process.sentinel for process in self._vector.processes], timeout=1.0)
+            dead = {self._seeds.first_env + i: process.exitcode for i, process in enumerate(self._vector.processes)
+                    if process.exitcode is not None}
+            raise EnvError(f"processes of {self._seeds.name} ended without an error (exit codes by environment: {dead})"
+                           ": killed (out of memory?), or ended by os._exit; a script that trains with vector='async' "
+                           "needs if __name__ == '__main__'") from error
         self._interrupted = False
         if result is not None and ERROR in result[-1]:
             raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
         return result
-
-    def _dead(self) -> str:
-        for i, process in enumerate(self._vector.processes):
-            process.join(1.0)
-            if process.exitcode is not None:
-                return f"the process of environment {self._seeds.first_env + i} (exit code {process.exitcode})"
-        return "the process of an environment"
 
 
 def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:

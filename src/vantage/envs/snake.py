@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from vantage.errors import ConfigError
 
 Image = NDArray[np.uint8]
-Cell = tuple[int, int]
-"""Row and column."""
+Cell = tuple[int, int]  # row and column
 
 UP, RIGHT, DOWN, LEFT = range(4)
 MOVES: tuple[Cell, ...] = ((-1, 0), (0, 1), (1, 0), (0, -1))
@@ -126,10 +125,10 @@ class Snake(gym.Env[Image, Any]):
                 cells.append(_ahead(cells[-1], way))
             if self._on_board(cells[-1]) and taken.isdisjoint(cells):
                 snakes.append(Body(deque(cells[:-1]), way))
-                taken |= set(cells)
+                taken.update(cells)
             if len(snakes) == self._num_snakes:
                 return snakes
-        raise ConfigError(f"grid_size={self._width}x{self._height} has no room for num_snakes={self._num_snakes}; "
+        raise ConfigError(f"a board of {self._width}x{self._height} has no room for num_snakes={self._num_snakes}; "
                           "raise grid_size")
 
     def _add_foods(self) -> None:

@@ -103,11 +103,11 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def describe(spec: EnvSpec) -> tuple[str, str]:
     """What a policy sees and does, in words."""
-    parts = (f"{name}: {part.kind} {_by_x(part.shape)}" for name, part in _by_path("observations", spec.obs).items())
-    return ", ".join(parts), f"actions: {spec.action.kind} {_by_x(spec.action.sizes)}" + ", masked" * spec.masked
+    parts = (f"{name}: {part.kind} {by_x(part.shape)}" for name, part in _by_path("observations", spec.obs).items())
+    return ", ".join(parts), f"actions: {spec.action.kind} {by_x(spec.action.sizes)}" + ", masked" * spec.masked
 
 
-def _by_x(sizes: Shape) -> str:
+def by_x(sizes: Shape) -> str:
     return "x".join(map(str, sizes))
 
 

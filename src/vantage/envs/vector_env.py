@@ -4,6 +4,7 @@ them are built in `atari`, `single` and `batched`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ from vantage.errors import ConfigError, EnvError
 from vantage.specs import Episode
 
 FIRE = 1
-DEFAULT_FPS = 30.0
-"""As in gymnasium.utils.play, if an environment's metadata has no render_fps."""
+DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
 
 
 class Environments:
@@ -176,13 +176,10 @@ class Environments:
     def _learnt_rewards(self, rewards: Array) -> Array:
         """float32 rewards, clipped, then scaled, then floored."""
         config = self._config
-        if config.reward == "sign":
-            rewards = np.sign(rewards)
-        elif config.reward == "clip":
-            rewards = np.clip(rewards, -1.0, 1.0)
-        rewards = rewards * config.reward_scale
-        floor = config.reward_floor
-        return (rewards if floor is None else np.maximum(rewards, floor)).astype(np.float32)
+        if config.reward != "raw":
+            rewards = np.sign(rewards) if config.reward == "sign" else np.clip(rewards, -1.0, 1.0)
+        floor = -np.inf if config.reward_floor is None else config.reward_floor
+        return np.maximum(rewards * config.reward_scale, floor).astype(np.float32)
 
     def _mask(self, info: Info) -> Array | None:
         """[B, A] bool, of the policy's actions."""
@@ -197,26 +194,24 @@ class Environments:
     def _restore(self, snapshot: Snapshot) -> First:
         own = self.snapshot()
         # The first edition's snapshots lack these.
-        old = {"seeded_episode": snapshot.get("episode"), "lives": own["lives"], "press": own["press"]}
-        snapshot = {key: array for key, array in old.items() if array is not None} | dict(snapshot)
+        saved = {"seeded_episode": snapshot.get("episode", own["episode"]), "lives": own["lives"],
+                 "press": own["press"], **snapshot}
         shapes, expected = ({key: array.shape for key, array in arrays.items() if key != "actions"}
-                            for arrays in (snapshot, own))
+                            for arrays in (saved, own))
         if shapes != expected:
             raise ConfigError(f"the snapshot holds {shapes}, these environments {expected}; resume with the env and "
                               "the num_envs that the run began with")
         self._history.restore(snapshot)
         self._episode, self._seeded_episode, self._length, self._score, self._lives, self._over, self._press = (
-            snapshot[key].copy() for key in ("episode", "seeded_episode", "length", "score", "lives", "over", "press"))
-        saved: Obs = ({key: snapshot[f"obs.{key}"] for key in self._obs} if isinstance(self._obs, Mapping)
-                      else snapshot["obs"])
+            saved[key].copy() for key in ("episode", "seeded_episode", "length", "score", "lives", "over", "press"))
+        obs: Obs = ({key: saved[f"obs.{key}"] for key in self._obs} if isinstance(self._obs, Mapping)
+                    else saved["obs"])
         dropped = self._history.starts < 0
         lost, info = np.ones(self.num_envs, bool), Info()
         if self._simulators.exact and not dropped.all():
-            try:
+            with suppress(EnvError):  # an environment whose replay differs may reject an action
                 self._obs, over, info = self._replay()
-                lost = ~same_obs(self._obs, saved) | (over != self._over) | dropped
-            except EnvError:  # an environment whose replay differs may reject an action
-                info = Info()
+                lost = ~same_obs(self._obs, obs) | (over != self._over) | dropped
         if lost.any():
             self._begin(lost)
             self._obs, again = self._seeded_reset(lost)
