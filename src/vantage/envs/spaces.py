@@ -117,17 +117,36 @@ def _by_path(name: object, part: Any) -> dict[str, Any]:
 
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:
+    shape: Shape = space.shape or ()
+    whole, image, size = batch + shape, _image_shape(shape), int(np.prod(shape))
+    change: Convert
     match space:
-        case spaces.Box() if space.dtype == np.uint8 and _image_shape(space.shape):
-            return _image(space.shape, batch)
-        case spaces.Box() | spaces.MultiBinary() if np.prod(space.shape):
-            return _vector(space.shape, batch)
-        case spaces.Discrete():
-            return _one_hot(np.array([space.n]), np.array([space.start]), (), batch)
-        case spaces.MultiDiscrete():
-            return _one_hot(space.nvec.ravel(), space.start.ravel(), space.shape, batch)
-    raise ConfigError(f"observations in {space} are not supported: Vantage reads Box, Discrete, MultiDiscrete, "
-                      "MultiBinary and Dict or Tuple of these; convert them in a wrapper")
+        case spaces.Box() if space.dtype == np.uint8 and image:
+            channels_last = len(shape) == 3 and image != shape
+            kinds, spec, change = "u", ArraySpec("image", image), lambda array: (
+                np.moveaxis(array, -1, -3) if channels_last else array.reshape(batch + image))
+        case spaces.Box() | spaces.MultiBinary() if size:
+            kinds, spec, change = "fiub", ArraySpec("vector", (size,)), lambda array: (
+                array.astype(np.float32, copy=False).reshape(*batch, size))
+        case spaces.Discrete() | spaces.MultiDiscrete():
+            sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
+            kinds, spec, change = "iu", ArraySpec("vector", (int(sizes.sum()),)), lambda array: (
+                _one_hot(array.reshape(*batch, len(sizes)) - np.ravel(space.start), sizes))
+        case _:
+            raise ConfigError(f"observations in {space} are not supported: Vantage reads Box, Discrete, MultiDiscrete, "
+                              "MultiBinary and Dict or Tuple of these; convert them in a wrapper")
+    often_unchanged = kinds == "fiub" and len(shape) == 1
+
+    def convert(value: Any) -> Array:
+        if often_unchanged and value.__class__ is np.ndarray and value.dtype is FLOAT32 and value.shape == whole:
+            return value  # as most do: the checks below cost a microsecond
+        array = np.asarray(value)
+        if array.shape != whole or array.dtype.kind not in kinds:
+            raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; its space has shape {whole}, "
+                             f"and types of the kinds {kinds}")
+        return np.asarray(change(array))
+
+    return spec, convert
 
 
 def _image_shape(shape: Shape) -> Shape:
@@ -137,48 +156,13 @@ def _image_shape(shape: Shape) -> Shape:
     return (1, *shape)[-3:] if len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS) else ()
 
 
-def _image(shape: Shape, batch: Shape) -> tuple[ArraySpec, Convert]:
-    target = _image_shape(shape)
-    last = len(shape) == 3 and target != shape
-
-    def convert(value: Any) -> Array:
-        array = _checked(value, batch + shape, "u")
-        return np.moveaxis(array, -1, -3) if last else array.reshape(batch + target)
-
-    return ArraySpec("image", target), convert
-
-
-def _vector(shape: Shape, batch: Shape) -> tuple[ArraySpec, Convert]:
-    size, whole = int(np.prod(shape)), batch + shape
-
-    def convert(value: Any) -> Array:
-        if len(shape) == 1 and value.__class__ is np.ndarray and value.dtype is FLOAT32 and value.shape == whole:
-            return value  # as most do: the checks below cost a microsecond
-        return _checked(value, whole, "fiub").astype(np.float32, copy=False).reshape(*batch, size)
-
-    return ArraySpec("vector", (size,)), convert
-
-
-def _one_hot(sizes: Array, starts: Array, shape: Shape, batch: Shape) -> tuple[ArraySpec, Convert]:
-    total, offsets = int(sizes.sum()), np.cumsum(sizes) - sizes
-
-    def convert(value: Any) -> Array:
-        index = _checked(value, batch + shape, "iu").reshape(*batch, len(sizes)) - starts
-        if (index < 0).any() or (index >= sizes).any():
-            raise ValueError(f"the observation {value} is outside its space")
-        vector = np.zeros((*batch, total), np.float32)
-        np.put_along_axis(vector, offsets + index, 1.0, -1)
-        return vector
-
-    return ArraySpec("vector", (total,)), convert
-
-
-def _checked(value: Any, shape: Shape, kinds: str) -> Array:
-    array = np.asarray(value)
-    if array.shape != shape or array.dtype.kind not in kinds:
-        raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; its space has shape {shape}, and "
-                         f"types of the kinds {kinds}")
-    return array
+def _one_hot(index: Array, sizes: Array) -> Array:
+    """[*batch, sum of sizes] of [*batch, len(sizes)]."""
+    if (index < 0).any() or (index >= sizes).any():
+        raise ValueError(f"the observation is outside its space: {index.tolist()} of {sizes.tolist()}, from 0")
+    vector = np.zeros((*index.shape[:-1], int(sizes.sum())), np.float32)
+    np.put_along_axis(vector, np.cumsum(sizes) - sizes + index, 1.0, -1)
+    return vector
 
 
 def _box_actor(space: spaces.Box, batch: Shape) -> tuple[ActionSpec, Convert]:
