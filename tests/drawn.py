@@ -45,8 +45,7 @@ class Parts(Drawn):
                                                    "ear": spaces.Box(-10, 10, (3,), np.float32)})
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        obs, info = super().reset(seed=seed)
-        return {"eye": self.render(), "ear": obs}, info
+        return {"eye": self.render(), "ear": super().reset(seed=seed)[0]}, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         obs, *rest = super().step(action)

@@ -38,27 +38,17 @@ class Counter(gym.Env):
     def step(self, action):
         self.steps += 1
         obs, reward, terminated = self._obs(), float(self.steps), self.steps >= self.length
-        if self.steps == self.at:
-            match self.fault:
-                case "raise":
-                    raise KeyError("100% of %s")
-                case "nan obs":
-                    obs[2] = np.nan
-                case "inf reward":
-                    reward = np.inf
-                case "shape":
-                    obs = np.zeros(4)
-                case "text":
-                    obs = np.array(["a", "b", "c"])
-                case "reward":
-                    reward = None
-                case "old step":
-                    return obs, reward, terminated, {}
-                case "die":
-                    os._exit(7)
-                case "interrupt":
-                    os.kill(os.getpid(), signal.SIGINT)
-        return obs, reward, terminated, False, {}
+        fault = self.fault if self.steps == self.at else ""
+        if fault == "raise":
+            raise KeyError("100% of %s")
+        if fault == "die":
+            os._exit(7)
+        if fault == "interrupt":
+            os.kill(os.getpid(), signal.SIGINT)
+        if fault == "old step":
+            return obs, reward, terminated, {}
+        obs = {"nan obs": obs * np.nan, "shape": np.zeros(4), "text": np.array(["a", "b", "c"])}.get(fault, obs)
+        return obs, {"inf reward": np.inf, "reward": None}.get(fault, reward), terminated, False, {}
 
 
 class Drifting(Counter):

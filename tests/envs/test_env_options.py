@@ -216,7 +216,9 @@ def test_rewards_are_scaled_after_the_clip_and_floored_last():
     (make, "CartPole-v1", {"action_subset": "0,0"}, "twice"),
     (make, "Pong", {"action_subset": "NOOP,RIHGT"}, "0 NOOP, 1 FIRE"),
     (make, "Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
-    (make, "Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway")])
+    (make, "Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway"),
+    (make, "Pong", {"options": {"img_width": 42}}, "no effect on Atari"),
+    (make, "Pong", {"vector": "async"}, "no effect on Atari")])
 def test_an_option_without_effect_is_refused_before_building_if_possible(where, env, keys, says):
     with pytest.raises(ConfigError, match=says):
         where(env, **keys) if where is make else where("a2c", env=env, **keys)
