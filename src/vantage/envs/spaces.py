@@ -113,7 +113,7 @@ def by_x(sizes: Shape) -> str:
 
 def _by_path(name: object, part: Any) -> dict[str, Any]:
     """{name: part}, or name/key for each key of a mapping."""
-    return {f"{name}/{key}": value for key, value in part.items()} if isinstance(part, Mapping) else {str(name): part}
+    return {f"{name}/{key}": value for key, value in part.items()} if isinstance(part, dict) else {str(name): part}
 
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:
@@ -130,8 +130,10 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
                 array.astype(np.float32, copy=False).reshape(*batch, size))
         case spaces.Discrete() | spaces.MultiDiscrete():
             sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
-            kinds, spec, change = "iu", ArraySpec("vector", (int(sizes.sum()),)), lambda array: (
-                _one_hot(array.reshape(*batch, len(sizes)) - np.ravel(space.start), sizes))
+            starts = np.ravel(space.start)
+            total, offsets = int(sizes.sum()), np.cumsum(sizes) - sizes
+            kinds, spec, change = "iu", ArraySpec("vector", (total,)), lambda array: (
+                _one_hot(array.reshape(*batch, len(sizes)) - starts, sizes, offsets, total))
         case _:
             raise ConfigError(f"observations in {space} are not supported: Vantage reads Box, Discrete, MultiDiscrete, "
                               "MultiBinary and Dict or Tuple of these; convert them in a wrapper")
@@ -144,7 +146,7 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
         if array.shape != whole or array.dtype.kind not in kinds:
             raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; its space has shape {whole}, "
                              f"and types of the kinds {kinds}")
-        return np.asarray(change(array))
+        return change(array)
 
     return spec, convert
 
@@ -156,12 +158,12 @@ def _image_shape(shape: Shape) -> Shape:
     return (1, *shape)[-3:] if len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS) else ()
 
 
-def _one_hot(index: Array, sizes: Array) -> Array:
-    """[*batch, sum of sizes] of [*batch, len(sizes)]."""
+def _one_hot(index: Array, sizes: Array, offsets: Array, total: int) -> Array:
+    """[*batch, total] of [*batch, len(sizes)]."""
     if (index < 0).any() or (index >= sizes).any():
         raise ValueError(f"the observation is outside its space: {index.tolist()} of {sizes.tolist()}, from 0")
-    vector = np.zeros((*index.shape[:-1], int(sizes.sum())), np.float32)
-    np.put_along_axis(vector, np.cumsum(sizes) - sizes + index, 1.0, -1)
+    vector = np.zeros((*index.shape[:-1], total), np.float32)
+    np.put_along_axis(vector, offsets + index, 1.0, -1)
     return vector
 
 
