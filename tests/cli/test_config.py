@@ -68,7 +68,7 @@ def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_ef
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "linear:0.9:1.5", "above 1"),
     ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of whole numbers"), ("lr", True, "text"),
-    ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1e"),
+    ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1,000,000"),
     ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
 ])
@@ -84,7 +84,7 @@ def test_an_unreadable_config_names_its_source(text: str) -> None:
 
 
 @pytest.mark.parametrize(("algo", "options", "says"), [
-    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync; acer use it"),
+    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync; it is for acer"),
     ("a2c", {"runtime": "hogwild"}, "runtime=hogwild contradicts a2c"),
     ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
     ("a3c", {"optimizer": "SGD"}, "optimizer='SGD' cannot be shared"),
