@@ -164,7 +164,7 @@ def _group(part: Any) -> type:
 def _parse(argv: Sequence[str], prog: str, description: str, functions: Mapping[str, Callable[..., Any]],
            config: Config | None = None) -> Any:
     """What `functions` return when called with their arguments in `argv`, and the groups of `config` with its keys."""
-    groups = {} if config is None else {name: _group(getattr(config, name)) for name in GROUPS}
+    groups: dict[str, Any] = {} if config is None else {name: _group(getattr(config, name)) for name in GROUPS}
     kind: Any = make_dataclass("Arguments", [
         *((name, Annotated[object, arg(constructor=function, name="")]) for name, function in functions.items()),
         *((name, Annotated[group, FlagConversionOff]) for name, group in groups.items())])
