@@ -77,11 +77,6 @@ def test_two_presets_of_one_algorithm_and_network_differ_in_the_options_they_nam
     assert one["save_every"] == other["save_every"] == vantage.configure("a2c", env="Pong").run.save_every
 
 
-def test_an_unknown_preset_names_the_nearest() -> None:
-    with pytest.raises(ConfigError, match="did you mean rl-a3c-pytorch"):
-        vantage.configure("rl-a3c-torch", env="Pong")
-
-
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"`vantage (train [^`]*?--env [^`]*)`", PAGE))))
 def test_a_command_of_the_page_on_systems_builds_its_environment(command: str) -> None:
     call = read(COMMANDS["train"], shlex.split(command)[1:], "vantage train")
