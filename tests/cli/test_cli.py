@@ -70,7 +70,6 @@ def test_train_evaluate_plot_and_resume(tmp_path: Path, capsys: pytest.CaptureFi
 
 LONG = {
     "CartPole-v1": ["--steps", "40k", "--save-every", "2k"],
-    "BipedalWalker-v3": ["--steps", "6k", "--save-every", "500", "--num-envs", "2"],
     "Pong": ["--steps", "2k", "--save-every", "200", "--num-envs", "4", "--num-workers", "2"],
 }
 
@@ -100,7 +99,7 @@ def assert_resumes_to(run: Path, whole: Path) -> None:
             assert torch.equal(ours[group][name], tensor), name
 
 
-@pytest.mark.parametrize(("env", "checkpoints"), [("CartPole-v1", 2), ("BipedalWalker-v3", 3), ("Pong", 3)])
+@pytest.mark.parametrize(("env", "checkpoints"), [("CartPole-v1", 2), ("Pong", 3)])
 def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(
         env: str, checkpoints: int, uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -118,7 +117,7 @@ def test_a_signal_saves_and_names_the_way_back(
     run = tmp_path / "run"
     # Tests may run under nohup, which makes programs ignore SIGHUP; this one is to hear it.
     process = start(train_long("CartPole-v1", run), preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
-    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+    wait_for(lambda: any(path.stat().st_size for path in run.glob("metrics.jsonl")), process)
     process.send_signal(number)
     out, err = process.communicate(timeout=20)
     assert process.returncode == status and "vantage resume" in out and err.startswith("stopping")
@@ -165,7 +164,7 @@ def test_no_process_is_left_behind(number: int, status: int, several: list[str],
     run = tmp_path / "run"
     process = start([*CARTPOLE, "--steps", "10M", *several, "--num-envs", "2", "--run", str(run)],
                     start_new_session=True)
-    wait_for(lambda: (run / "metrics.jsonl").exists() and (run / "metrics.jsonl").stat().st_size > 0, process)
+    wait_for(lambda: any(path.stat().st_size for path in run.glob("metrics.jsonl")), process)
     os.killpg(process.pid, number)  # as Ctrl-C in a terminal or a scheduler's timeout: the whole group
     _, err = process.communicate(timeout=30)
     assert process.returncode == status and "Traceback" not in err

@@ -100,7 +100,7 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
     text = (command.__doc__ or "").partition("\n")[0]
     parameters = signature(command).parameters
     if "settings" not in parameters:
-        words, options = _parse(argv, prog, text, {"command": _collector(command)}).command
+        words, options = _parse(argv, prog, text, command).command
         return partial(command, *words, **options)
     choose: Callable[..., Settings] = by_environment if command.__name__ in ("preview", "play") else by_algorithm
     plain = {"h", "help", *(name for name, parameter in parameters.items() if parameter.default is False)}
@@ -110,7 +110,7 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
     _, flags, argv = _attach(argv, plain, settings.algo if ":" in settings.algo else "a2c")
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     parsed = _parse(argv, prog, f"{text} Defaults are those of {shown.algo} on {shown.env.id}.",
-                    {"settings": choose, "command": _collector(partial(command, None))}, shown)
+                    partial(command, None), choose, shown)
     settings = parsed.settings
     if not settings.algo:
         raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
@@ -146,11 +146,6 @@ def _attach(argv: Sequence[str], plain: Collection[str], algo: str) -> tuple[lis
             {name.replace("-", "_"): value for name, value in pairs}, attached)
 
 
-def _collector(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What tyro calls instead of `command`, whose parameters it reads."""
-    return wraps(command)(lambda *words, **options: (words, options))
-
-
 def _group(part: Any) -> type:
     """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
     hints = get_type_hints(type(part))
@@ -161,9 +156,11 @@ def _group(part: Any) -> type:
     return kind
 
 
-def _parse(argv: Sequence[str], prog: str, description: str, functions: Mapping[str, Callable[..., Any]],
-           config: Config | None = None) -> Any:
-    """What `functions` return when called with their arguments in `argv`, and the groups of `config` with its keys."""
+def _parse(argv: Sequence[str], prog: str, description: str, command: Callable[..., Any],
+           choose: Callable[..., Settings] | None = None, config: Config | None = None) -> Any:
+    """The arguments of `command`, what `choose` returns, and the groups of `config` with their keys in `argv`."""
+    functions: dict[str, Callable[..., Any]] = {"settings": choose} if choose is not None else {}
+    functions["command"] = wraps(command)(lambda *words, **options: (words, options))
     groups: dict[str, Any] = {} if config is None else {name: _group(getattr(config, name)) for name in GROUPS}
     kind: Any = make_dataclass("Arguments", [
         *((name, Annotated[object, arg(constructor=function, name="")]) for name, function in functions.items()),

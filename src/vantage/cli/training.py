@@ -118,10 +118,9 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
 
 @contextmanager
 def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Send Vantage's log messages to `handler` alone meanwhile."""
+    """Send Vantage's log messages to `handler` alone."""
     logger = logging.getLogger("vantage")
-    handlers, former = logger.handlers, logger.level
-    logger.handlers = [handler]
+    handlers, logger.handlers, former = logger.handlers, [handler], logger.level
     logger.setLevel(level)
     try:
         yield
