@@ -18,7 +18,7 @@ class EnvConfig:
     """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "environments of each process", low=1, high=100_000)
+    num_envs: int = key(8, "number of environments; with hogwild, of each worker", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
     atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
@@ -51,7 +51,7 @@ class EnvConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """The policy network."""
+    """The policy and value network."""
 
     network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
         "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
@@ -79,7 +79,8 @@ class PolicyConfig:
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "
                                 "0: they follow training", low=0, high=10_000_000)
     obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
-    precision: str = key("float32", "torsos for images; weights stay float32", choices=("float32", "bfloat16"))
+    precision: str = key("float32", "precision of torsos for images; weights stay float32",
+                         choices=("float32", "bfloat16"))
     init_from: str | None = key(None, "start from the weights and normalisers of this run or .safetensors file")
     init_checkpoint: str = key("auto", "checkpoint of --init-from: latest, best or a step; auto: best if there is one")
 
