@@ -11,8 +11,6 @@ from vantage.errors import ConfigError
 
 def check_flags(config: Config, flags: Collection[str]) -> None:
     """ConfigError for a flag that has no effect beside the others; a search may vary those others."""
-    if config.algorithm.needs.reuse is not None:
-        return f"{config.algo} draws its minibatches in one process; give --num-workers 1"
     policy = config.policy
     idle: dict[str, str] = {}
     if policy.memory == "none":
@@ -35,6 +33,8 @@ def why_not_parallel(config: Config) -> str | None:
         return None
     if config.algorithm.needs.replay is not None:
         return f"under runtime=sync {config.algo} has one process, because of its replay; leave it out"
+    if config.algorithm.needs.reuse is not None:
+        return f"{config.algo} draws its minibatches in one process; give --num-workers 1"
     policy = config.policy
     whole_batch = [name for name, on in (
         ("obs_norm", policy.obs_norm), ("image_norm", policy.image_norm != "none" and not policy.image_norm_steps),

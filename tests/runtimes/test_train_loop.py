@@ -33,13 +33,12 @@ class Reached:
     """A run that is finished until it is saved: what its workers bring in at the end takes its mean below the goal."""
 
     def __init__(self) -> None:
-        self.finished, self.status = True, "running"
-        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games",
-                                        first_report=lambda: None)
+        self.status = "running"
+        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", finished=True,
+                                        first_report=lambda: None, last_evaluation_due=False, save=lambda **_: None)
 
-    def finish(self, *, evaluate: bool) -> Generator[None]:
-        self.finished, self.recorder.goal = False, None
-        yield
+    def stop(self) -> None:
+        self.recorder.finished, self.recorder.goal = False, None
 
     def close(self, status: str) -> None:
         self.status = status
@@ -49,17 +48,17 @@ def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
         caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     run = Reached()
-    assert list(updates(run)) == [None, None]  # type: ignore[arg-type]
+    assert list(updates(run)) == [None]  # type: ignore[arg-type]
     assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
 def record(folder: Path) -> Recorder:
     chosen, progress = config(), Progress(1.0)
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=folder / "run", argv=())
-    recorder = Recorder(chosen, directory, None, progress)
+    recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score}, lambda: ({"model": {"w": torch.zeros(1)}}, {}), step)
+        recorder.evaluated({"eval/mean_reward": score}, step)
         progress.add(Advance(steps=50))
     return recorder
 

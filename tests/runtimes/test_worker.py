@@ -25,7 +25,7 @@ from vantage.runtimes import hogwild
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import Failure, Process, work
+from vantage.runtimes.worker import Process, work
 from vantage.training import train_updates
 from vantage.types import Episode, Rollout
 
@@ -191,10 +191,10 @@ def assert_one_worker_is_sync(folder: Path, algo: str | None = None, **options: 
 class StandIns:
     """In place of `start`: workers that send what `script` says, in the order of their start, and then run on.
 
-    A script has `Advance`s, which count 10 steps and an update, Failures, and exit statuses.
+    A script has `Advance`s, which count 10 steps and an update, errors, and exit statuses.
     """
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *script: list[Advance | Failure | int]) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *script: list[Advance | VantageError | int]) -> None:
         self.script = list(script)
         self.places: list[tuple[int, int]] = []
         """Worker and index of each."""
@@ -226,8 +226,8 @@ class StandIns:
 
 
 @pytest.mark.parametrize(("script", "error", "message", "started"), [
-    ([[Failure("env", "the simulator broke")]], EnvError, "^the simulator broke", 1),
-    ([[Advance(updates=1), Failure("numbers", "not finite")]], NonFiniteError, "^not finite", 1),
+    ([[EnvError("the simulator broke")]], EnvError, "^the simulator broke", 1),
+    ([[Advance(updates=1), NonFiniteError("not finite")]], NonFiniteError, "^not finite", 1),
     ([[Advance(updates=1), 0], [0]], VantageError, "exit status 0, as where a simulator calls", 2),
     ([[Advance(updates=1), -9], [1]], VantageError, "exit status 1; .* __name__ == '__main__'", 2),
     ([[Advance(updates=1), -9], [-9]], VantageError, "killed by SIGKILL .out of memory", 2),

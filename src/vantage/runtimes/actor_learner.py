@@ -142,17 +142,6 @@ class ActorLearner:
                                         for name, array in group.snapshot().items()}
         return tensors
 
-    @property
-    def steps_per_update(self) -> int:
-        """Agent steps of one `advance`."""
-        return self.config.env.num_envs * self.rollout_length * self.config.runtime.rollouts_per_update
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from where `tensors` was taken; logs what could not be restored."""
-        load_learner(self.learner, checkpoint)
-        for note in self.restore_acting(checkpoint.tensors):
-            log.warning(note)
-
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
         """Continue acting from where `acting_tensors` was taken; returns what could not be restored."""
         acting, notes = tensors["acting"], []
