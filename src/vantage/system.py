@@ -51,11 +51,10 @@ def free_memory() -> int:
 
 
 def _cgroup_number(name: str, pattern: str) -> int | None:
-    try:
-        match = re.search(pattern, (CGROUP / name).read_text())
-    except OSError:
-        return None
-    return int(match[1]) if match else None
+    with contextlib.suppress(OSError):
+        if match := re.search(pattern, (CGROUP / name).read_text()):
+            return int(match[1])
+    return None
 
 
 def used_memory() -> int | None:
@@ -143,10 +142,10 @@ def _restore_default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
-def kill_descendants(pid: int | str | None = None) -> None:
+def kill_descendants(pid: int | None = None) -> None:
     """Kill every running process that `pid` (None: this process) has started, and their children."""
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(None if pid is None else int(pid)).children(recursive=True):
+        for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
 
@@ -156,15 +155,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_ENDING.clear)
 
 
-def end_with_program(process: BaseProcess) -> None:
-    """Kill `process` at interpreter exit, where multiprocessing would wait for it or only send SIGTERM."""
-    _ENDING.add(process)
-
-
 @atexit.register
 def _end() -> None:
+    """Kill tied processes at interpreter exit, where multiprocessing would wait for them."""
     for process in list(_ENDING):
-        with contextlib.suppress(ValueError):  # already closed
+        with contextlib.suppress(ValueError, AttributeError):  # closed already, or never started
             process.kill()
 
 
@@ -203,8 +198,9 @@ def tied_process(context: SpawnContext, name: str, target: Callable[..., None], 
 
     It is no daemon in multiprocessing's sense, because an environment may start processes of its own.
     """
-    parent = os.getpid()
-    return context.Process(target=_run_tied, args=(_Tie(parent), parent, target, *args), name=name, daemon=False)
+    process = context.Process(target=_run_tied, args=(_Tie(os.getpid()), os.getpid(), target, *args), name=name)
+    _ENDING.add(process)
+    return process
 
 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:

@@ -57,15 +57,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
-def _with_metrics(updates: Generator[Report | None]) -> Generator[Report]:
-    with closing(updates):
-        for report in updates:
-            if report is not None and report.metrics:
-                yield report
-
-
 def _reports(updates: Generator[Report | None]) -> Generator[Report]:
-    reports = _with_metrics(updates)
+    def with_metrics() -> Generator[Report]:
+        with closing(updates):
+            yield from (report for report in updates if report is not None and report.metrics)
+
+    reports = with_metrics()
     _UNFINISHED.add(reports)
     return reports
 
@@ -187,12 +184,8 @@ def check(config: Config) -> None:
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
     read_initial(tried)
-    workers = 1 if isinstance(tried.runtime, Sync) else tried.runtime.num_workers
-    actor_learner = ActorLearner(tried, replay_bytes=replay_share(workers))
-    try:
-        actor_learner.begin()
-    finally:
-        actor_learner.close()
+    with closing(ActorLearner(tried, replay_bytes=replay_share(max(1, tried.runtime.num_workers)))) as one:
+        one.begin()
 
 
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:

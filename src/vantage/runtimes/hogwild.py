@@ -116,9 +116,9 @@ class HogwildRun:
         envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
         envs.close()
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        for note in [*envs.notes[:-1],  # the last says where they are
-                     f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}"]:
+        for note in envs.notes[:-1]:  # the last says where they are
             log.info(note)
+        log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
         self.spec = envs.spec
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed(config.run.seed, "model"))

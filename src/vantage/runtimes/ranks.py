@@ -249,16 +249,6 @@ def rank_config(config: Config) -> Config:
     return config.change(num_envs=config.env.num_envs // max(1, config.runtime.num_workers))
 
 
-def merge_ranks(groups: Mapping[str, Mapping[str, Tensor]]) -> dict[str, Mapping[str, Tensor]]:
-    """The acting tensors of a checkpoint of several ranks as those of one process; unchanged if it has one rank."""
-    tensors = dict(groups)
-    ranks = sorted(int(name.split("_")[1]) for name in tensors if name.endswith("_acting"))
-    actings = [tensors["acting"], *(tensors.pop(f"partner_{rank}_acting") for rank in ranks)]
-    tensors["acting"] = {**actings[0], **{name: torch.cat([acting[name] for acting in actings])
-                                          for name in actings[0] if name.startswith("state_")}}
-    return tensors | {f"envs_{rank}": tensors.pop(f"partner_{rank}_envs_0") for rank in ranks}
-
-
 @contextmanager
 def _without_main(config: Config) -> Iterator[None]:
     """Start processes that do not import the program's main module, on Atari, where they need nothing from it.

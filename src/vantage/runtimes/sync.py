@@ -19,7 +19,7 @@ from vantage.runtimes.actor_learner import ActorLearner, load_learner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ranks import Ranks, merge_ranks, rank_config
+from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
 log = logging.getLogger(__name__)
@@ -53,8 +53,7 @@ class SyncRun:
             if checkpoint is None:
                 one.begin()
             else:
-                tensors = checkpoint.tensors if self.ranks is not None else merge_ranks(checkpoint.tensors)
-                for note in one.restore_acting(tensors):
+                for note in one.restore_acting(checkpoint.tensors):
                     log.warning(note)
                 one.restore_replay(directory.path, checkpoint.step)
             if self.ranks is not None:

@@ -23,7 +23,7 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
-from vantage.system import compute_for_long, end_with_program, keep_freed_memory, kill_descendants, tied_process
+from vantage.system import compute_for_long, keep_freed_memory, kill_descendants, tied_process
 
 REPORT_EVERY_SECONDS = 0.1
 """Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
@@ -77,7 +77,6 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
     here, there = context.Pipe()
     process = tied_process(context, name, _run, target, there, *args)
     process.start()
-    end_with_program(process)
     there.close()
     return Process(process, here)
 
