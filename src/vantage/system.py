@@ -25,7 +25,7 @@ import psutil
 _LINUX = sys.platform.startswith("linux")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
-_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])}
+_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container, version 2; psutil does not read them."""
 
@@ -98,9 +98,6 @@ def deaf_to_signals() -> Iterator[None]:
 
     Children inherit the block until they call `hear_nothing`. This process handles what has arrived at the end.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     resource_tracker.ensure_running()  # starting it unblocks SIGINT and SIGTERM
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
@@ -126,14 +123,13 @@ def hear_nothing() -> None:
 
     Children would inherit a block or SIG_IGN, and SIGTERM could then not end them; they do not inherit a handler.
     """
-    if hasattr(signal, "pthread_sigmask"):
-        for number in _STOP_SIGNALS:
-            signal.signal(number, lambda number, frame: None)
-        unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        unblock()
-        # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
-        os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
-                            after_in_parent=unblock, after_in_child=_restore_default_signals)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda number, frame: None)
+    unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    unblock()
+    # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
+    os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
+                        after_in_parent=unblock, after_in_child=_restore_default_signals)
 
 
 def _restore_default_signals() -> None:
@@ -151,8 +147,7 @@ def kill_descendants(pid: int | None = None) -> None:
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ENDING.clear)
+os.register_at_fork(after_in_child=_ENDING.clear)
 
 
 @atexit.register

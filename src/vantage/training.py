@@ -53,8 +53,7 @@ def _close_unfinished() -> None:
             generator.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_UNFINISHED.clear)
+os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
 def _reports(updates: Generator[Report | None]) -> Generator[Report]:

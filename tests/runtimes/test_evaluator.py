@@ -33,7 +33,8 @@ def test_an_evaluation_that_can_end_the_run_plays_all_games_only_if_the_first_tw
         return [Episode(0, first if game < 20 else rest, 1) for game in range(before, before + episodes)]
 
     monkeypatch.setattr("vantage.runtimes.evaluator.play_games", play)
-    config = vantage.configure("a2c", env="CartPole-v1", eval_every=1_000, eval_episodes=games, stop_at_eval=goal)
+    config = vantage.configure("a2c", env="CartPole-v1", threads=1, eval_every=1_000, eval_episodes=games,
+                               stop_at_eval=goal)
     with begun(config) as one:
         evaluation = evaluate_policy(one.model, config, 0)
     with pytest.raises(StopIteration) as end:
