@@ -16,9 +16,8 @@ import vantage
 from vantage.errors import NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
-from vantage.models.actor_critic import make_model
 from vantage.runtimes import collectives
-from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.actor_learner import ActorLearner, new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
 from vantage.types import Rollout
@@ -44,11 +43,7 @@ def part(rollout: Rollout, columns: slice) -> Rollout:
 def learners(config: vantage.Config, count: int) -> list[Learner]:
     one = ActorLearner(config)
     one.close()
-    made = []
-    for _ in range(count):
-        torch.manual_seed(3)
-        made.append(Learner(make_model(config.policy, one.spec, critic=config.algorithm.needs.critic), config))
-    return made
+    return [Learner(new_model(config, one.spec), config) for _ in range(count)]
 
 
 def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -> list[Learner]:

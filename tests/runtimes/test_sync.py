@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from torch import Tensor
 
 import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
+from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import recorder
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance, Progress
-from vantage.training import prepare
 from vantage.types import Episode, Rollout
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
@@ -142,22 +143,19 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
         raise CheckpointError("no space left on the device.")
 
     config = configure(env="CartPole-v1", steps=2_048, save_every=512, eval_every=0)
-    caplog.set_level("INFO", logger="vantage")
     monkeypatch.setattr("vantage.runtimes.recorder.save", full)
-    reports = vantage.train(config, run=tmp_path / "run")
     with pytest.raises(CheckpointError, match="no space"):
-        list(reports)
+        list(vantage.train(config, run=tmp_path / "run"))
     assert sum("no space left" in note for note in caplog.messages) == 5  # the one of step 0 too
 
 
 def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    advance, left = ActorLearner.advance, 5
+    advance, left = ActorLearner.advance, [1] * 5
 
     def interrupted(one: ActorLearner, step: Any) -> Advance:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        if not left:
             raise KeyboardInterrupt
+        left.pop()
         return advance(one, step)
 
     monkeypatch.setattr(ActorLearner, "advance", interrupted)
@@ -262,29 +260,21 @@ def test_an_environment_that_cannot_be_closed_loses_nothing(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("memory", ["none", "lstm"])
-def test_rollouts_of_one_update_are_made_by_one_policy_and_learnt_from_side_by_side(tmp_path: Path,
-                                                                                   memory: str) -> None:
-    """Two updates of three rollouts: the policy, and so the games, are those of one long rollout until the first."""
-    config = configure(env="CartPole-v1", steps=2 * 3 * 8 * 4, rollouts_per_update=3, rollout_length=8, num_envs=4,
-                       memory=memory, memory_size=8, obs_norm=False, reward_norm=False, lr=1e-2, eval_every=0)
-    prepared = prepare(config)
-    short, long = (ActorLearner(prepared.override(keys, source="test"))
-                   for keys in ({}, {"rollouts_per_update": 1, "rollout_length": "24"}))
-    seen: list[list[Rollout]] = []
-    for one in (short, long):
-        one.begin()
-        learnt: list[Rollout] = []
-        update = one.learner.update
-        one.learner.update = lambda rollout, step, update=update, learnt=learnt, **keys: (  # type: ignore[method-assign]
-            learnt.append(rollout), update(rollout, step, **keys))[1]
-        advance = one.advance(lambda: 0)
-        assert (advance.steps, advance.updates) == (96, 1)
-        seen.append(learnt)
-        one.close()
-    (together,), (whole,) = seen
+def test_rollouts_of_one_update_are_made_by_one_policy_and_learnt_from_side_by_side(
+        memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three rollouts of 8 steps are one of 24 in the same games."""
+    config = configure(env="CartPole-v1", rollouts_per_update=3, rollout_length=8, num_envs=4, memory=memory,
+                       memory_size=8, obs_norm=False, reward_norm=False)
+    learnt: list[Rollout] = []
+    monkeypatch.setattr(Learner, "update", lambda learner, rollout, step: learnt.append(rollout) or {})
+    for each in (config, config.change(rollouts_per_update=1, rollout_length="24")):
+        with closing(ActorLearner(each)) as one:
+            one.begin()
+            advance = one.advance(lambda: 0)
+            assert (advance.steps, advance.updates) == (96, 1)
+    together, whole = learnt
     assert together.actions.shape == (8, 12)
     for name in ("actions", "rewards", "obs", "is_first"):
-        parts, one_piece = getattr(together, name), getattr(whole, name)
-        rows = torch.cat([parts[:8, 4 * i:4 * i + 4] for i in range(3)])
-        assert torch.equal(rows, one_piece[:24]), name
+        part = getattr(together, name)
+        assert torch.equal(torch.cat([part[:8, 4 * i:4 * i + 4] for i in range(3)]), getattr(whole, name)[:24]), name
     assert all(part.shape[0] == 12 for part in together.state)

@@ -18,13 +18,13 @@ from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
-from vantage.models.actor_critic import make_model
+from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_replay
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
 from vantage.system import free_memory
-from vantage.types import Rollout
+from vantage.types import EnvSpec, Rollout
 
 log = logging.getLogger(__name__)
 
@@ -53,9 +53,7 @@ class ActorLearner:
         try:
             self.spec = self.groups[0].spec
             self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive_seed(config.run.seed, "model"))
-                self.model = make_model(config.policy, self.spec, critic=config.algorithm.needs.critic).to(self.device)
+            self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             stream = ("actions",) if index == 0 else ("actions", index)
@@ -176,13 +174,20 @@ class ActorLearner:
             log.warning(f"the replay is filled again before it is learnt from: {error}; this resume is not exact")
         else:
             if saved[0] != step:
-                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at {step:,}: this resume "
-                            "is not exact")
+                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at {step:,}: it is good to "
+                            "learn from, but this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""
         for group in self.groups:
             group.close()
+
+
+def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
+    """The model of a new run, with the same weights in all processes; leaves torch's generator as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.run.seed, "model"))
+        return make_model(config.policy, spec, critic=config.algorithm.needs.critic)
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:

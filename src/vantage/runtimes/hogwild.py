@@ -14,24 +14,21 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
-from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, replay_share
+from vantage.runtimes.actor_learner import load_learner, new_model, replay_share
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import Process, start, work
-from vantage.seeding import derive_seed
 from vantage.system import deaf_to_signals
 
 log = logging.getLogger(__name__)
@@ -120,9 +117,7 @@ class HogwildRun:
             log.info(note)
         log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
         self.spec = envs.spec
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(config.run.seed, "model"))
-            model = make_model(config.policy, self.spec, critic=config.algorithm.needs.critic)
+        model = new_model(config, self.spec)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
         self._shared = SharedWeights(model, config, self._context)

@@ -18,7 +18,7 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, load_learner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
-from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
@@ -72,7 +72,8 @@ class SyncRun:
         if self.progress.evaluation_due:
             yield from self.evaluate()
         before = self.progress.step
-        self.progress.add(self._learn(before))
+        self.progress.add(self.actor_learner.advance(lambda: before) if self.ranks is None
+                          else self.ranks.advance(before))
         self.recorder.note_due_evaluation(before)
         if self.progress.evaluation_due:
             yield from self.evaluate()
@@ -81,9 +82,6 @@ class SyncRun:
             self.recorder.save()
         if with_replay:
             self._save_replay()
-
-    def _learn(self, step: int) -> Advance:
-        return self.actor_learner.advance(lambda: step) if self.ranks is None else self.ranks.advance(step)
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
