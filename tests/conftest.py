@@ -13,6 +13,9 @@ os.environ["MPLBACKEND"] = "Agg"
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["SDL_AUDIODRIVER"] = "dummy"
 
+# Processes that tests start can import the environments of `tiny`.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
+
 # Where the key is that marks runs as the user's own; processes that tests start inherit it.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vantage-state-")
 

@@ -24,6 +24,12 @@ def assert_ends(process: int, seconds: float) -> None:
         raise
 
 
+def children() -> list[int]:
+    """Running processes that this one started, without the resource tracker."""
+    pids = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
+    return [pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
 def _assert_end(find: Callable[[], list[int]], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     while left := find():

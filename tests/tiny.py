@@ -170,21 +170,6 @@ class MaskedBandit(Tiny):
         return self.obs(), float(action), True, False, {"action_mask": np.array([1, 1, 0], np.int8)}
 
 
-class Square(Tiny):
-    """An image, and nothing that draws it for people."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.observation_space = spaces.Box(0, 255, (12, 12, 3), np.uint8)
-
-    def obs(self) -> Any:
-        return np.full((12, 12, 3), 100 + self.t, np.uint8)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        self.t += 1
-        return self.obs(), float(action), self.t == 9, False, {}
-
-
 class Picture(Tiny):
     """Dict observation of a small image and a vector: one switch follows the image, the other the number."""
 

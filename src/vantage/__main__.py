@@ -6,11 +6,20 @@ import sys
 from vantage.cli import main
 
 if __name__ == "__main__":
-    if "TORCHELASTIC_RUN_ID" in os.environ and os.environ["RANK"] != "0":
-        from vantage.runtimes.ranks import follow_torchrun
-        from vantage.system import hear_nothing
-
-        hear_nothing()  # rank 0 saves and stops all
-        follow_torchrun()
-    else:
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         sys.exit(main())
+    if os.environ["RANK"] == "0":
+        try:
+            status = main()
+        except SystemExit:  # after --help
+            status = 0
+        if status == 0:  # otherwise torchrun ends the others
+            from vantage.runtimes.collectives import dismiss
+
+            dismiss()
+        sys.exit(status)
+    from vantage.runtimes.ranks import follow_torchrun
+    from vantage.system import hear_nothing
+
+    hear_nothing()  # rank 0 saves and stops all
+    follow_torchrun()

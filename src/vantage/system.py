@@ -25,7 +25,7 @@ import psutil
 _LINUX = sys.platform.startswith("linux")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
-_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])}
+_STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container, version 2; psutil does not read them."""
 
@@ -51,11 +51,10 @@ def free_memory() -> int:
 
 
 def _cgroup_number(name: str, pattern: str) -> int | None:
-    try:
-        match = re.search(pattern, (CGROUP / name).read_text())
-    except OSError:
-        return None
-    return int(match[1]) if match else None
+    with contextlib.suppress(OSError):
+        if match := re.search(pattern, (CGROUP / name).read_text()):
+            return int(match[1])
+    return None
 
 
 def used_memory() -> int | None:
@@ -99,9 +98,6 @@ def deaf_to_signals() -> Iterator[None]:
 
     Children inherit the block until they call `hear_nothing`. This process handles what has arrived at the end.
     """
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
     resource_tracker.ensure_running()  # starting it unblocks SIGINT and SIGTERM
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
@@ -127,14 +123,13 @@ def hear_nothing() -> None:
 
     Children would inherit a block or SIG_IGN, and SIGTERM could then not end them; they do not inherit a handler.
     """
-    if hasattr(signal, "pthread_sigmask"):
-        for number in _STOP_SIGNALS:
-            signal.signal(number, lambda number, frame: None)
-        unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
-        unblock()
-        # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
-        os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
-                            after_in_parent=unblock, after_in_child=_restore_default_signals)
+    for number in _STOP_SIGNALS:
+        signal.signal(number, lambda number, frame: None)
+    unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
+    unblock()
+    # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
+    os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
+                        after_in_parent=unblock, after_in_child=_restore_default_signals)
 
 
 def _restore_default_signals() -> None:
@@ -143,28 +138,23 @@ def _restore_default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
-def kill_descendants(pid: int | str | None = None) -> None:
+def kill_descendants(pid: int | None = None) -> None:
     """Kill every running process that `pid` (None: this process) has started, and their children."""
     with contextlib.suppress(psutil.Error):
-        for child in psutil.Process(None if pid is None else int(pid)).children(recursive=True):
+        for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_ENDING.clear)
-
-
-def end_with_program(process: BaseProcess) -> None:
-    """Kill `process` at interpreter exit, where multiprocessing would wait for it or only send SIGTERM."""
-    _ENDING.add(process)
+os.register_at_fork(after_in_child=_ENDING.clear)
 
 
 @atexit.register
 def _end() -> None:
+    """Kill tied processes at interpreter exit, where multiprocessing would wait for them."""
     for process in list(_ENDING):
-        with contextlib.suppress(ValueError):  # already closed
+        with contextlib.suppress(ValueError, AttributeError):  # closed already, or never started
             process.kill()
 
 
@@ -203,8 +193,9 @@ def tied_process(context: SpawnContext, name: str, target: Callable[..., None], 
 
     It is no daemon in multiprocessing's sense, because an environment may start processes of its own.
     """
-    parent = os.getpid()
-    return context.Process(target=_run_tied, args=(_Tie(parent), parent, target, *args), name=name, daemon=False)
+    process = context.Process(target=_run_tied, args=(_Tie(os.getpid()), os.getpid(), target, *args), name=name)
+    _ENDING.add(process)
+    return process
 
 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:

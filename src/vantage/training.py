@@ -24,13 +24,12 @@ from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError
 from vantage.machine import prepare, resolve_device
-from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint, load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.initial import check_fits
 from vantage.runs.lock import locked
 from vantage.runs.policy_file import SavedPolicy, read_policy
-from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.collectives import launched
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.progress import goal_reached
@@ -53,19 +52,15 @@ def _close_unfinished() -> None:
             generator.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_UNFINISHED.clear)
-
-
-def _with_metrics(updates: Generator[Report | None]) -> Generator[Report]:
-    with closing(updates):
-        for report in updates:
-            if report is not None and report.metrics:
-                yield report
+os.register_at_fork(after_in_child=_UNFINISHED.clear)
 
 
 def _reports(updates: Generator[Report | None]) -> Generator[Report]:
-    reports = _with_metrics(updates)
+    def with_metrics() -> Generator[Report]:
+        with closing(updates):
+            yield from (report for report in updates if report is not None and report.metrics)
+
+    reports = with_metrics()
     _UNFINISHED.add(reports)
     return reports
 
@@ -171,8 +166,7 @@ def read_initial(config: Config) -> SavedPolicy | None:
     policy = _read_policy(config.policy.init_from, config.policy.init_checkpoint)
     envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
     envs.close()
-    with torch.random.fork_rng(devices=[]):
-        check_fits(policy, make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic), config)
+    check_fits(policy, new_model(config, envs.spec), config)
     source = policy.description
     log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, from "
              f"{config.policy.init_from}")
@@ -187,12 +181,8 @@ def check(config: Config) -> None:
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
     read_initial(tried)
-    workers = 1 if isinstance(tried.runtime, Sync) else tried.runtime.num_workers
-    actor_learner = ActorLearner(tried, replay_bytes=replay_share(workers))
-    try:
-        actor_learner.begin()
-    finally:
-        actor_learner.close()
+    with closing(ActorLearner(tried, replay_bytes=replay_share(max(1, tried.runtime.num_workers)))) as one:
+        one.begin()
 
 
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 import vantage
 from vantage.errors import ConfigError
@@ -28,12 +27,9 @@ def configure(**options: Any) -> vantage.Config:
 
 @contextmanager
 def begun(config: vantage.Config, **options: Any) -> Iterator[ActorLearner]:
-    actor_learner = ActorLearner(config, **options)
-    try:
-        actor_learner.begin()
-        yield actor_learner
-    finally:
-        actor_learner.close()
+    with closing(ActorLearner(config, **options)) as one:
+        one.begin()
+        yield one
 
 
 def counted(actor_learner: ActorLearner, advances: int, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
@@ -52,26 +48,6 @@ def counted(actor_learner: ActorLearner, advances: int, monkeypatch: pytest.Monk
         assert seen[0] is False and all(seen[1:])
         counts.append(float(len(seen) - 1))
     return torch.tensor(counts)
-
-
-def in_two(tensors: dict[str, Tensor]) -> list[dict[str, Tensor]]:
-    """A record of four environments as two groups of two would have made it."""
-    cut = int(tensors["action_counts"][:2].sum())
-    return [{name: tensor[part] if name != "actions" else tensor[flat] for name, tensor in tensors.items()}
-            for part, flat in ((slice(2), slice(cut)), (slice(2, 4), slice(cut, None)))]
-
-
-def test_environments_that_were_in_two_groups_go_on_in_one() -> None:
-    with begun(vantage.configure("a2c", env="Pong", num_envs=4)) as whole:
-        for _ in range(3):
-            whole.advance(lambda: 0)
-        assert len(whole.groups) == 1
-        record = whole.tensors()["envs_0"]
-        saved = {f"envs_{g}": part for g, part in enumerate(in_two(record))}
-        found, = whole._snapshots(saved)
-        assert found is not None and found.keys() == record.keys()
-        for name, array in found.items():
-            assert torch.equal(torch.from_numpy(array), record[name]), name
 
 
 def test_updates_from_the_replay_are_poisson_draws_of_the_ratio(monkeypatch: pytest.MonkeyPatch) -> None:

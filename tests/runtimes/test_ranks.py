@@ -1,4 +1,4 @@
-"""Data-parallel ranks: their update is that of one process, what they may share, how they fail and stop."""
+"""Data-parallel ranks: which configs have them, how they train, resume, fail and stop. Updates: `test_rank_updates`."""
 
 from __future__ import annotations
 
@@ -8,209 +8,30 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from threading import Barrier, Thread
 from typing import Any
 
 import pytest
 import torch
-from processes import assert_ends, assert_group_ends
+from processes import assert_ends, assert_group_ends, children
 from stopping import saved_tensors, stop_after
-from torch import Tensor
 
 import vantage
 from vantage import machine, training
-from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
-from vantage.learning.collect import collect
-from vantage.learning.learner import Learner
-from vantage.models.actor_critic import make_model
+from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
-from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.barrier import RankMemory, SharedRankWeights
-from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.ranks import rank_config
 from vantage.tools.bench import bench
 from vantage.training import prepare
-from vantage.types import Rollout
 
-TESTS = Path(__file__).parents[1]
 PLAIN: dict[str, Any] = {
     "env": "CartPole-v1", "num_envs": 4, "num_workers": 2, "threads": 1, "tensorboard": False, "eval_every": 0,
     "log_every_seconds": 0.1, "obs_norm": False, "reward_norm": False, "advantage_norm": False, "rollout_length": 5}
-FIRST, SECOND = slice(0, 2), slice(2, 4)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def importable_in_children() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
-        yield
 
 
 def configure(**options: Any) -> vantage.Config:
     return vantage.configure("a2c", **(PLAIN | options))
-
-
-def children() -> list[int]:
-    """Running processes that this one started, without the resource tracker."""
-    pids = [int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()]
-    return [pid for pid in pids if b"resource_tracker" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
-
-
-# The update, by two learners in threads of this process
-
-
-@pytest.fixture
-def rollout() -> Rollout:
-    one = ActorLearner(configure(hidden="8"))
-    one.begin()
-    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator).rollout
-    one.close()
-    return rollout
-
-
-def part(rollout: Rollout, columns: slice) -> Rollout:
-    cut: dict[str, Any] = {name: getattr(rollout, name)[:, columns]
-                           for name in ("obs", "is_first", "actions", "rewards", "terminated", "valid", "behaviour")}
-    return Rollout(**cut, action_mask=None, state=())
-
-
-def learners(config: vantage.Config, count: int) -> list[Learner]:
-    one = ActorLearner(config)
-    one.close()
-    made = []
-    for _ in range(count):
-        torch.manual_seed(3)
-        made.append(Learner(make_model(config.policy, one.spec, critic=config.algorithm.needs.critic), config))
-    return made
-
-
-def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -> list[Learner]:
-    """Two learners that share updates in memory, or as by gloo."""
-    pair = learners(config, 2)
-    if how == "memory":
-        context = multiprocessing.get_context("spawn")
-        memory = RankMemory(len(pair[0].flat.vector), 2, config.optimizer, context)
-        for rank, learner in enumerate(pair):
-            SharedRankWeights(memory, learner, rank)
-        return pair
-    met, both = Barrier(2), []
-
-    def all_reduce(tensor: Tensor, group: object) -> None:
-        both.append(tensor.clone())
-        if met.wait() == 0:
-            both[:] = [both[0] + both[1]]
-        met.wait()
-        tensor.copy_(both[0])
-        if met.wait() == 0:
-            both.clear()
-        met.wait()
-
-    monkeypatch.setattr(collectives, "all_reduce", all_reduce)
-    for learner in pair:
-        RankWeights(learner)
-    return pair
-
-
-def together(*tasks: Callable[[], object]) -> list[BaseException]:
-    """Run the tasks at once in threads; returns what they raised."""
-    raised: list[BaseException] = []
-
-    def run(task: Callable[[], object]) -> None:
-        try:
-            task()
-        except NonFiniteError as error:
-            raised.append(error)
-
-    threads = [Thread(target=run, args=(task,), daemon=True) for task in tasks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(20)
-        assert not thread.is_alive(), "they wait for each other for ever"
-    return raised
-
-
-@pytest.mark.parametrize("how", ["memory", "gloo"])
-@pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "amsgrad"])
-@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
-def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
-        optimizer: str, max_grad_norm: float, how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(optimizer=optimizer, max_grad_norm=max_grad_norm, lr=0.01, hidden="8")
-    rollout.valid[2:5, 3] = False  # so that the two means run over different numbers
-    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
-    metrics: dict[int, dict[str, float]] = {}
-
-    def learn(rank: int, learner: Learner, columns: slice) -> None:
-        for step in range(3):
-            metrics[rank] = learner.update(part(rollout, columns), step)
-
-    assert not together(lambda: learn(0, first, FIRST), lambda: learn(1, second, SECOND))
-    for step in range(3):
-        expected = whole.update(rollout, step)
-    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-6)
-    assert torch.equal(first.flat.vector, second.flat.vector)
-    for name in ("train/policy_loss", "train/value_loss", "train/entropy", "train/grad_norm"):
-        assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
-    statistics, alone = first.tensors()["optimizer"], whole.tensors()["optimizer"]
-    assert statistics.keys() == alone.keys()
-    for name, tensor in alone.items():
-        torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
-
-
-@pytest.mark.parametrize("how", ["memory", "gloo"])
-def test_numbers_that_are_not_finite_change_nothing_in_any_process(
-        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    rollout.rewards[1, 3] = float("nan")  # the second's alone
-    first, second = sharing(configure(hidden="8"), how, monkeypatch)
-    before = first.flat.vector.clone()
-    raised = together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
-    assert [type(error) for error in raised] == [NonFiniteError] * 2
-    assert torch.equal(first.flat.vector, before) and torch.equal(second.flat.vector, before)
-
-
-@pytest.mark.parametrize("how", ["memory", "gloo"])
-def test_a_rollout_of_resets_alone_has_no_weight(
-        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    config = configure(hidden="8")
-    rollout.valid[:, 2:] = False
-    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
-    together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
-    whole.update(part(rollout, FIRST), 0)
-    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-5, atol=1e-7)
-
-
-def test_no_rank_leaves_a_barrier_before_all_have_reached_it() -> None:
-    config = configure(num_envs=6, num_workers=3)
-    trio = learners(config, 3)
-    memory = RankMemory(len(trio[0].flat.vector), 3, config.optimizer, multiprocessing.get_context("spawn"))
-    rounds, reached, behind = 200, torch.zeros(3, dtype=torch.int64), []
-
-    def visit(rank: int) -> None:
-        weights = SharedRankWeights(memory, trio[rank], rank)
-        for number in range(rounds):
-            reached[rank] = number
-            weights.barrier()
-            if (reached < number).any():
-                behind.append(reached.clone())
-            weights.barrier()
-
-    together(*(lambda rank=rank: visit(rank) for rank in range(3)))  # type: ignore[misc]
-    assert not behind and reached.tolist() == [rounds - 1] * 3
-
-
-def test_a_rank_that_waits_checks_whether_the_others_live() -> None:
-    config = configure()
-    (one,) = learners(config, 1)
-    memory = RankMemory(len(one.flat.vector), 2, config.optimizer, multiprocessing.get_context("spawn"))
-
-    def check() -> None:
-        raise InterruptedError
-
-    with pytest.raises(InterruptedError):
-        SharedRankWeights(memory, one, 0, check).barrier()
 
 
 # Which configs have ranks
@@ -231,9 +52,12 @@ def test_what_ranks_cannot_learn_together_is_refused(options: dict[str, Any], me
         configure(**options)
 
 
-def test_acer_under_sync_has_one_process() -> None:
-    with pytest.raises(ConfigError, match="under runtime=sync acer has one process"):
-        vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2)
+@pytest.mark.parametrize(("algo", "message"), [("acer", "under runtime=sync acer has one process"),
+                                               ("ppo", "ppo draws its minibatches in one process")])
+def test_algorithms_that_learn_from_stored_rollouts_have_one_process(algo: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        vantage.configure(algo, env="CartPole-v1", runtime="sync", num_workers=2, num_envs=4, obs_norm=False,
+                          reward_norm=False)
 
 
 @pytest.mark.parametrize(("cores", "options", "workers", "threads"), [
@@ -305,6 +129,8 @@ def test_torchrun_trains_and_resumes_as_num_workers_does(tmp_path: Path) -> None
         done = subprocess.run([*torchrun, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("steps in") == 1, "rank 0 alone prints"
+    done = subprocess.run([*torchrun, "train", "a2c", "--help"], cwd=tmp_path, capture_output=True, timeout=100)
+    assert done.returncode == 0, "the ranks that wait for a run end"
     spawned, launched = saved_tensors(tmp_path / "spawned"), saved_tensors(tmp_path / "launched")
     assert spawned.keys() == launched.keys()
     for name, tensor in spawned.items():
@@ -347,7 +173,6 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
     assert not children()
     stopped = load_latest(tmp_path / "run").step
     assert stopped >= reached > 0
-    caplog.set_level("INFO", logger="vantage")
     *_, last = vantage.resume(tmp_path / "run", steps=stopped + 40)
     assert last.step >= stopped + 40
     assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in caplog.messages
@@ -411,39 +236,19 @@ def test_a_run_resumes_with_another_number_of_ranks(
     stop_after(4, run, config)
     weights = load_latest(run).tensors["model"]
     change_saved(run, num_workers=after, lr="0")
-    caplog.set_level("INFO", logger="vantage")
     *_, last = vantage.resume(run)
     assert last.status == "done"
-    assert any("begin a new episode" in note for note in caplog.messages) == (after > 1)
+    assert any("begin a new episode" in note for note in caplog.messages)
     assert all(torch.equal(load_latest(run).tensors["model"][name], tensor) for name, tensor in weights.items())
     assert len([name for name in load_latest(run).tensors if name.endswith("_acting")]) == after - 1
 
 
 def test_a_resume_on_a_gpu_has_one_process(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    stop_after(1, tmp_path / "run", configure(num_workers=2, steps=200))
-    prepared: list[vantage.Config] = []
-
-    def prepare_only(config: vantage.Config) -> vantage.Config:
-        prepared.append(config)
-        raise InterruptedError
-
-    monkeypatch.setattr(training, "prepare", prepare_only)
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(training, "prepare", lambda config: config)
     monkeypatch.setattr(training, "resolve_device", lambda config: config.runtime.device)
-    with pytest.raises(InterruptedError):
-        list(vantage.resume(tmp_path / "run", device="cuda"))
-    (runtime,) = (config.runtime for config in prepared)
+    runtime = training._resumed_config(configure(), None, False, "cuda").runtime
     assert (runtime.num_workers, runtime.threads, runtime.device) == (1, 2, "cuda")
     assert "one process instead of 2: this resume is not exact" in caplog.messages
-    change_saved(tmp_path / "run", num_workers=0)  # saved when A2C had one process
-    with pytest.raises(InterruptedError):
-        list(vantage.resume(tmp_path / "run"))
-    assert prepared[-1].runtime.num_workers == 1
-
-
-def test_a_run_begins_from_other_weights_in_all_ranks(tmp_path: Path) -> None:
-    stop_after(3, tmp_path / "first", configure(steps=400))
-    given = configure(steps=20, init_from=str(tmp_path / "first"), init_checkpoint="latest", lr=0.0)
-    list(vantage.train(given, run=tmp_path / "second"))
-    first, second = (load_latest(tmp_path / name).tensors["model"] for name in ("first", "second"))
-    assert all(torch.equal(second[name], tensor) for name, tensor in first.items())
+    of_old = configure(num_workers=0)  # saved when A2C had one process
+    assert training._resumed_config(of_old, None, False, None).runtime.num_workers == 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Generator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,13 +32,12 @@ class Reached:
     """A run that is finished until it is saved: what its workers bring in at the end takes its mean below the goal."""
 
     def __init__(self) -> None:
-        self.finished, self.status = True, "running"
-        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games",
-                                        first_report=lambda: None)
+        self.status = "running"
+        self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", finished=True,
+                                        first_report=lambda: None, last_evaluation_due=False, save=lambda **_: None)
 
-    def finish(self, *, evaluate: bool) -> Generator[None]:
-        self.finished, self.recorder.goal = False, None
-        yield
+    def stop(self) -> None:
+        self.recorder.finished, self.recorder.goal = False, None
 
     def close(self, status: str) -> None:
         self.status = status
@@ -49,47 +47,33 @@ def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
         caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     run = Reached()
-    assert list(updates(run)) == [None, None]  # type: ignore[arg-type]
+    assert list(updates(run)) == [None]  # type: ignore[arg-type]
     assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
-def record(folder: Path) -> Recorder:
-    chosen, progress = config(), Progress(1.0)
-    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=folder / "run", argv=())
-    recorder = Recorder(chosen, directory, None, progress)
+def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(tmp_path: Path) -> None:
+    chosen, progress, run = config(), Progress(1.0), tmp_path / "run"
+    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
+    recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score}, lambda: ({"model": {"w": torch.zeros(1)}}, {}), step)
+        recorder.evaluated({"eval/mean_reward": score}, step)
         progress.add(Advance(steps=50))
-    return recorder
-
-
-def test_of_two_evaluations_between_two_reports_neither_hides_the_other(tmp_path: Path) -> None:
-    recorder = record(tmp_path)
     recorder.report()
-    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(tmp_path / "run")]
+    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)]
     assert lines == [(100, 1.0, 250), (200, 0.0, 300)]
+    for axis in ("steps", "frames"):
+        curve = read_curve(run, axis, "eval/mean_reward", 0.0)
+        assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
 
 
-def test_an_evaluation_is_drawn_at_the_step_whose_policy_it_played(tmp_path: Path) -> None:
-    record(tmp_path).report()
-    curve = read_curve(tmp_path / "run", "steps", "eval/mean_reward", 0.0)
-    assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
-    assert read_curve(tmp_path / "run", "frames", "eval/mean_reward", 0.0).x.tolist() == [100, 200]
-
-
-def test_a_run_that_an_evaluation_ended_is_not_resumed(tmp_path: Path) -> None:
-    options = {"env": "tiny:Bandit", "steps": 10**6, "stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}
-    *_, last = vantage.train(config(**options), run=tmp_path / "run")
-    assert last.status == "done" and last.step < 1_000
-    with pytest.raises(ConfigError, match=r"reached stop_at_eval=-1, with the policy in best/; .* --init-from"):
-        next(vantage.resume(tmp_path / "run"))
-
-
-def test_a_run_whose_last_games_reached_its_goal_is_not_resumed(tmp_path: Path) -> None:
-    *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, stop_at_return=0.0), run=tmp_path / "run")
+@pytest.mark.parametrize(("options", "goal"), [
+    ({"stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}, r"stop_at_eval=-1, with the policy in best/"),
+    ({"stop_at_return": 0.0}, "stop_at_return=0")])
+def test_a_run_that_reached_its_goal_is_not_resumed(options: dict[str, Any], goal: str, tmp_path: Path) -> None:
+    *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, **options), run=tmp_path / "run")
     assert last.status == "done" and last.step < 10_000
-    with pytest.raises(ConfigError, match=r"last games reached stop_at_return=0; .* --init-from"):
+    with pytest.raises(ConfigError, match=f"reached {goal}; .* --init-from"):
         next(vantage.resume(tmp_path / "run"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 
@@ -13,18 +14,17 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, make_environments
-from vantage.envs.interface import Snapshot
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
-from vantage.models.actor_critic import make_model
+from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, fitting, load_replay
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
 from vantage.system import free_memory
-from vantage.types import Rollout
+from vantage.types import EnvSpec, Rollout
 
 log = logging.getLogger(__name__)
 
@@ -53,16 +53,12 @@ class ActorLearner:
         try:
             self.spec = self.groups[0].spec
             self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(derive_seed(config.run.seed, "model"))
-                self.model = make_model(config.policy, self.spec, critic=config.algorithm.needs.critic).to(self.device)
+            self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             stream = ("actions",) if index == 0 else ("actions", index)
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, *stream))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
-            self._caches_activations = (self.learner.needs.activation_cache
-                                        and config.runtime.rollouts_per_update == 1)
             self.exact = True
             """The position is that of the last update, so a checkpoint may hold it."""
             self.position: Position
@@ -79,20 +75,21 @@ class ActorLearner:
     def _act_from(self, position: Position) -> None:
         self.position = position
         needs = self.learner.needs.replay
-        if needs is not None and needs.ratio > 0:
+        if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
             like = empty_rollout(self.model, position, self.rollout_length)
-            self.replay = make_replay(self.config, like, self._replay_bytes)
+            rows = -(-needs.size // (max(1, self.config.runtime.num_workers) * self.rollout_length))
+            self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due; `step()` is the step of the coefficients."""
         self.exact = False
         torch.set_num_threads(self.act_threads)
-        collected, position = [], self.position
+        collected, position, needs = [], self.position, self.learner.needs
+        cache = needs.activation_cache and self.config.runtime.rollouts_per_update == 1
         for _ in range(self.config.runtime.rollouts_per_update):
             collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
-                                     generator=self.generator,
-                                     activation_cache=self._caches_activations,
-                                     values=self.learner.needs.reuse is not None))
+                                     generator=self.generator, activation_cache=cache,
+                                     values=needs.reuse is not None))
             position = collected[-1].position
         torch.set_num_threads(self.threads)
         started = perf_counter()
@@ -142,17 +139,6 @@ class ActorLearner:
                                         for name, array in group.snapshot().items()}
         return tensors
 
-    @property
-    def steps_per_update(self) -> int:
-        """Agent steps of one `advance`."""
-        return self.config.env.num_envs * self.rollout_length * self.config.runtime.rollouts_per_update
-
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Continue from where `tensors` was taken; logs what could not be restored."""
-        load_learner(self.learner, checkpoint)
-        for note in self.restore_acting(checkpoint.tensors):
-            log.warning(note)
-
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
         """Continue acting from where `acting_tensors` was taken; returns what could not be restored."""
         acting, notes = tensors["acting"], []
@@ -161,47 +147,35 @@ class ActorLearner:
                          "resume is not exact")
         if "replay_generator" in acting:
             self.replay_generator.set_state(acting["replay_generator"])
-        state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
-        snapshots = self._snapshots(tensors)
-        if [len(snapshot["action_counts"]) for snapshot in snapshots if snapshot is not None] not in (
-                [], [group.num_envs for group in self.groups]):
+        saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
+                 if name.startswith("envs_")]
+        if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
             self.begin()
             return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
-        first = join_firsts([group.reset(part) for group, part in zip(self.groups, snapshots, strict=True)])
-        if snapshots[0] is None:
+        first = join_firsts([group.reset(saved[g] if saved else None) for g, group in enumerate(self.groups)])
+        if not saved:
             notes.append("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
             notes.append(f"environments {', '.join(map(str, first.lost))} did not replay to the saved observation and "
                          "begin a new episode: this resume is not exact")
+        state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
         self._act_from(Position.after(first, state, self.device))
         return notes
-
-    def _snapshots(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[Snapshot | None]:
-        """A snapshot for each group of environments; those of a single group may have been several when saved."""
-        saved = [{key: x.numpy() for key, x in tensors[name].items()}
-                 for name in sorted(name for name in tensors if name.startswith("envs_"))]
-        if not saved:
-            return [None] * len(self.groups)
-        if len(self.groups) == 1:
-            return [{key: np.concatenate([part[key] for part in saved]) for key in saved[0]}]
-        return [*saved]
 
     def restore_replay(self, run: Path, step: int) -> None:
         """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""
         if self.replay is None:
             return
-        problem = "no replay was saved"
         try:
-            if (saved := load_replay(run)) is not None:
-                saved_step, rows = saved
-                self.replay.load(rows)
-                if saved_step != step:
-                    log.warning(f"the replay was saved at step {saved_step:,}, the checkpoint at {step:,}: it is good "
-                                "to learn from, but this resume is not exact")
-                return
+            if (saved := load_replay(run)) is None:
+                raise CheckpointError("none was saved")
+            self.replay.load(saved[1])
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
-            problem = f"the saved replay cannot be used: {error}"
-        log.warning(f"{problem}; it is filled again before it is learnt from, so this resume is not exact")
+            log.warning(f"the replay is filled again before it is learnt from: {error}; this resume is not exact")
+        else:
+            if saved[0] != step:
+                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at {step:,}: it is good to "
+                            "learn from, but this resume is not exact")
 
     def close(self) -> None:
         """Release the environments."""
@@ -209,12 +183,11 @@ class ActorLearner:
             group.close()
 
 
-def make_replay(config: Config, like: Rollout, max_bytes: int) -> Replay:
-    """The replay of one actor-learner: its share of `config.algorithm.replay_size`. ConfigError above `max_bytes`."""
-    needs = config.algorithm.needs.replay
-    assert needs is not None
-    rows = -(-needs.size // (max(1, config.runtime.num_workers) * like.rewards.shape[0]))
-    return Replay(max(rows, like.rewards.shape[1]), like, max_bytes)
+def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
+    """The model of a new run, with the same weights in all processes; leaves torch's generator as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.run.seed, "model"))
+        return make_model(config.policy, spec, critic=config.algorithm.needs.critic)
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
@@ -236,13 +209,11 @@ def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
     half = config.env.num_envs // 2 if config.env.vector == "async" and config.env.num_envs >= 4 else 0
     sizes = [config.env.num_envs - half, half] if half else [config.env.num_envs]
     groups: list[Environments] = []
-    try:
+    with ExitStack() as stack:  # closes the first group if the second cannot be made
         for size in sizes:
             groups.append(make_environments(config.env, seed=config.run.seed, num_envs=size, stream=0,
                                             threads=max(1, threads // len(sizes)),
                                             first_env=first_env + sum(group.num_envs for group in groups)))
-    except BaseException:
-        for group in groups:
-            group.close()
-        raise
+            stack.callback(groups[-1].close)
+        stack.pop_all()
     return groups

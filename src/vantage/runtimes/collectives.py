@@ -1,4 +1,4 @@
-"""What data-parallel ranks exchange by torch.distributed: gradients, commands, results. Who commands is in `ranks`."""
+"""What data-parallel ranks exchange by torch.distributed: gradients and objects. Who commands is in `ranks`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from time import sleep
 from typing import Any
 
@@ -21,6 +22,7 @@ NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""
 
 _NEVER = timedelta(days=365)  # ranks wait as long as rank 0 evaluates
+_joined = Event()
 
 
 class RankLostError(ConnectionResetError):
@@ -67,6 +69,7 @@ def launched() -> tuple[int, int] | None:
 
 def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
     """Connect all ranks: those of this machine through the file `store`, or those of torchrun."""
+    _joined.set()
     with ExitStack() as stack:
         if hasattr(os, "SCHED_BATCH") and os.sched_getscheduler(0) == os.SCHED_BATCH:
             # The threads of gloo work for microseconds and should not wait for those that compute.
@@ -83,6 +86,14 @@ def leave() -> None:
     """Disconnect this process, if it has joined."""
     if dist.is_initialized():
         dist.destroy_process_group()
+
+
+def dismiss() -> None:
+    """End the ranks above 0, which wait for a run, if this process of torchrun never began one."""
+    if not _joined.is_set():
+        join()
+        broadcast(None)
+        leave()
 
 
 def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -107,7 +118,7 @@ def broadcast_command(command: int = 0, step: int = 0) -> tuple[int, int]:
 
 
 def broadcast(value: Any = None) -> Any:
-    """The object of rank 0."""
+    """The object of rank 0. Objects take 1 ms more than numbers, of 140 ms for an update of Pong."""
     with _noticing():
         values = [value]
         dist.broadcast_object_list(values, 0)

@@ -14,23 +14,21 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import make_environments
+from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
-from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, replay_share
+from vantage.runtimes.actor_learner import load_learner, new_model, replay_share
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import Failure, Process, start, work
-from vantage.seeding import derive_seed
+from vantage.runtimes.worker import Process, start, work
 from vantage.system import deaf_to_signals
 
 log = logging.getLogger(__name__)
@@ -56,11 +54,11 @@ class HogwildRun:
         self._evaluation: Generator[None] | None = None
         self._replay_bytes = replay_share(config.runtime.num_workers)
         self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers)
-        self.recorder = Recorder(config, directory, checkpoint, self.progress)
+        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
         self._counters["steps"][0] = self.progress.step
         self.recorder.show_weights(self._learner.model)
         if checkpoint is None:
-            self.save()
+            self.recorder.save()
         else:
             empty = "; their replays begin empty" if config.algorithm.needs.replay else ""
             log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not "
@@ -72,35 +70,32 @@ class HogwildRun:
             self._end_workers()
             raise
 
-    @property
-    def finished(self) -> bool:
-        """A stop condition of the config holds."""
-        return self.recorder.finished
-
     def advance(self) -> Generator[None]:
         """Receive the workers' reports for a moment; evaluate and save where due. Raises what no restart can repair."""
         before = self.progress.step
         self._receive(0.0 if self._evaluation else MOMENT)
-        if self._evaluation or (self.progress.evaluation_due and not self.finished):
+        if self._evaluation or (self.progress.evaluation_due and not self.recorder.finished):
             self._evaluate()
         if passed(self.config.run.save_every, before, self.progress.step):
-            self.save()
+            self.recorder.save()
         yield
 
-    def finish(self, *, evaluate: bool) -> Generator[None]:
-        """Stop the workers, make the last evaluation if it is due and asked for, write the last checkpoint."""
-        self._stop()
-        evaluates = evaluate and self.recorder.last_evaluation_due
-        if evaluates:
-            self.recorder.save(self._contents)  # before games that may take minutes
-        while evaluate and self.recorder.last_evaluation_due:
+    def stop(self) -> None:
+        """Stop the workers after their update; kill those that take too long, or that have learned nothing yet."""
+        self._shared.limit[0] = 0
+        deadline = monotonic() + STOP_SECONDS
+        for worker in [worker for worker in self._workers if not self._counters["updates"][worker]]:
+            self._workers.pop(worker).end()
+        while self._workers and monotonic() < deadline:
+            self._receive(MOMENT)
+        self._end_workers()
+        self._receive(0.0)  # counts the last steps
+
+    def evaluate(self) -> Generator[None]:
+        """Complete the evaluation that is under way, and make the one that is due after it."""
+        while self.recorder.last_evaluation_due:
             self._evaluate()
             yield
-        self.recorder.save(self._contents, final=True, again=evaluates)
-
-    def save(self, *, failed: bool = False) -> None:
-        """Write a checkpoint and the summary."""
-        self.recorder.save(self._contents, retried=not failed)
 
     def close(self, status: Status) -> None:
         """End all processes and close the environments; record how the run ended."""
@@ -118,13 +113,11 @@ class HogwildRun:
         envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
         envs.close()
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        for note in [*envs.notes[:-1],  # the last says where they are
-                     f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}"]:
+        for note in envs.notes[:-1]:  # the last says where they are
             log.info(note)
+        log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
         self.spec = envs.spec
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed(config.run.seed, "model"))
-            model = make_model(config.policy, self.spec, critic=config.algorithm.needs.critic)
+        model = new_model(config, self.spec)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
         self._shared = SharedWeights(model, config, self._context)
@@ -167,7 +160,7 @@ class HogwildRun:
         metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step)
         self.progress.solved = solved
         self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
-        self.recorder.evaluated(metrics, lambda: (policy, self._state()), step)
+        self.recorder.evaluated(metrics, step, lambda: (policy, self._state()))
 
     # Workers
 
@@ -193,23 +186,23 @@ class HogwildRun:
         self.recorder.note_due_evaluation(before)
         for worker, process in list(self._workers.items()):
             for message in process.messages():
-                if isinstance(message, Failure):
+                if isinstance(message, VantageError):
                     self._lose(worker, message)
                 else:
                     self.progress.add(replace(message, steps=0))
         limit = self.config.hogwild.env_timeout
         for worker in list(self._workers) if limit > 0 else []:
             if now - max(self._counters["heartbeat"][worker], self._receiving_since) > limit:
-                self._lose(worker, Failure("hang", f"no update for {limit:g} s; if its environment is that slow, raise "
-                                           "--env-timeout"))
+                self._lose(worker, EnvError(f"no update for {limit:g} s; if its environment is that slow, raise "
+                                            "--env-timeout"), hangs=True)
 
-    def _lose(self, worker: int, failure: Failure) -> None:
+    def _lose(self, worker: int, error: VantageError, *, hangs: bool = False) -> None:
         """Replace a worker that has ended, unless the run is over; raise if that cannot help or the budget is spent."""
         self._workers.pop(worker).end()
         if self._counters["steps"].sum() >= self._shared.limit[0]:
             return
-        error, budget = failure.error(), self.config.hogwild.max_restarts
-        if failure.kind == "numbers" or not (failure.kind == "hang" or self._counters["updates"].any()):
+        budget = self.config.hogwild.max_restarts
+        if isinstance(error, NonFiniteError) or not (hangs or self._counters["updates"].any()):
             raise error
         if self._restarts >= budget:
             raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
@@ -217,17 +210,6 @@ class HogwildRun:
         self._restarts += 1
         log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {budget}): {error}")
         self._start(worker)
-
-    def _stop(self) -> None:
-        """Stop the workers after their update; kill those that take too long, or that have learned nothing yet."""
-        self._shared.limit[0] = 0
-        deadline = monotonic() + STOP_SECONDS
-        for worker in [worker for worker in self._workers if not self._counters["updates"][worker]]:
-            self._workers.pop(worker).end()
-        while self._workers and monotonic() < deadline:
-            self._receive(MOMENT)
-        self._end_workers()
-        self._receive(0.0)  # counts the last steps
 
     def _end_workers(self) -> None:
         while self._workers:

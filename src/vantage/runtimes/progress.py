@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
 from typing import Any
@@ -13,6 +13,8 @@ from vantage.types import Episode
 
 WINDOW = 100
 """Games that rollout/ep_rew_mean, ep_rew_min, ep_rew_max and ep_len_mean cover."""
+
+_SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved")
 
 
 @dataclass(slots=True)
@@ -29,14 +31,10 @@ class Advance:
     learn_seconds: float = 0.0
 
     def __iadd__(self, other: Advance) -> Advance:
-        self.steps += other.steps
-        self.updates += other.updates
-        self.episodes += other.episodes
         for name, value in other.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0.0) + value
-        self.env_seconds += other.env_seconds
-        self.act_seconds += other.act_seconds
-        self.learn_seconds += other.learn_seconds
+        for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
 
@@ -54,8 +52,8 @@ class Progress:
         self.solved = False
         """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
+        """Score and length of the last games."""
         self.best_return: float | None = None
-        self._seconds_before = 0.0
         self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
         self._sum = Advance()
@@ -64,7 +62,7 @@ class Progress:
     @property
     def seconds(self) -> float:
         """Wall time spent training, over all resumes."""
-        return self._seconds_before + perf_counter() - self._started
+        return perf_counter() - self._started
 
     @property
     def return_mean(self) -> float | None:
@@ -85,7 +83,8 @@ class Progress:
         self.step += advance.steps
         self.episodes += len(advance.episodes)
         self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
-        self._sum += replace(advance, episodes=())
+        self._sum += advance
+        self._sum.episodes = ()
 
     def unevaluated_for(self, seconds: float) -> bool:
         """`seconds` have passed since the last evaluation, and steps too; False for 0."""
@@ -121,20 +120,16 @@ class Progress:
 
     def state(self) -> dict[str, Any]:
         """The counters, for a checkpoint."""
-        return {"step": self.step, "episodes": self.episodes, "seconds": self.seconds,
-                "evaluation_due": self.evaluation_due, "evaluated_step": self.evaluated_step,
-                "evaluated_at": self.evaluated_at, "recent": [list(game) for game in self.recent],
-                "best_return": self.best_return, "solved": self.solved}
+        return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore `state`."""
-        self.step = self._logged_step = state["step"]
-        self.episodes, self.evaluation_due = state["episodes"], state.get("evaluation_due", False)
+        """Restore `state`; counters that an old checkpoint lacks stay as at the start."""
+        self._started = perf_counter() - state["seconds"]
+        for name in _SAVED:
+            if name != "seconds" and name in state:
+                setattr(self, name, state[name])
+        self._logged_step = self.step
         self.recent.extend((score, length) for score, length in state["recent"])
-        self.best_return, self.solved = state["best_return"], state.get("solved", False)
-        self._seconds_before = state["seconds"]
-        self.evaluated_step = state.get("evaluated_step", self.step)
-        self.evaluated_at = state.get("evaluated_at", self._seconds_before)
 
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:

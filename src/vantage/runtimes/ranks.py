@@ -24,25 +24,16 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs.ids import resolve_env
-from vantage.errors import VantageError
+from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
-from vantage.runtimes.collectives import (
-    RankLostError,
-    RankWeights,
-    broadcast,
-    broadcast_command,
-    gather,
-    gather_rows,
-    join,
-    launched,
-    leave,
-)
+from vantage.runtimes.collectives import RankLostError, RankWeights, broadcast_command, gather, gather_rows, launched
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.worker import Failure, Process, start
-from vantage.system import compute_for_long, deaf_to_signals, keep_freed_memory
+from vantage.runtimes.worker import Process, prepare_process, start
+from vantage.system import deaf_to_signals
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -65,49 +56,49 @@ class Ranks:
     def __init__(self, config: Config, actor_learner: ActorLearner, checkpoint: Checkpoint | None) -> None:
         self._config, self._actor_learner = config, actor_learner
         self._processes: dict[int, Process] = {}
-        self._shared: RankMemory | None = None
         self._failure: VantageError | None = None
         self._waiting = False  # whether all ranks wait for the next command
         self._folder = TemporaryDirectory(prefix="vantage-ranks-")
-        acting = {} if checkpoint is None else {name: tensors for name, tensors in checkpoint.tensors.items()
-                                                if name.startswith("partner_")}
+        learner, tensors = actor_learner.learner, {} if checkpoint is None else checkpoint.tensors
+        acting = {name: group for name, group in tensors.items() if name.startswith("partner_")}
         try:
+            shared = None
             if launched() is None:
-                self._start(Path(self._folder.name) / "store")
+                shared = self._start(Path(self._folder.name) / "store")
             else:
-                join()
+                collectives.join()
             with self._noticing():
-                broadcast((config, acting, checkpoint is not None))
+                weights = {name: {key: tensor.cpu() for key, tensor in group.items()}
+                           for name, group in learner.tensors().items()}
+                collectives.broadcast((config, weights, acting, checkpoint is not None))
+                _share(learner, 0, shared, self._check)
         except BaseException:
             self.close()
             raise
 
-    def _start(self, store: Path) -> None:
-        context, size = multiprocessing.get_context("spawn"), self._config.runtime.num_workers
+    def _start(self, store: Path) -> RankMemory | None:
+        context, size, shared = multiprocessing.get_context("spawn"), self._config.runtime.num_workers, None
         if self._actor_learner.device.type == "cpu":
             vector = self._actor_learner.learner.flat.vector
-            self._shared = RankMemory(len(vector), size, self._config.optimizer, context)
+            shared = RankMemory(len(vector), size, self._config.optimizer, context)
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):
-                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, self._shared)
+                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
         for process in self._processes.values():
             wait([process.connection, process.process.sentinel])
             if process.process.sentinel in wait([process.process.sentinel], 0):
                 raise self._lost()
             process.connection.recv()
-        join(store, 0, size)
+        collectives.join(store, 0, size)
+        return shared
 
     def _check(self) -> None:
         if wait([process.process.sentinel for process in self._processes.values()], 0):
             raise RankLostError
 
     def ready(self) -> None:
-        """Give all ranks the weights of rank 0 and wait until they act; logs what they could not restore."""
-        learner = self._actor_learner.learner
+        """Wait until all ranks can act; logs what they could not restore."""
         with self._noticing():
-            broadcast({name: {key: tensor.cpu() for key, tensor in tensors.items()}
-                       for name, tensors in learner.tensors().items()})
-            _share(learner, 0, self._shared, self._check)
             for rank, notes in enumerate(gather([])):
                 for note in notes:
                     log.warning(f"process {rank + 1}: {note}")
@@ -149,7 +140,7 @@ class Ranks:
             self._waiting = False
             while self._processes:
                 self._processes.popitem()[1].end()
-            leave()
+            collectives.leave()
             self._folder.cleanup()
 
     @contextmanager
@@ -175,19 +166,16 @@ class Ranks:
         ended = wait([process.process.sentinel for process in self._processes.values()], STOP_SECONDS)
         for rank, process in self._processes.items():
             if process.process.sentinel in ended:
-                try:
-                    failure = process.connection.recv()
-                except (EOFError, OSError):
-                    failure = Failure.of_end(process.process)
-                return failure.error() if failure.kind in ("env", "numbers") else VantageError(
-                    f"process {rank + 1} of {self._config.runtime.num_workers} failed: {failure.message}")
+                error = next(message for message in process.messages() if isinstance(message, VantageError))
+                return error if isinstance(error, EnvError | NonFiniteError) else VantageError(
+                    f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")
         return VantageError("another rank has ended; its own output says why")
 
 
 def work(connection: Connection, store: Path, rank: int, size: int, shared: RankMemory | None) -> None:
     """Main function of a rank that rank 0 has started."""
     connection.send(None)  # its imports are done
-    join(store, rank, size)
+    collectives.join(store, rank, size)
     try:
         follow(rank, shared)
     except RankLostError:
@@ -199,32 +187,39 @@ def follow_torchrun() -> bool:
     place = launched()
     if place is None or place[0] == 0:
         return False
-    join()
+    collectives.join()
     follow(place[0])
     return True
 
 
 def follow(rank: int, shared: RankMemory | None = None) -> None:
     """Follow the commands of rank 0 until STOP."""
-    config, saved, resumed = broadcast()
-    torch.set_num_threads(config.runtime.threads)
-    keep_freed_memory()
-    compute_for_long()
-    actor_learner = ActorLearner(rank_config(config), worker=rank, index=rank)
-    prefix = f"partner_{rank}_"
-    acting = {name.removeprefix(prefix): tensors for name, tensors in saved.items() if name.startswith(prefix)}
-    if acting:
-        notes = actor_learner.restore_acting(acting)
-    else:
-        actor_learner.begin()
-        notes = ["the checkpoint follows an error, so its environments begin new episodes"] if resumed else []
-    learner = actor_learner.learner
-    learner.load(broadcast())
-    _share(learner, rank, shared)
-    gather(notes)
-    _serve(actor_learner)
-    actor_learner.close()
-    leave()
+    if (run := collectives.broadcast()) is not None:  # else `dismiss`
+        config, weights, saved, resumed = run
+        prepare_process(config)
+        one = ActorLearner(rank_config(config), worker=rank, index=rank)
+        one.learner.load(weights)
+        _share(one.learner, rank, shared)
+        prefix, notes = f"partner_{rank}_", []
+        if acting := {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}:
+            notes = one.restore_acting(acting)
+        else:
+            one.begin()
+            if resumed:
+                notes = ["the checkpoint follows an error, so its environments begin new episodes"]
+        gather(notes)
+        _serve(one)
+        one.close()
+    collectives.leave()
+
+
+def _serve(one: ActorLearner) -> None:
+    while (order := broadcast_command())[0] != Command.STOP:
+        command, step = order
+        if command == Command.ADVANCE:
+            gather_rows(_row(one, one.advance(lambda: step)))  # noqa: B023  called at once
+        else:
+            gather(one.acting_tensors())
 
 
 def _share(learner: Learner, rank: int, shared: RankMemory | None, check: Callable[[], None] = lambda: None) -> None:
@@ -234,26 +229,12 @@ def _share(learner: Learner, rank: int, shared: RankMemory | None, check: Callab
         SharedRankWeights(shared, learner, rank, check)
 
 
-def _serve(actor_learner: ActorLearner) -> None:
-    while True:
-        command, step = broadcast_command()
-        match command:
-            case Command.ADVANCE:
-                gather_rows(_row(actor_learner, actor_learner.advance(lambda: step)))  # noqa: B023  called at once
-            case Command.SAVE:
-                gather(actor_learner.acting_tensors())
-            case Command.STOP:
-                return
-
-
-def _row(actor_learner: ActorLearner, advance: Advance) -> Tensor:
+def _row(one: ActorLearner, advance: Advance) -> Tensor:
     """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    row = torch.full((4 + 3 * actor_learner.steps_per_update,), torch.nan, dtype=torch.float64)
-    row[:len(numbers)] = torch.tensor(numbers, dtype=torch.float64)
-    return row
+    return torch.tensor(numbers + [torch.nan] * (4 + 3 * advance.steps - len(numbers)), dtype=torch.float64)
 
 
 def _from_row(row: Tensor) -> Advance:

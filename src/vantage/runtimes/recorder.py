@@ -29,11 +29,11 @@ Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, A
 
 
 class Recorder:
-    """Writes into the run directory for a runtime. Only a failure of the last save ends a run."""
+    """Writes `contents` into the run directory for a runtime. Only a failure of the last save ends a run."""
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 progress: Progress) -> None:
-        self.config, self.directory, self.progress = config, directory, progress
+                 progress: Progress, contents: Contents) -> None:
+        self.config, self.directory, self.progress, self._contents = config, directory, progress, contents
         self.started = perf_counter()
         self.last_report: Report | None = None
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
@@ -93,12 +93,12 @@ class Recorder:
         self.last_report = replace(self.first_report(), metrics=metrics, status=status)
         return self.last_report
 
-    def evaluated(self, metrics: Mapping[str, float], contents: Contents, step: int) -> None:
-        """Record the evaluation of the policy of `step`, which is in `contents`; saves it if it is the best."""
+    def evaluated(self, metrics: Mapping[str, float], step: int, contents: Contents | None = None) -> None:
+        """Record the evaluation of the policy of `step`; saves it, or `contents`, if it is the best."""
         if self._pending:
             self.report()  # two since the last report: write both
         self._pending = {**metrics, "eval/step": step}
-        self._save_if_best(metrics["eval/mean_reward"], contents, step)
+        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step)
 
     def show_weights(self, model: ActorCritic) -> None:
         """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
@@ -110,15 +110,15 @@ class Recorder:
         except Exception as error:  # torch.export raises many types for a network that it cannot trace
             log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
-    def save(self, contents: Contents, *, final: bool = False, retried: bool = True, again: bool = False) -> None:
+    def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary; CheckpointError only if `final`, otherwise the next save tries again.
 
-        `retried`: another save follows. `again`: this step has been saved, and evaluated since.
+        `again`: this step has been saved, and evaluated since.
         """
         if not self.config.run.evaluates and len(self.progress.recent) == WINDOW:
-            self._save_if_best(float(self.progress.return_mean or 0.0), contents, self.progress.step)
+            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step)
         try:
-            tensors, state = contents()
+            tensors, state = self._contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
                  keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
@@ -128,8 +128,7 @@ class Recorder:
         except CheckpointError as error:
             if final:
                 raise
-            later = f". Training goes on; the next attempt is {self.config.run.save_every:,} steps away."
-            log.warning(f"{error}{later if retried else ''}")
+            log.warning(str(error))
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the replay that belongs to the checkpoint of this step. A run can continue without it."""

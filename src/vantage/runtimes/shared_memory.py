@@ -21,7 +21,6 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.errors import ConfigError
 from vantage.learning.flat_parameters import clip_gradient, flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, make_optimizer
@@ -62,9 +61,6 @@ class SharedWeights:
 
     def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
         size, workers, optimizer = flat_size(model), config.runtime.num_workers, config.optimizer.optimizer
-        if optimizer not in STATISTICS:
-            raise ConfigError(f"optimizer={optimizer!r} cannot be shared among workers; use one of "
-                              f"{', '.join(STATISTICS)}")
         self.log_weights = config.run.log_weights
         vectors = ["vector", *["average"] * (config.algorithm.needs.average_decay is not None),
                    *["gradient"] * self.log_weights]

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vantage.config import Config
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.actor_learner import ActorLearner, load_learner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
-from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.progress import Progress
 from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
@@ -33,44 +31,38 @@ class SyncRun:
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
         self.config = config
-        replay = config.algorithm.needs.replay
+        replay, workers = config.algorithm.needs.replay, max(1, config.runtime.num_workers)
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = ActorLearner(rank_config(config))
+        self.actor_learner = one = ActorLearner(rank_config(config))
         self.ranks: Ranks | None = None
         try:
             if initial is not None:
-                self.actor_learner.learner.initialize_from(initial.tensors, initial.rewards)
+                one.learner.initialize_from(initial.tensors, initial.rewards)
             elif checkpoint is None:
-                measure_images(self.actor_learner.model, config)
-            notes = self.actor_learner.groups[0].notes
-            for note in notes if config.runtime.num_workers <= 1 else notes[:-1]:  # the last says where they are
-                log.info(note)
-            self.progress = Progress(self.actor_learner.groups[0].frames_per_step, max(1, config.runtime.num_workers))
-            self.recorder = Recorder(config, directory, checkpoint, self.progress)
-            self.recorder.show_weights(self.actor_learner.model)
-            if config.runtime.num_workers > 1:
-                log.info(f"{config.runtime.num_workers} processes, {self.actor_learner.config.env.num_envs} "
-                         "environments in each; one update by all")
-                self.ranks = Ranks(config, self.actor_learner, checkpoint)
-            elif checkpoint is not None:
-                checkpoint = merge_ranks(checkpoint)
-            if checkpoint is None:
-                self.actor_learner.begin()
+                measure_images(one.model, config)
             else:
-                self.actor_learner.restore(checkpoint)
-                self.actor_learner.restore_replay(directory.path, checkpoint.step)
+                load_learner(one.learner, checkpoint)
+            for note in one.groups[0].notes if workers == 1 else one.groups[0].notes[:-1]:  # the last says where
+                log.info(note)
+            self.progress = Progress(one.groups[0].frames_per_step, workers)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
+            self.recorder.show_weights(one.model)
+            if workers > 1:
+                log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
+                self.ranks = Ranks(config, one, checkpoint)
+            if checkpoint is None:
+                one.begin()
+            else:
+                for note in one.restore_acting(checkpoint.tensors):
+                    log.warning(note)
+                one.restore_replay(directory.path, checkpoint.step)
             if self.ranks is not None:
                 self.ranks.ready()
             if checkpoint is None:
-                self.save()  # so that even a run that is killed in its first minute can be resumed
+                self.recorder.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
             self._release()
             raise
-
-    @property
-    def finished(self) -> bool:
-        """A stop condition of the config holds."""
-        return self.recorder.finished
 
     def advance(self) -> Generator[None]:
         """One rollout, one update, and the evaluation and checkpoint that fall due at its step.
@@ -80,41 +72,26 @@ class SyncRun:
         if self.progress.evaluation_due:
             yield from self.evaluate()
         before = self.progress.step
-        self.progress.add(self._learn(before))
+        self.progress.add(self.actor_learner.advance(lambda: before) if self.ranks is None
+                          else self.ranks.advance(before))
         self.recorder.note_due_evaluation(before)
         if self.progress.evaluation_due:
             yield from self.evaluate()
         with_replay = passed(self._replay_save_every, before, self.progress.step)
         if with_replay or passed(self.config.run.save_every, before, self.progress.step):
-            self.save()
+            self.recorder.save()
         if with_replay:
             self._save_replay()
-
-    def _learn(self, step: int) -> Advance:
-        return self.actor_learner.advance(lambda: step) if self.ranks is None else self.ranks.advance(step)
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
         metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step)
         self.progress.evaluation_due, self.progress.solved = False, solved
         self.progress.evaluated()
-        self.recorder.evaluated(metrics, self._contents, self.progress.step)
+        self.recorder.evaluated(metrics, self.progress.step)
 
-    def finish(self, *, evaluate: bool) -> Generator[None]:
-        """Make the last evaluation if it is due and asked for; write the last checkpoint and the summary."""
-        evaluates = evaluate and self.recorder.last_evaluation_due
-        if evaluates:
-            yield from self.evaluate()
-        self.recorder.save(self._contents, final=True, again=evaluates)
-
-    def save(self, *, failed: bool = False) -> None:
-        """Write a checkpoint and the summary."""
-        self.recorder.save(self._contents, retried=not failed)
-
-    def _save_replay(self) -> None:
-        replay = self.actor_learner.replay
-        if replay is not None and len(replay):
-            self.recorder.save_replay(replay.tensors())
+    def stop(self) -> None:
+        """Nothing runs between two calls of `advance`."""
 
     def close(self, status: Status) -> None:
         """Write the replay, release the environments and record how the run ended."""
@@ -124,6 +101,11 @@ class SyncRun:
         except Exception as error:  # everything is saved already
             log.warning(f"closing the environments: {type(error).__name__}: {error}")
         self.recorder.close(status)
+
+    def _save_replay(self) -> None:
+        replay = self.actor_learner.replay
+        if replay is not None and len(replay):
+            self.recorder.save_replay(replay.tensors())
 
     def _release(self) -> None:
         try:
@@ -138,17 +120,3 @@ class SyncRun:
             tensors |= self.ranks.tensors()
         return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
                          "spec": self.actor_learner.spec.to_json()}
-
-
-def merge_ranks(checkpoint: Checkpoint) -> Checkpoint:
-    """A checkpoint of several ranks as one of a single process; unchanged if it has one rank."""
-    tensors = dict(checkpoint.tensors)
-    ranks = sorted({int(name.split("_")[1]) for name in tensors if name.startswith("partner_")})
-    if not ranks:
-        return checkpoint
-    actings = [tensors["acting"], *(tensors.pop(f"partner_{rank}_acting") for rank in ranks)]
-    tensors["acting"] = {**actings[0], **{name: torch.cat([acting[name] for acting in actings])
-                                          for name in actings[0] if name.startswith("state_")}}
-    for rank in ranks:
-        tensors[f"envs_{rank}"] = tensors.pop(f"partner_{rank}_envs_0")
-    return replace(checkpoint, tensors=tensors)

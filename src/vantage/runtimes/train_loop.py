@@ -19,21 +19,14 @@ class Run(Protocol):
 
     recorder: Recorder
 
-    @property
-    def finished(self) -> bool:
-        """A stop condition of the config holds."""
-
     def advance(self) -> Generator[None]:
         """Train for one update or a moment; yields between the steps of an evaluation."""
 
-    def finish(self, *, evaluate: bool) -> Generator[None]:
-        """Stop, save and, if `evaluate`, first make the last evaluation if one is due.
+    def stop(self) -> None:
+        """Make no further updates."""
 
-        Yields only between the steps of that evaluation. Raises CheckpointError if the run cannot be saved.
-        """
-
-    def save(self, *, failed: bool = False) -> None:
-        """Write a checkpoint if possible. `failed`: the run ends here, so no later save can make up for this one."""
+    def evaluate(self) -> Generator[None]:
+        """Evaluate the last policy; yields between the steps."""
 
     def close(self, status: Status) -> None:
         """Release processes and environments and record how the run ended."""
@@ -51,24 +44,28 @@ def updates(run: Run) -> Generator[Report | None]:
     try:
         yield recorder.first_report()
         # Evaluated once: episodes that arrive while workers stop may take the mean below its goal again.
-        while not run.finished:
+        while not recorder.finished:
             yield from run.advance()
             yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
         goal = recorder.goal
-        yield from run.finish(evaluate=True)
+        run.stop()
+        if evaluates := recorder.last_evaluation_due:
+            recorder.save()  # before games that may take minutes
+            yield from run.evaluate()
+        recorder.save(final=True, again=evaluates)
         status = "done"
         if goal:
             log.info("ended: %s", goal)
     except GeneratorExit:
         if os.getpid() == owner:
-            for _ in run.finish(evaluate=False):
-                pass
+            run.stop()
+            recorder.save(final=True)
         status = "interrupted"
         raise
     except CheckpointError:
         raise
     except (KeyboardInterrupt, Exception) as error:
-        run.save(failed=True)
+        recorder.save()
         status = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         raise
     finally:

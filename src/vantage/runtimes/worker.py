@@ -1,4 +1,4 @@
-"""Child processes: how they start, report failures and end, and the main function of a Hogwild worker.
+"""Child processes: how they start, report errors and end, and the main function of a Hogwild worker.
 
 Children ignore the signals that a terminal or a scheduler sends to the whole group: only the main process acts on them.
 The kernel kills a child whose main process has died.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnContext, SpawnProcess
@@ -23,51 +23,10 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
-from vantage.system import compute_for_long, end_with_program, keep_freed_memory, kill_descendants, tied_process
+from vantage.system import compute_for_long, keep_freed_memory, kill_descendants, tied_process
 
 REPORT_EVERY_SECONDS = 0.1
 """Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
-
-_ERRORS: Mapping[str, type[VantageError]] = {"env": EnvError, "hang": EnvError, "numbers": NonFiniteError,
-                                             "config": ConfigError, "other": VantageError}
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why a child process ended; the message includes the traceback."""
-
-    kind: str
-    """A key of `_ERRORS`."""
-    message: str
-
-    @classmethod
-    def of(cls, error: BaseException) -> Failure:
-        """The failure that an exception stands for."""
-        if not isinstance(error, VantageError):
-            return cls("other", "".join(traceback.format_exception(error)).rstrip())
-        kind = next(kind for kind, of_kind in _ERRORS.items() if isinstance(error, of_kind))
-        cause = "".join(traceback.format_exception(error.__cause__)) if error.__cause__ is not None else ""
-        return cls(kind, f"{error}\n{cause}".rstrip())
-
-    @classmethod
-    def of_end(cls, process: SpawnProcess) -> Failure:
-        """The failure of a process that ended without a message."""
-        process.join(1.0)
-        code = process.exitcode or 0
-        how = f"with exit status {code}"
-        if code < 0:
-            name = next((each.name for each in signal.Signals if each == -code), f"signal {-code}")
-            how = (f"killed by {name} (out of memory? or the thread that started the run has ended, and its processes "
-                   "with it)")
-        elif code == 0:
-            how += ", as where a simulator calls exit()"
-        elif code == 1:
-            how += "; a script that trains with worker processes must do so under if __name__ == '__main__'"
-        return cls("other", f"it ended without a message, {how}")
-
-    def error(self) -> VantageError:
-        """The exception that the main process raises."""
-        return _ERRORS[self.kind](self.message)
 
 
 @dataclass(slots=True)
@@ -78,29 +37,39 @@ class Process:
     connection: Connection
 
     def messages(self) -> Iterator[Any]:
-        """The messages that have arrived; then a Failure if the process has ended without sending one."""
+        """The messages that have arrived; the last one is a VantageError if the process has ended."""
         # Before its last messages are read. What its environment has forked may hold its pipe open after its end.
         alive = self.process.is_alive()
         try:
             while self.connection.poll():
                 message = self.connection.recv()
                 yield message
-                if isinstance(message, Failure):
+                if isinstance(message, VantageError):
                     return
         except (EOFError, OSError):
             self.process.join(1.0)
             alive = self.process.is_alive()
         if not alive:
-            yield Failure.of_end(self.process)
+            yield VantageError(f"it ended without a message, {_describe(self.process.exitcode or 0)}")
 
     def end(self) -> None:
         """Kill it and its descendants if it still runs, and release its resources."""
         if self.process.is_alive():
-            kill_descendants(str(self.process.pid))
+            kill_descendants(self.process.pid)
         self.process.kill()
         self.process.join()
         self.process.close()
         self.connection.close()
+
+
+def _describe(exitcode: int) -> str:
+    if exitcode < 0:
+        name = next((each.name for each in signal.Signals if each == -exitcode), f"signal {-exitcode}")
+        return (f"killed by {name} (out of memory? or the thread that started the run has ended, and its processes "
+                "with it)")
+    causes = {0: ", as where a simulator calls exit()",
+              1: "; a script that trains with worker processes must do so under if __name__ == '__main__'"}
+    return f"with exit status {exitcode}{causes.get(exitcode, '')}"
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
@@ -108,7 +77,6 @@ def start(context: SpawnContext, name: str, target: Callable[..., None], *args: 
     here, there = context.Pipe()
     process = tied_process(context, name, _run, target, there, *args)
     process.start()
-    end_with_program(process)
     there.close()
     return Process(process, here)
 
@@ -119,11 +87,28 @@ def _run(target: Callable[..., None], connection: Connection, *args: Any) -> Non
     except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process has died or closed the pipe
         os._exit(1)
     except BaseException as error:
-        connection.send(Failure.of(error))
+        connection.send(_portable(error))
         connection.close()
         kill_descendants()
         os._exit(1)  # an environment's clean-up may hang
     connection.close()
+
+
+def _portable(error: BaseException) -> VantageError:
+    """`error`, with its traceback or that of its cause in the message."""
+    kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError) if isinstance(error, kind)),
+                None)
+    if kind is None:
+        return VantageError("".join(traceback.format_exception(error)).rstrip())
+    cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
+    return kind(f"{error}\n{cause}".rstrip())
+
+
+def prepare_process(config: Config) -> None:
+    """Set how a child process that trains uses threads, memory and cores."""
+    torch.set_num_threads(config.runtime.threads)
+    keep_freed_memory()
+    compute_for_long()
 
 
 def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights,
@@ -132,9 +117,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
 
     Counts its steps in shared memory, and sends an `Advance` from time to time.
     """
-    torch.set_num_threads(config.runtime.threads)
-    keep_freed_memory()
-    compute_for_long()
+    prepare_process(config)
     steps, own, limit = shared.workers["steps"], shared.workers[worker], shared.limit
     own["heartbeat"] = monotonic()
     actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)

@@ -1,0 +1,160 @@
+"""The update of data-parallel ranks, by learners in threads of one process, is that of one with all environments."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from threading import Barrier, Thread
+from typing import Any
+
+import pytest
+import torch
+from test_ranks import configure
+from torch import Tensor
+
+import vantage
+from vantage.errors import NonFiniteError
+from vantage.learning.collect import collect
+from vantage.learning.learner import Learner
+from vantage.runtimes import collectives
+from vantage.runtimes.actor_learner import ActorLearner, new_model
+from vantage.runtimes.barrier import RankMemory, SharedRankWeights
+from vantage.runtimes.collectives import RankWeights
+from vantage.types import Rollout
+
+FIRST, SECOND = slice(0, 2), slice(2, 4)
+
+
+@pytest.fixture
+def rollout() -> Rollout:
+    one = ActorLearner(configure(hidden="8"))
+    one.begin()
+    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator).rollout
+    one.close()
+    return rollout
+
+
+def part(rollout: Rollout, columns: slice) -> Rollout:
+    cut: dict[str, Any] = {name: getattr(rollout, name)[:, columns]
+                           for name in ("obs", "is_first", "actions", "rewards", "terminated", "valid", "behaviour")}
+    return Rollout(**cut, action_mask=None, state=())
+
+
+def learners(config: vantage.Config, count: int) -> list[Learner]:
+    one = ActorLearner(config)
+    one.close()
+    return [Learner(new_model(config, one.spec), config) for _ in range(count)]
+
+
+def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -> list[Learner]:
+    """Two learners that share updates in memory, or as by gloo."""
+    pair = learners(config, 2)
+    if how == "memory":
+        context = multiprocessing.get_context("spawn")
+        memory = RankMemory(len(pair[0].flat.vector), 2, config.optimizer, context)
+        for rank, learner in enumerate(pair):
+            SharedRankWeights(memory, learner, rank)
+        return pair
+    met, both = Barrier(2), []
+
+    def all_reduce(tensor: Tensor, group: object) -> None:
+        both.append(tensor.clone())
+        if met.wait() == 0:
+            both[:] = [both[0] + both[1]]
+        met.wait()
+        tensor.copy_(both[0])
+        if met.wait() == 0:
+            both.clear()
+        met.wait()
+
+    monkeypatch.setattr(collectives, "all_reduce", all_reduce)
+    for learner in pair:
+        RankWeights(learner)
+    return pair
+
+
+def together(*tasks: Callable[[], object]) -> list[BaseException]:
+    """Run the tasks at once in threads; returns what they raised."""
+    raised: list[BaseException] = []
+
+    def run(task: Callable[[], object]) -> None:
+        try:
+            task()
+        except NonFiniteError as error:
+            raised.append(error)
+
+    threads = [Thread(target=run, args=(task,), daemon=True) for task in tasks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+        assert not thread.is_alive(), "they wait for each other for ever"
+    return raised
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+@pytest.mark.parametrize("optimizer", ["rmsprop_tf", "rmsprop", "adam", "amsgrad"])
+@pytest.mark.parametrize("max_grad_norm", [0.0, 0.05])
+def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
+        optimizer: str, max_grad_norm: float, how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(optimizer=optimizer, max_grad_norm=max_grad_norm, lr=0.01, hidden="8")
+    rollout.valid[2:5, 3] = False  # so that the two means run over different numbers
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    metrics: dict[int, dict[str, float]] = {}
+
+    def learn(rank: int, learner: Learner, columns: slice) -> None:
+        for step in range(3):
+            metrics[rank] = learner.update(part(rollout, columns), step)
+
+    assert not together(lambda: learn(0, first, FIRST), lambda: learn(1, second, SECOND))
+    for step in range(3):
+        expected = whole.update(rollout, step)
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-6)
+    assert torch.equal(first.flat.vector, second.flat.vector)
+    for name in ("train/policy_loss", "train/value_loss", "train/entropy", "train/grad_norm"):
+        assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+    statistics, alone = first.tensors()["optimizer"], whole.tensors()["optimizer"]
+    assert statistics.keys() == alone.keys()
+    for name, tensor in alone.items():
+        torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_numbers_that_are_not_finite_change_nothing_in_any_process(
+        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    rollout.rewards[1, 3] = float("nan")  # the second's alone
+    first, second = sharing(configure(hidden="8"), how, monkeypatch)
+    before = first.flat.vector.clone()
+    raised = together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
+    assert [type(error) for error in raised] == [NonFiniteError] * 2
+    assert torch.equal(first.flat.vector, before) and torch.equal(second.flat.vector, before)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_a_rollout_of_resets_alone_has_no_weight(
+        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(hidden="8")
+    rollout.valid[:, 2:] = False
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
+    whole.update(part(rollout, FIRST), 0)
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-5, atol=1e-7)
+
+
+def test_no_rank_leaves_a_barrier_before_all_have_reached_it() -> None:
+    config = configure(num_envs=6, num_workers=3)
+    trio = learners(config, 3)
+    memory = RankMemory(len(trio[0].flat.vector), 3, config.optimizer, multiprocessing.get_context("spawn"))
+    rounds, reached, behind = 200, torch.zeros(3, dtype=torch.int64), []
+
+    def visit(rank: int) -> None:
+        weights = SharedRankWeights(memory, trio[rank], rank)
+        for number in range(rounds):
+            reached[rank] = number
+            weights.barrier()
+            if (reached < number).any():
+                behind.append(reached.clone())
+            weights.barrier()
+
+    together(*(lambda rank=rank: visit(rank) for rank in range(3)))  # type: ignore[misc]
+    assert not behind and reached.tolist() == [rounds - 1] * 3
