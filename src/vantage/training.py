@@ -122,6 +122,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         if reached := goal_reached(checkpoint.state["progress"], config):
             raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
                               f"{run} and another goal")
+        if config.at("lr", checkpoint.step) == 0:
+            log.warning("the schedule of lr has ended at 0, so nothing more is learned; resume with --extend-schedule")
         session = start(config, directory, checkpoint)
         try:
             directory.change_config(saved)

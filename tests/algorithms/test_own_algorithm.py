@@ -97,3 +97,16 @@ class Forgetful(A2C):
 def test_an_algorithm_of_minibatches_needs_estimates(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="lacks estimate"):
         list(vantage.train(vantage.configure("test_own_algorithm:Forgetful", env="CartPole-v1"), run=tmp_path / "run"))
+
+
+@dataclass(frozen=True)
+class Declared(A2C):
+    """A2C with a default of its own."""
+
+    entropy_coef: str = "0.05"
+
+
+def test_the_defaults_of_ones_own_algorithm_are_those_that_it_declares() -> None:
+    config = vantage.configure("test_own_algorithm:Declared", env="LunarLander-v3")
+    assert config.algorithm == Declared() and config.at("entropy_coef", 0) == 0.05
+    assert config.optimizer == vantage.configure("a2c", env="LunarLander-v3").optimizer

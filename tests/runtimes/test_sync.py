@@ -95,12 +95,12 @@ def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
     assert last.seconds < 20
 
 
-def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path) -> None:
+def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     finish(configure(env="CartPole-v1", steps=512, lr="linear:1e-3:0", eval_every=0), tmp_path / "run")
     with pytest.raises(ConfigError, match="--steps"):
         list(vantage.resume(tmp_path / "run"))
     *_, last = vantage.resume(tmp_path / "run", steps=1_024)
-    assert last.metrics["train/learning_rate"] == 0
+    assert last.metrics["train/learning_rate"] == 0 and "nothing more is learned" in caplog.text
     *_, last = vantage.resume(tmp_path / "run", steps=2_048, extend_schedule=True)
     assert 0 < last.metrics["train/learning_rate"] < 1e-3
 

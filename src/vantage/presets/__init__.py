@@ -37,7 +37,9 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}
         return Defaults({**always, **saves, **system.values(found)}, f"preset {algo}: {system.title}")
-    own = Config.of(algo).flat()
+    plain = Config.of(algo)
+    # An imported algorithm declares the defaults of its own keys.
+    own = {key for key in plain.flat() if ":" not in algo or not hasattr(plain.algorithm, key)}
     return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in own}}, source)
 
 
