@@ -35,7 +35,7 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("whole games to play")] =
     print(dumps(result.as_dict()) if json else result.sentence())
 
 
-def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],
+def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4"), SHORT],
            episodes: Annotated[int, Doc("whole games to record")] = 1, checkpoint: Checkpoint = "auto",
            deterministic: Deterministic = False, stochastic: Stochastic = False, seed: Seed = 0,
            trust: Trust = False) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import SuccessiveHalvingPruner
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
@@ -145,8 +145,7 @@ class Worker:
         """Train all seeds from rung to rung until the end, or until the trial is pruned."""
         plan, index = self.plan, trial.user_attrs["index"]
         # A sampler for each trial: one for each process would repeat its first draws after every start.
-        seed = derive_seed(plan.base.run.seed, "search", index)
-        trial.study.sampler = RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
+        trial.study.sampler = TPESampler(seed=derive_seed(plan.base.run.seed, "search", index))
         values = plan.suggest(trial)
         runs = Path(trial.user_attrs.get("runs", ""))
         if "runs" not in trial.user_attrs or not runs.is_dir():  # new, or on a disk that this machine cannot read
