@@ -93,7 +93,7 @@ def test_what_cannot_be_reported_is_an_error_with_the_remedy(run: Path, tmp_path
 
 
 @pytest.mark.parametrize(("name", "content"), [
-    ("summary.json", '{"steps": null}'), ("meta.json", "[]"), ("metrics.jsonl", "{}\n")])
+    ("summary.json", "[]"), ("meta.json", "[]"), ("metrics.jsonl", "{}\n")])
 def test_a_damaged_run_is_an_error_before_any_game_is_played(
         name: str, content: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "evaluate", lambda *_, **__: pytest.fail("played"))
