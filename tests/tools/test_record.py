@@ -81,20 +81,18 @@ def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 
 
-def broken_pipe(*_: object, **__: object) -> Any:
-    yield
-    yield
-    raise OSError("broken pipe")
-
-
-@pytest.mark.parametrize(("part", "replacement", "says"), [
-    ("count_frames_and_secs", lambda path: (3, 1.0), "wrote 3 of"), ("write_frames", broken_pipe, "is the disk full")])
 def test_a_video_that_lacks_frames_is_an_error_without_a_file(
-        part: str, replacement: Any, says: str, cartpole_run: Path, tmp_path: Path,
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(imageio_ffmpeg, part, replacement)
-    with pytest.raises(VantageError, match=says):
-        record(cartpole_run, tmp_path / "video.mp4")
+        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken_pipe(*_: object, **__: object) -> Any:
+        yield
+        yield
+        raise OSError("broken pipe")
+
+    for part, replacement, says in (("count_frames_and_secs", lambda path: (3, 1.0), "wrote 3 of"),
+                                    ("write_frames", broken_pipe, "is the disk full")):
+        monkeypatch.setattr(imageio_ffmpeg, part, replacement)
+        with pytest.raises(VantageError, match=says):
+            record(cartpole_run, tmp_path / "video.mp4")
     assert not list(tmp_path.iterdir())
 
 

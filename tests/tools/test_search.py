@@ -173,7 +173,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
         capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
     command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
-               "--steps", "1200", "--reduction", "2", "--storage", "shared.db", *SHORT]
+               "--steps", "1200", "--storage", "shared.db", *SHORT]
     assert main(command) == 0
     directory = Path("runs/search/tiny-Bandit/a2c-1")
     rows = results(directory)
@@ -181,8 +181,9 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     assert complete and pruned and len(complete) + len(pruned) == len(rows) == 6
     assert max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
     trials = optuna.load_study(study_name=None, storage="sqlite:///shared.db").trials
-    first = [trial.intermediate_values[300] for trial in trials]
-    assert any(first[int(row["trial"])] < max(first[:int(row["trial"])]) for row in pruned)
+    first = [trial.intermediate_values[133] for trial in trials]
+    assert all(first[int(row["trial"])] < max(first[:int(row["trial"])])
+               for row in pruned if row["compared_at"] == "133")
     for row in rows:
         steps = 1200 if row["state"] == "complete" else int(row["compared_at"])
         for seed in (0, 1):

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
-from vantage.runs.directory import write_atomically
 from vantage.runs.policy_file import Description, write_weights
-from vantage.tools.card import card
 from vantage.tools.onnx_policy import PolicyStep, check_libraries, load_onnx, write_onnx
 from vantage.tools.output import whole_file
 from vantage.training import load
@@ -70,7 +68,6 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         else:
             write_weights(temporary, model.state_dict(), description)
             difference = compare(PolicyStep(load(temporary, trust=True).model).call, policy)
-            write_atomically(output.with_name(f"{output.stem}.card.md"), card(description, output.name))
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
@@ -93,9 +90,8 @@ def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], p
                 try:
                     torch.testing.assert_close(actual[name], value, atol=TOLERANCE, rtol=TOLERANCE)
                 except AssertionError as error:
-                    why = " ".join(str(error).split())
                     raise VantageError(f"the exported file is wrong and was removed: its {name} differs from the "
-                                       f"policy's: {why} Please report it with the run's config.json") from None
+                                       f"policy's: {' '.join(str(error).split())} Please report it") from None
                 largest = max(largest, float((actual[name].double() - value.double()).abs().max()))
             state, state_there = ({f"state.{name}": answer[f"next_state.{name}"] for name in policy.state}
                                   for answer in (expected, actual))

@@ -203,8 +203,6 @@ def updates_to(target: int, run: Path, config: Config, argv: list[str]) -> Gener
 
 def is_disk_error(error: BaseException | None) -> bool:
     """Whether the disk is the cause, so that other trials would fail as well."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+        return True
+    return error is not None and is_disk_error(error.__cause__ or error.__context__)
