@@ -7,13 +7,16 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 import vantage
-from vantage.algorithms.interface import Update
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Needs, Reuse, Update
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
@@ -62,3 +65,35 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_algorithm_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(ConfigError, match="collections:OrderedDict is not an algorithm: it lacks loss, needs, gamma"):
         Config.of("collections:OrderedDict")
+
+
+@dataclass(frozen=True)
+class Broken(A2C):
+    """A2C whose loss returns `result` of its own."""
+
+    result: str = "loss"
+
+    def loss(self, model: Any, rollout: Any, update: Any) -> Any:
+        loss, metrics = super().loss(model, rollout, update)
+        return {"loss": loss, "float": (loss, {"train/x": 1.0}), "vector": (loss.expand(2), metrics)}[self.result]
+
+
+@pytest.mark.parametrize("result", ["loss", "float", "vector"])
+def test_a_loss_that_returns_anything_else_is_named(result: str, tmp_path: Path) -> None:
+    config = vantage.configure("test_own_algorithm:Broken", env="CartPole-v1", result=result, threads=1)
+    with pytest.raises(ConfigError, match="must return a scalar tensor and a mapping"):
+        list(vantage.train(config, run=tmp_path / "run"))
+
+
+@dataclass(frozen=True)
+class Forgetful(A2C):
+    """An algorithm of minibatches without estimates."""
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(reuse=Reuse(1, 64))
+
+
+def test_an_algorithm_of_minibatches_needs_estimates(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="lacks estimate"):
+        list(vantage.train(vantage.configure("test_own_algorithm:Forgetful", env="CartPole-v1"), run=tmp_path / "run"))

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.config import Config
-from vantage.errors import NonFiniteError
+from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.flat_parameters import FlatParameters
 from vantage.learning.minibatches import minibatches
 from vantage.learning.reward_normalizer import RewardNormalizer
@@ -57,6 +57,9 @@ class Learner:
         self.model = model
         self.config = config
         self.needs = config.algorithm.needs
+        if self.needs.reuse is not None and not hasattr(config.algorithm, "estimate"):
+            raise ConfigError(f"algorithm={config.algo} asks for needs.reuse and lacks estimate, which "
+                              "vantage.algorithms.interface.MinibatchAlgorithm describes")
         self.flat = FlatParameters(model)
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.env.num_envs, device) if config.env.reward_norm else None
@@ -108,8 +111,15 @@ class Learner:
 
     def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]], batch: Rollout | Minibatch,
                  step: int) -> dict[str, float]:
-        """One gradient step; returns what to log."""
-        loss, terms = loss_and_terms
+        """One gradient step; returns what to log. ConfigError if an algorithm of one's own returns anything else."""
+        try:
+            loss, terms = loss_and_terms
+            keeps_contract = not loss.dim() and all(isinstance(term, Tensor) for term in terms.values())
+        except (TypeError, ValueError, AttributeError):
+            keeps_contract = False
+        if not keeps_contract:
+            raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar tensor and a mapping of "
+                              "names to scalar tensors to log, as vantage.algorithms.interface.Algorithm describes")
         self.flat.backward(loss)
         metrics = {LOSS: loss.item(), **{name: value.item() for name, value in terms.items()}}
         lr = self.config.at("lr", step)
