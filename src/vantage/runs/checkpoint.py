@@ -114,6 +114,10 @@ def _write_file(path: Path, data: bytes) -> dict[str, Any]:
     """Write and sync a file; returns its entry in the manifest."""
     path.write_bytes(data)
     _sync(path)
+    return _entry(data)
+
+
+def _entry(data: bytes) -> dict[str, Any]:
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -271,8 +275,7 @@ def _read_file(path: Path) -> bytes:
 
 def _read_verified(path: Path, entry: object) -> bytes:
     data = _read_file(path)
-    actual = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    if actual != entry:
+    if (actual := _entry(data)) != entry:
         raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, manifest.json says {entry}")
     return data
 
