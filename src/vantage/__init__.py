@@ -35,37 +35,13 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = [
-    "Agent",
-    "CheckpointError",
-    "Config",
-    "ConfigError",
-    "EnvError",
-    "Evaluation",
-    "NonFiniteError",
-    "Report",
-    "VantageError",
-    "__version__",
-    "configure",
-    "evaluate",
-    "load",
-    "resume",
-    "train",
-]
+__all__ = ["Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "NonFiniteError", "Report",
+           "VantageError", "__version__", "configure", "evaluate", "load", "resume", "train"]
 
-_MODULES = {
-    "Agent": "vantage.agent",
-    "Config": "vantage.config",
-    "Evaluation": "vantage.tools.evaluate",
-    "Report": "vantage.types",
-    "configure": "vantage.presets",
-    "evaluate": "vantage.tools.evaluate",
-    "load": "vantage.agent",
-    "resume": "vantage.training",
-    "train": "vantage.training",
-}
-"""Where each lazy name lives. No module of this package may be called like one of them: importing it would replace the
-name."""
+_MODULES = {"Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
+            "configure": "vantage.presets", "resume": "vantage.training", "train": "vantage.training",
+            "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate"}
+"""Where each lazy name lives. Importing a module of this package with one of these names would replace the name."""
 
 
 def __getattr__(name: str) -> object:

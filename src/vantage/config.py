@@ -17,6 +17,7 @@ from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
 from vantage.errors import ConfigError
+from vantage.importing import load_class
 from vantage.keys import convert, nearest, read_json_object
 from vantage.schedules import Schedule
 
@@ -53,12 +54,15 @@ class Config:
         """The config of an algorithm with every key at its plain default; ConfigError for an unknown name."""
         if algo in ALGORITHMS:
             algorithm, runtime = ALGORITHMS[algo]
-        elif ":" in algo:
-            algorithm, runtime = _load_algorithm(algo), Sync
-        else:
+            return cls(algo=algo, algorithm=algorithm(), runtime=runtime())
+        if ":" not in algo:
             raise ConfigError(f"unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)}; give one of "
                               f"{', '.join(ALGORITHMS)}, or module:Class")
-        return cls(algo=algo, algorithm=algorithm(), runtime=runtime())
+        kind = load_class(algo, what="algorithm")
+        if missing := [name for name in ("loss", "needs", "gamma", "__dataclass_fields__") if not hasattr(kind, name)]:
+            raise ConfigError(f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
+                              "dataclass with gamma, needs and loss, as vantage.algorithms.interface describes")
+        return cls(algo=algo, algorithm=kind())
 
     @property
     def runtime_name(self) -> str:
@@ -94,7 +98,7 @@ class Config:
         return {"algo": self.algo, "runtime": self.runtime_name, **values}
 
     def to_json(self) -> str:
-        """The text of config.json: the groups as objects, of the runtime also its kind."""
+        """The text of config.json: the groups as objects, the runtime with its kind."""
         groups = {group: asdict(getattr(self, group)) for group in GROUPS}
         groups["runtime"] = {"kind": self.runtime_name, **groups["runtime"]}
         return json.dumps({"algo": self.algo, **groups}, indent=2)
@@ -108,50 +112,50 @@ class Config:
         """
         values = read_json_object(text, source=source)
         nested = isinstance(values.get("env"), Mapping)
-        if nested and (unknown := [name for name in values if name not in ("algo", *GROUPS)]):
-            raise ConfigError(f"{source}: unknown group {unknown[0]!r}{nearest(unknown[0], GROUPS)}")
         values = flatten(values)
-        if isinstance(values.get("image_norm"), bool):  # runs of before it had names
+        if isinstance(values.get("image_norm"), bool):  # runs from before image_norm had names
             values["image_norm"] = "global" if values["image_norm"] else "none"
         config = cls.of(str(values.pop("algo", "" if nested else "a2c")))
-        config = config._under(values.pop("runtime", config.runtime_name), source=source)
+        config = config.override({"runtime": values.pop("runtime", config.runtime_name)}, source=source)
+        if nested and (missing := [name for name in _CORE if name not in values]):
+            raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
         if not nested:
             own = config._keys()
             values = {name: value for name, value in values.items() if name in own or name not in cls.every_key()}
-        elif lacks := [name for name in _CORE if name not in values]:
-            raise ConfigError(f"{source} is damaged: it lacks {', '.join(lacks)}")
         return config.override(values, source=source)
 
-    def override(self, values: Mapping[str, Any], *, source: str) -> Config:
-        """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have."""
+    def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
+        """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.
+
+        Messages begin with `source`, such as the name of a file.
+        """
         config, values = self, dict(values)
-        algo = values.pop("algo", self.algo)
-        if algo != self.algo:
-            config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer, run=self.run)
-        config = config._under(values.pop("runtime", config.runtime_name), source=source)
-        keys = config._keys()
-        changes: dict[str, dict[str, Any]] = {}
-        for name, value in values.items():
-            if name not in keys:
-                raise ConfigError(f"{source}: {config.why_unknown(name)}")
-            group, attribute, hint, _ = keys[name]
-            changes.setdefault(group, {})[attribute] = convert(name, value, hint, source=source)
-        parts: dict[str, Any] = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
-        return replace(config, **parts)
+        algo, runtime = values.pop("algo", self.algo), values.pop("runtime", None)
+        try:
+            if algo != self.algo:
+                config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer,
+                                 run=self.run)
+            if runtime not in (None, config.runtime_name):
+                if runtime not in RUNTIMES:
+                    raise ConfigError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
+                kind, common = RUNTIMES[runtime], vars(config.runtime)
+                config = replace(config, runtime=kind(**{f.name: common[f.name] for f in fields(kind)
+                                                         if f.name in common}))
+            keys = config._keys()
+            changes: dict[str, dict[str, Any]] = {}
+            for name, value in values.items():
+                if name not in keys:
+                    raise ConfigError(config.why_unknown(name))
+                group, attribute, hint, _ = keys[name]
+                changes.setdefault(group, {})[attribute] = convert(name, value, hint)
+            parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
+            return replace(config, **parts)
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error}" if source else str(error)) from error.__cause__
 
     def change(self, **values: Any) -> Config:
-        """`override` for code: keys by keyword."""
-        return self.override(values, source="config")
-
-    def _under(self, runtime: Any, *, source: str) -> Config:
-        """This config under another runtime, which takes over the keys that both have."""
-        if runtime not in RUNTIMES:
-            raise ConfigError(f"{source}: runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
-        kind = RUNTIMES[runtime]
-        if type(self.runtime) is kind:
-            return self
-        own = {f.name for f in fields(kind)}
-        return replace(self, runtime=kind(**{name: value for name, value in vars(self.runtime).items() if name in own}))
+        """`override` by keyword."""
+        return self.override(values)
 
     @staticmethod
     def every_key(algo: str = "a2c") -> dict[str, tuple[Any, Mapping[str, Any]]]:
@@ -167,10 +171,10 @@ class Config:
 
     def why_unknown(self, name: str) -> str:
         """What is wrong with a key that this config does not have: unknown, or of other algorithms and runtimes."""
-        users = [algo for algo in ALGORITHMS if name in Config.of(algo)._keys()]
-        if users:
-            return f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; {', '.join(users)} use it"
-        return f"unknown key {name!r}{nearest(name, self._keys())}"
+        if users := [algo for algo in ALGORITHMS if name in Config.of(algo)._keys()]:
+            return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
+                    f"{', '.join(users)}")
+        return f"unknown key {name!r}{nearest(name, [*self._keys(), *GROUPS])}"
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,15 +186,3 @@ def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = value
     return flat
-
-
-def _load_algorithm(path: str) -> type[Any]:
-    """The dataclass at the import path `path`; ConfigError where it is no algorithm."""
-    from vantage.importing import load_class
-
-    kind: Any = load_class(path, what="algorithm")
-    missing = [name for name in ("loss", "needs", "gamma", "__dataclass_fields__") if not hasattr(kind, name)]
-    if missing:
-        raise ConfigError(f"algorithm={path} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
-                          "dataclass with gamma, needs and loss, as vantage.algorithms.interface.Algorithm describes")
-    return kind  # type: ignore[no-any-return]

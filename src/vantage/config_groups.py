@@ -15,28 +15,28 @@ OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 
 @dataclass(frozen=True)
 class EnvConfig:
-    """The environments: which, how many, how they are played and shown."""
+    """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "environments in one process", low=1, high=100_000)
+    num_envs: int = key(8, "number of environments; with hogwild, of each worker", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
     atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                               choices=("auto", "classic", "v5", "machado"))
     action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also meanings (NOOP,LEFT)")
-    frame_skip: str = key("auto", "frames that an action lasts, or a range such as 2-4 to draw from; auto: 4 on Atari")
-    max_frames: int | None = key(None, "images are the maximum of so many frames; none: 2 on Atari", low=1, high=1000)
-    crop: str = key("none", "pixels to take off images: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
+    frame_skip: str = key("auto", "frames per action, or a range such as 2-4 to sample from; auto: 4 on Atari")
+    max_frames: int | None = key(None, "pixelwise maximum over this many frames; none: 2 on Atari", low=1, high=1000)
+    crop: str = key("none", "pixels to crop: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
     screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
-    grayscale: bool | None = key(None, "images gray or in colour; none: gray on Atari, else as they are")
-    noop_max: int | None = key(None, "Atari: bound (exclusive) on no-ops at reset", low=0, high=10_000)
-    random_start: int = key(0, "most random actions at the start of an episode, of one frame each", low=0, high=10_000)
-    fire_on_reset: bool | None = key(None, "Atari: FIRE after a reset and a lost life; none: as atari_protocol")
+    grayscale: bool | None = key(None, "convert images to gray; none: on Atari, elsewhere unchanged")
+    noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset", low=0, high=10_000)
+    random_start: int = key(0, "upper bound on random one-frame actions at an episode's start", low=0, high=10_000)
+    fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol")
     reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw", choices=("raw", "sign", "clip"))
-    reward_scale: float = key(1.0, "factor on the rewards to learn from, after reward")
-    reward_floor: float | None = key(None, "least reward to learn from, after reward_scale; none: no floor")
+    reward_scale: float = key(1.0, "factor on rewards, applied after --reward")
+    reward_floor: float | None = key(None, "lower bound on rewards, after --reward-scale; none: no bound")
     reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted return")
-    reward_terminates: bool = key(False, "any reward ends the return, not the game: each point of Pong by itself")
+    reward_terminates: bool = key(False, "a reward ends the return but not the game, as for single points of Pong")
     max_episode_steps: int = key(0, "time limit in agent steps; 0: the environment's own", low=0, high=10**12)
 
     def __post_init__(self) -> None:
@@ -51,37 +51,38 @@ class EnvConfig:
 
 @dataclass(frozen=True)
 class PolicyConfig:
-    """The policy network: what it sees, remembers and answers."""
+    """The policy and value network."""
 
     network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
         "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
-    hidden: str = key("64,64", "widths of the mlp")
-    activation: str = key("tanh", "of the mlp; leaky_relu has slope 0.25 below 0",
+    hidden: str = key("64,64", "layer widths of the mlp")
+    activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
-    norm: str = key("none", "normalise before each activation of the torso", choices=("none", "layer", "batch"))
-    memory: str = key("none", "what the policy remembers beyond its frames", choices=("none", "lstm", "gru"))
-    memory_size: int = key(256, "cells of the lstm or gru", low=1, high=65_536)
+    norm: str = key("none", "normalisation before each activation of the torso", choices=("none", "layer", "batch"))
+    memory: str = key("none", "recurrent layer after the torso", choices=("none", "lstm", "gru"))
+    memory_size: int = key(256, "units of the lstm or gru", low=1, high=65_536)
     bptt: bool = key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
-    frame_stack: int = key(1, "observations that the policy sees at once, the newest included", low=1, high=64)
-    stack_pad: str = key("zeros", "before an episode's first frame the stack holds", choices=("zeros", "repeat"))
-    separate: bool = key(False, "the critic has a trunk of its own")
-    detach_critic: bool = key(False, "the critic's error does not reach the trunk that it shares with the policy")
-    init: str = key("orthogonal", "first weights; orthogonal: gains sqrt 2, policy 0.01, value 1; columns: of norm 1, "
+    frame_stack: int = key(1, "stacked observations, including the newest", low=1, high=64)
+    stack_pad: str = key("zeros", "padding of the stack at the start of an episode", choices=("zeros", "repeat"))
+    separate: bool = key(False, "separate networks for policy and critic")
+    detach_critic: bool = key(False, "stop the critic's gradient before the shared trunk")
+    init: str = key("orthogonal", "initial weights; orthogonal: gains sqrt 2, policy 0.01, value 1; columns: norm 1, "
                     "policy 0.01", choices=("orthogonal", "torch", "columns", "kaiming", "xavier"))
-    std: str = key("free", "a Gaussian's deviation: free parameters, from the state (squashed: its square in [0.06, "
-                   "1.06]), or fixed", choices=("free", "state", "squashed", "fixed"))
-    log_std_init: float = key(0.0, "log of a Gaussian's standard deviation at the start, unless that is squashed")
-    min_std: float = key(1e-3, "floor of a Gaussian's standard deviation", low=0)
-    squash_mean: bool = key(False, "a Gaussian's mean through tanh, scaled to the action bounds")
+    std: str = key("free", "standard deviation of Gaussian actions: free parameters, fixed, or a function of the state "
+                   "(squashed: variance in [0.06, 1.06])", choices=("free", "state", "squashed", "fixed"))
+    log_std_init: float = key(0.0, "initial log standard deviation of Gaussian actions, unless squashed")
+    min_std: float = key(1e-3, "lower bound on the standard deviation of Gaussian actions", low=0)
+    squash_mean: bool = key(False, "tanh on the mean of Gaussian actions, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
     image_norm: str = key("none", "normalise images by the mean and deviation of all their pixels together, or of "
                           "each pixel", choices=("none", "global", "pixel"))
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "
                                 "0: they follow training", low=0, high=10_000_000)
     obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
-    precision: str = key("float32", "of the torsos for images; weights stay float32", choices=("float32", "bfloat16"))
-    init_from: str | None = key(None, "begin with the weights and normalisers of this run or .safetensors file")
-    init_checkpoint: str = key("auto", "of the run init_from: latest, best or a step; auto: best if there is one")
+    precision: str = key("float32", "precision of torsos for images; weights stay float32",
+                         choices=("float32", "bfloat16"))
+    init_from: str | None = key(None, "start from the weights and normalisers of this run or .safetensors file")
+    init_checkpoint: str = key("auto", "checkpoint of --init-from: latest, best or a step; auto: best if there is one")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -107,25 +108,21 @@ class PolicyConfig:
 
 @dataclass(frozen=True)
 class OptimizerConfig:
-    """How weights move along the gradient."""
+    """The optimizer and its learning rate."""
 
     optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's), rmsprop, adam, amsgrad, or a class of torch.optim")
     lr: str = key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
-    optimizer_eps: float = key(1e-5, "epsilon; inside the root for rmsprop_tf", low=0, high=1)
+    optimizer_eps: float = key(1e-5, "epsilon of the denominator; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
-    max_grad_norm: str = key("0.5", "clip gradients to this global norm; 0: do not clip", schedule=True, low=0)
+    max_grad_norm: str = key("0.5", "clip gradients to this global norm; 0: no clipping", schedule=True, low=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
 
 
-def _lengths(text: str) -> tuple[int, ...]:
-    return whole_numbers("rollout_length", text, 1_000_000, "20 or 16,32,64")
-
-
 @dataclass(frozen=True)
 class Sync:
-    """Collecting and learning take turns, in one process or in ranks that share each update."""
+    """Alternate between collecting and learning, in one process or in data-parallel ranks."""
 
     rollout_length: str = key("5", "steps of each environment in a rollout")
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
@@ -143,7 +140,7 @@ class Sync:
     @property
     def rollout_lengths(self) -> tuple[int, ...]:
         """The length, as a tuple of one."""
-        return _lengths(self.rollout_length)
+        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20")
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ class Hogwild:
     num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
-    shared_statistics: bool = key(True, "workers share the optimiser's statistics; off: each has its own")
+    shared_statistics: bool = key(True, "share the optimiser's statistics among workers; off: each has its own")
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
     env_timeout: float = key(120.0, "seconds without an update after which a worker counts as hung and is replaced; 0: "
                              "never", low=0, high=1e9)
@@ -169,24 +166,24 @@ class Hogwild:
     @property
     def rollout_lengths(self) -> tuple[int, ...]:
         """Worker i takes element i, cyclically."""
-        return _lengths(self.rollout_length)
+        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20 or 16,32,64")
 
 
 @dataclass(frozen=True)
 class RunConfig:
-    """How long a run lasts, and what it saves, evaluates and logs."""
+    """Length, checkpoints, evaluations and logs of a run."""
 
     steps: int = key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
-    schedule_steps: int = key(0, "steps that schedules run over; 0: steps", low=0, high=10**15)
+    schedule_steps: int = key(0, "length of schedules in agent steps; 0: --steps", low=0, high=10**15)
     seed: int = key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
-    keep_checkpoints: int = key(3, "how many of the newest checkpoints stay", low=1, high=10**6)
+    keep_checkpoints: int = key(3, "number of newest checkpoints to keep", low=1, high=10**6)
     eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
-    eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: none by the clock", low=0, high=1e9)
-    eval_episodes: int = key(20, "whole games an evaluation", low=1, high=10**6)
-    log_every_seconds: float = key(2.0, "between lines of metrics.jsonl", low=0, high=1e9)
+    eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: never", low=0, high=1e9)
+    eval_episodes: int = key(20, "games per evaluation", low=1, high=10**6)
+    log_every_seconds: float = key(2.0, "seconds between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
-    log_weights: bool = key(False, "TensorBoard shows the network's graph, histograms at each save, and the config")
+    log_weights: bool = key(False, "TensorBoard: network graph, histograms at each save, and config")
     max_minutes: float = key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     stop_at_return: float | None = key(None, "stop when the mean of the last 100 training episodes reaches this")
     stop_at_eval: float | None = key(None, "stop when the mean of an evaluation and of its first 20 games reaches this")
@@ -196,5 +193,5 @@ class RunConfig:
 
     @property
     def evaluates(self) -> bool:
-        """There are evaluations beside training."""
+        """Evaluations take place during training."""
         return self.eval_every > 0 or self.eval_every_seconds > 0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from math import isfinite
-from numbers import Integral, Real
+from numbers import Integral
 from types import NoneType
 from typing import Any, get_args
 
@@ -32,36 +32,35 @@ def check_fields(instance: Any) -> None:
     """Raise ConfigError for the first field of a config dataclass whose value `key` does not allow."""
     for f in fields(instance):
         value, rules = getattr(instance, f.name), f.metadata
-        choices = rules.get("choices")
+        choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
         if choices and value not in choices and not (rules["open"] and ":" in value):
             raise ConfigError(f"{f.name}={value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}")
         try:
             numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
         except ConfigError as error:
-            raise ConfigError(f"{f.name}: {error}") from None
+            raise ConfigError(f"{f.name}={error}") from None
         for number in numbers:
             if not isinstance(number, int | float):
                 continue
             if not isfinite(number):
-                raise ConfigError(f"{f.name}={value} is not finite")
-            if rules.get("low") is not None and number < rules["low"]:
-                raise ConfigError(f"{f.name}={value} is below {rules['low']:g}")
-            if rules.get("high") is not None and number > rules["high"]:
-                raise ConfigError(f"{f.name}={value} is above {rules['high']:g}")
+                raise ConfigError(f"{f.name}={value} is not finite; give a number")
+            if low is not None and number < low:
+                raise ConfigError(f"{f.name}={value} is below {low:g}, the smallest allowed value")
+            if high is not None and number > high:
+                raise ConfigError(f"{f.name}={value} is above {high:,.15g}, the largest allowed value")
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
     """'; did you mean X?' for the nearest of `candidates`, or an empty string."""
     lower = {candidate.lower(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.5)
+    close = difflib.get_close_matches(name.lower(), lower, n=1)
     return f"; did you mean {lower[close[0]]}?" if close else ""
 
 
-def read_json_object(text: str, *, source: str,
-                     make: Callable[[list[tuple[str, Any]]], dict[str, Any]] = dict) -> dict[str, Any]:
-    """The JSON object in `text`; ConfigError names `source`. `make` builds each object from its pairs."""
+def read_json_object(text: str, *, source: str) -> dict[str, Any]:
+    """The JSON object in `text`; ConfigError names `source`."""
     try:
-        values = json.loads(text, object_pairs_hook=make)
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):
@@ -81,12 +80,12 @@ def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int
     return numbers
 
 
-def convert(name: str, value: Any, hint: Any, *, source: str) -> Any:
+def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     """`value`, typed or in text, as the type `hint`; ConfigError says what was expected."""
     try:
         return typed(value, hint)
     except ValueError as error:
-        raise ConfigError(f"{source}: {name}={error}") from None
+        raise ConfigError(f"{source}{': ' * bool(source)}{name}={error}") from None
 
 
 def typed(value: Any, hint: Any) -> Any:
@@ -101,10 +100,10 @@ def typed(value: Any, hint: Any) -> Any:
             return None
         if bool in kinds:
             return value if isinstance(value, bool) else {"true": True, "false": False}[word]
-        if str in kinds:
-            return _as_text(value)
         if isinstance(value, bool):
             raise TypeError
+        if str in kinds:
+            return _as_text(value)
         if int in kinds and (isinstance(value, int) or str(value).isdecimal()):
             return int(value)  # a float would lose the last digits above 2^53
         number = parse_number(value) if isinstance(value, str) else float(value)
@@ -114,19 +113,17 @@ def typed(value: Any, hint: Any) -> Any:
             return int(number)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    kind = next(kind for kind in kinds if kind is not NoneType)
-    raise ValueError(f"{value!r} is not {_EXPECTED[kind]}{' or none' * (NoneType in kinds)}")
+    expected = next(_EXPECTED[kind] for kind in kinds if kind is not NoneType)
+    raise ValueError(f"{value!r} is not {expected}{' or none' * (NoneType in kinds)}")
 
 
 def _as_text(value: Any) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, Real) and not isinstance(value, bool):
-        return str(int(value)) if isinstance(value, Integral) else repr(float(value))
     if isinstance(value, Mapping):
         return json.dumps(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
     if isinstance(value, type):
         return f"{value.__module__}:{value.__qualname__}"
-    raise TypeError
+    if isinstance(value, str | Integral):
+        return str(value)
+    return repr(float(value))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 
 import torch
 
 from vantage.config import Config
-from vantage.config_groups import Hogwild, Sync
+from vantage.config_groups import Hogwild
 from vantage.consistency import why_not_parallel
 from vantage.envs.ids import resolve_env
 from vantage.errors import ConfigError
@@ -42,20 +43,20 @@ def prepare(config: Config) -> Config:
 def _ranks(config: Config) -> int:
     """How many processes share the update of `config` under sync; ConfigError where so many cannot.
 
-    Unless asked for, only for Atari, whose emulators and convolutions keep each busy for milliseconds between two
-    updates, with enough environments in each for its convolutions, and where few cores are left over.
+    By default more than one only on Atari, whose emulators and convolutions keep each busy for milliseconds between
+    two updates, with enough environments in each for its convolutions, and where few cores are left over.
     """
-    alone = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
+    daemon = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
     if workers := config.runtime.num_workers:
         why = why_not_parallel(config)
-        if why is None and alone and workers > 1:
+        if daemon and workers > 1:
             why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give num_workers=1"
         if why is not None:
             raise ConfigError(f"num_workers={workers}: {why}")
         return workers
     if config.algorithm.needs.replay is not None:
         return 0
-    if config.runtime.threads or alone or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
+    if config.runtime.threads or daemon or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
         return 1
     cores = cores_for(0)
     return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
@@ -66,18 +67,18 @@ def _ranks(config: Config) -> int:
 def resolve_device(config: Config) -> str:
     """The devices that `config` means; ConfigError for those that torch cannot use."""
     count, device = torch.cuda.device_count(), config.runtime.device
-    hint = "; use a3c, which is the same on CPUs" if config.algo == "a3g" else "; use --device cpu"
+    hogwild = isinstance(config.runtime, Hogwild)
+    hint = "use a3c, which is the same on CPUs" if config.algo == "a3g" else "use --device cpu"
     if device == "auto":
         if config.algo == "a3g" and count == 0:
-            raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here{hint}")
-        several = ",".join(f"cuda:{i}" for i in range(count)) if isinstance(config.runtime, Hogwild) else "cuda"
-        device = several if count else "cpu"
+            raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here; {hint}")
+        return ("cuda" if not hogwild else ",".join(f"cuda:{i}" for i in range(count))) if count else "cpu"
     for part in device.split(","):
-        kind, _, index = part.partition(":")
-        if kind not in ("cpu", "cuda") or (index and not index.isdigit()):
+        match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", part)
+        if match is None:
             raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
-        if kind == "cuda" and int(index or 0) >= count:
-            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine{hint}")
-    if "," in device and isinstance(config.runtime, Sync) and config.runtime.num_workers <= 1:
+        if match[1] == "cuda" and int(match[2] or 0) >= count:
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; {hint}")
+    if "," in device and not hogwild and config.runtime.num_workers <= 1:
         raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
     return device

@@ -50,9 +50,8 @@ class Schedule:
                 points = [(at.strip(), parse_number(value)) for at, value in (p.split("=") for p in rest.split(","))]
                 places = [(parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%")
                           for at, _ in points]
-                rising = all(sorted(same) == same for share in (True, False)
-                             for same in [[at for at, is_share in places if is_share is share]])
-                if places[0][0] == 0 and rising:
+                if places[0][0] == 0 and all(same == sorted(same) for same in (
+                        [at for at, is_share in places if is_share is share] for share in (True, False))):
                     return cls(kind, tuple(value for _, value in points), tuple(places))
             if kind in ("linear", "cosine"):
                 first, last = map(parse_number, rest.split(":"))
@@ -69,6 +68,5 @@ class Schedule:
             return self.values[0] + (self.values[1] - self.values[0]) * done
         if self.kind == "cosine":
             return self.values[1] + (self.values[0] - self.values[1]) * 0.5 * (1 + math.cos(math.pi * done))
-        passed = [value for value, (at, is_share) in zip(self.values, self.points, strict=False)
-                  if (done if is_share else step) >= at]
-        return passed[-1] if passed else self.values[0]
+        return [value for value, (at, is_share) in zip(self.values, self.points or [(0.0, True)], strict=True)
+                if (done if is_share else step) >= at][-1]

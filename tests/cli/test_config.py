@@ -13,16 +13,12 @@ from vantage.presets import configure, expectation
 from vantage.schedules import Schedule, parse_number
 
 
-@pytest.mark.parametrize(("text", "value"), [("1e6", 1e6), ("10M", 1e7), ("500k", 5e5), ("-2", -2), ("1_000", 1000),
-                                             (".5", 0.5), ("2.5e-4", 2.5e-4), ("1B", 1e9)])
-def test_numbers_as_people_write_them(text: str, value: float) -> None:
-    assert parse_number(text) == value
-
-
-@pytest.mark.parametrize("text", ["", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000"])
-def test_texts_that_are_no_number(text: str) -> None:
-    with pytest.raises(ValueError, match="not a number"):
-        parse_number(text)
+def test_numbers_as_people_write_them() -> None:
+    texts = ("1e6", "10M", "500k", "-2", "1_000", ".5", "2.5e-4", "1B")
+    assert list(map(parse_number, texts)) == [1e6, 1e7, 5e5, -2, 1000, 0.5, 2.5e-4, 1e9]
+    for text in ("", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000"):
+        with pytest.raises(ValueError, match="not a number"):
+            parse_number(text)
 
 
 @pytest.mark.parametrize(("text", "at"), [
@@ -56,6 +52,9 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
     del damaged["run"]["seed"]
     with pytest.raises(ConfigError, match=r"it is damaged: it lacks seed"):
         Config.from_json(json.dumps(damaged), source="it")
+    for text in ("", "[]", "{", '{"lrr": 1}'):
+        with pytest.raises(ConfigError, match=r"^it"):
+            Config.from_json(text, source="it")
 
 
 def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_effect() -> None:
@@ -68,7 +67,7 @@ def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_ef
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "linear:0.9:1.5", "above 1"),
     ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of whole numbers"), ("lr", True, "text"),
-    ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1e"),
+    ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1,000,000"),
     ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
 ])
@@ -77,14 +76,7 @@ def test_bad_values_are_named(key: str, value: object, says: str) -> None:
         Config().override({key: value}, source="--flag")
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{", '{"lrr": 1}'])
-def test_an_unreadable_config_names_its_source(text: str) -> None:
-    with pytest.raises(ConfigError, match=r"my\.json"):
-        Config.from_json(text, source="my.json")
-
-
 @pytest.mark.parametrize(("algo", "options", "says"), [
-    ("a2c", {"replay_ratio": 2}, "replay_ratio has no effect with a2c under runtime=sync; acer use it"),
     ("a2c", {"runtime": "hogwild"}, "runtime=hogwild contradicts a2c"),
     ("a3c", {"env": "Pong", "stop_at_eval": 18}, "stop_at_eval needs evaluations"),
     ("a3c", {"optimizer": "SGD"}, "optimizer='SGD' cannot be shared"),

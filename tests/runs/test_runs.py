@@ -64,7 +64,7 @@ def test_a_missing_run_names_the_nearest(tmp_path: Path) -> None:
     (b"", "config.json is not JSON"), (b"[1]", "holds list"), (b"\xff\xfe\xfd", "cannot read"), (None, "cannot read"),
     (b'{"algo": "a2c", "env": {"id": "CartPole-v1"}}', "config.json is damaged: it lacks steps, seed"),
     ({"algorithm": {"lrr": "1e-3"}}, "unknown key 'lrr'; did you mean lr"),
-    ({"algorithm": {"gamma": "2"}}, "above 1"), ({"polcy": {}}, "unknown group 'polcy'; did you mean policy")])
+    ({"algorithm": {"gamma": "2"}}, "above 1"), ({"polcy": {}}, "unknown key 'polcy'; did you mean policy")])
 def test_a_broken_config_is_named_with_a_remedy(
         tmp_path: Path, content: bytes | dict[str, Any] | None, message: str) -> None:
     run = create(tmp_path)

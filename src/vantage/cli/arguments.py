@@ -10,14 +10,14 @@ from contextlib import redirect_stderr
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import partial, wraps
 from inspect import Parameter, signature
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import tyro
 from typing_extensions import Doc
-from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, arg
+from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vantage.config import GROUPS, Config, flatten
@@ -29,9 +29,9 @@ from vantage.presets import configure, defaults
 Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
                  arg(metavar="ALGO")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
-File = Annotated[str | None, Doc("config file, which flags override"), arg(metavar="FILE.json")]
-Runtime = Annotated[Literal["sync", "hogwild"] | None, Doc("by default as the algorithm has it")]
-Search = Annotated[str | None, Doc("begin with the best trial of this search"), arg(metavar="DIR")]
+File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), arg(metavar="FILE.json")]
+Runtime = Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild")]
+Search = Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")]
 
 _REGISTRY = ConstructorRegistry()
 
@@ -61,7 +61,7 @@ class Settings:
         return f"defaults: {defaults(self.algo, self.env, str(self.values.get('atari_protocol', 'auto'))).source}"
 
 
-def by_algorithm(algo: Algo = None, /, *, env: Env = None, runtime: Runtime = None, config: File = None,
+def by_algorithm(algo: Positional[Algo] = None, /, *, env: Env = None, runtime: Runtime = None, config: File = None,
                  from_search: Search = None) -> Settings:
     """The settings of a command whose first word is an algorithm, without its config keys."""
     values: dict[str, Any] = {}
@@ -78,7 +78,8 @@ def by_algorithm(algo: Algo = None, /, *, env: Env = None, runtime: Runtime = No
         try:
             keys = flatten(read_json_object(Path(config).read_text(encoding="utf-8-sig"), source=config))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {config}: {error}") from None
+            raise ConfigError(f"cannot read --config {config}: {getattr(error, 'strerror', None) or error}; give a "
+                              "JSON file") from None
         env_of_file = keys.pop("env", None)
         env = env or env_of_file
         keys.pop("algo", None)
@@ -89,7 +90,7 @@ def by_algorithm(algo: Algo = None, /, *, env: Env = None, runtime: Runtime = No
     return Settings(algo or "", env or "", values, source)
 
 
-def by_environment(env: Env = None, /, *, algo: Algo = "a2c", config: File = None) -> Settings:
+def by_environment(env: Positional[Env] = None, /, *, algo: Algo = "a2c", config: File = None) -> Settings:
     """The settings of a command whose first word is an environment, without its config keys."""
     return by_algorithm(algo, env=env, config=config)
 
@@ -99,7 +100,7 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
     text = (command.__doc__ or "").partition("\n")[0]
     parameters = signature(command).parameters
     if "settings" not in parameters:
-        words, options = _parse(argv, prog, text, {"command": _collector(command)}).command
+        words, options = _parse(argv, prog, text, command).command
         return partial(command, *words, **options)
     choose: Callable[..., Settings] = by_environment if command.__name__ in ("preview", "play") else by_algorithm
     plain = {"h", "help", *(name for name, parameter in parameters.items() if parameter.default is False)}
@@ -109,12 +110,13 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
     _, flags, argv = _attach(argv, plain, settings.algo if ":" in settings.algo else "a2c")
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     parsed = _parse(argv, prog, f"{text} Defaults are those of {shown.algo} on {shown.env.id}.",
-                    {"settings": choose, "command": _collector(partial(command, None))}, shown)
+                    partial(command, None), choose, shown)
     settings = parsed.settings
     if not settings.algo:
         raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
     if not settings.env:
-        raise ConfigError("which environment? Give --env, for example --env CartPole-v1 or --env Pong")
+        example = "--env Pong" if choose is by_algorithm else f"{prog} Pong"
+        raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
     keys = {key: value for group in GROUPS for key, value in vars(getattr(parsed, group)).items() if key in flags}
     return partial(command, replace(settings, values={**settings.values, **keys}, flags=keys), **parsed.command[1])
 
@@ -144,11 +146,6 @@ def _attach(argv: Sequence[str], plain: Collection[str], algo: str) -> tuple[lis
             {name.replace("-", "_"): value for name, value in pairs}, attached)
 
 
-def _collector(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What tyro calls instead of `command`, whose parameters it reads."""
-    return wraps(command)(lambda *words, **options: (words, options))
-
-
 def _group(part: Any) -> type:
     """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
     hints = get_type_hints(type(part))
@@ -159,36 +156,45 @@ def _group(part: Any) -> type:
     return kind
 
 
-def _parse(argv: Sequence[str], prog: str, description: str, functions: Mapping[str, Callable[..., Any]],
-           config: Config | None = None) -> Any:
-    """What `functions` return when called with their arguments in `argv`, and the groups of `config` with its keys."""
+def _parse(argv: Sequence[str], prog: str, description: str, command: Callable[..., Any],
+           choose: Callable[..., Settings] | None = None, config: Config | None = None) -> Any:
+    """The arguments of `command`, what `choose` returns, and the groups of `config` with their keys in `argv`."""
+    functions: dict[str, Callable[..., Any]] = {"settings": choose} if choose is not None else {}
+    functions["command"] = wraps(command)(lambda *words, **options: (words, options))
     groups: dict[str, Any] = {} if config is None else {name: _group(getattr(config, name)) for name in GROUPS}
-    members: list[Any] = [
-        (name, Annotated[object, arg(constructor=function, name="")]) for name, function in functions.items()]
-    members += [(name, Annotated[group, FlagConversionOff]) for name, group in groups.items()]
+    kind: Any = make_dataclass("Arguments", [
+        *((name, Annotated[object, arg(constructor=function, name="")]) for name, function in functions.items()),
+        *((name, Annotated[group, FlagConversionOff]) for name, group in groups.items())])
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            kind: Any = make_dataclass("Arguments", members)
             parsed, unknown = tyro.cli(
                 kind, args=argv, prog=prog, description=description,
                 return_unknown_args=True, config=(OmitArgPrefixes, FlagCreatePairsOff), registry=_REGISTRY)
     except SystemExit as exit:
         if not exit.code:
             raise
-        # A box with a title, the message, a rule and hints.
-        rows = [line.strip("│╭╮╰╯ ") for line in errors.getvalue().splitlines()[1:]]
-        message = " ".join(" ".join(takewhile(lambda row: not row.startswith("──"), rows)).split())
-        raise ConfigError(f"{message.rstrip('.')}; see {prog} --help") from None
+        raise ConfigError(f"{_message(errors.getvalue())}; see {prog} --help") from None
     if unknown:
         flag = unknown[0].partition("=")[0]
-        key = flag.lstrip("-").replace("-", "_")
-        if config is not None and key in Config.every_key():
+        name = flag.lstrip("-").replace("_", "-")
+        if not flag.startswith("-"):
+            example = ", for example --env Pong" if config is not None else ""
+            raise ConfigError(f"unexpected argument {flag!r}; options begin with --{example}; see {prog} --help")
+        if config is not None and flag.startswith("--") and (key := name.replace("-", "_")) in Config.every_key():
             raise ConfigError(config.why_unknown(key))
         names = [name for part in (*functions.values(), *groups.values()) for name in signature(part).parameters]
-        hint = nearest(flag, ["--" + name.replace("_", "-") for name in names]) if flag.startswith("-") else ""
+        hint = nearest(name, [name.replace("_", "-") for name in names]).replace("mean ", "mean --")
         raise ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")
     return parsed
+
+
+def _message(text: str) -> str:
+    """The message in tyro's box, which has a title, the message, a rule and hints."""
+    rows = [re.sub("[│╭╮╰╯─]|-{5,}", " ", row).strip() for row in text.splitlines()[1:]]
+    message = " ".join(takewhile(bool, dropwhile(lambda row: not row, rows)))
+    message = re.sub(r"Missing value for argument '(.*?)'.*", r"\1 needs a value", message)
+    return message.removeprefix("Error parsing ").rstrip(".")
 
 
 @_REGISTRY.primitive_rule
@@ -200,4 +206,4 @@ def _values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
     return PrimitiveConstructorSpec(
         nargs=1, metavar="true|false" if bool in kinds else kinds[0].__name__.upper(), is_instance=lambda _: True,
         instance_from_str=lambda words: typed(words[0], info.type),
-        str_from_instance=lambda value: [str(value).lower() if value in (None, True, False) else str(value)])
+        str_from_instance=lambda value: [str(value).lower() if isinstance(value, bool | None) else str(value)])

@@ -36,8 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"vantage {version('vantage-rl')}" if name == "--version" else _overview())
             return 0
         if name not in COMMANDS:
-            raise ConfigError(f"unknown COMMAND {name!r}{nearest(name, COMMANDS)}; see vantage --help")
+            raise ConfigError(f"{f'unknown COMMAND {name!r}' if name else 'no COMMAND'}{nearest(name, COMMANDS)}; see "
+                              "vantage --help")
         call = read(COMMANDS[name], words, f"vantage {name}")
+        # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
+        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+        if name not in ("watch", "play"):
+            os.environ["SDL_VIDEODRIVER"] = "dummy"
         handler = logging.StreamHandler(sys.stderr)
         handler.setFormatter(logging.Formatter("vantage: %(message)s"))
         with training.messages_to(handler, logging.WARNING):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import sys
@@ -39,20 +40,14 @@ class Stop:
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
-            _exit_at_once(128 + number)
+        if self.signal:  # the second one
+            for worker in multiprocessing.active_children():
+                worker.kill()
+            if sys.stdout.isatty():
+                os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
+            os._exit(128 + number)
         self.signal = number
         if not self._training:
             raise Stopped(number)
         if self.display is not None:
             self.display.stopping("stopping after this update; once more to exit at once")
-
-
-def _exit_at_once(status: int) -> None:
-    import multiprocessing
-
-    for worker in multiprocessing.active_children():
-        worker.kill()
-    if sys.stdout.isatty():
-        os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
-    os._exit(status)

@@ -1,12 +1,12 @@
-"""Commands around training: what to look at, measure and take away."""
+"""Commands around training, which evaluate, show, measure and export. Each imports its tool when it is called."""
 
 from __future__ import annotations
 
-import os
 import sys
+from dataclasses import dataclass
 from json import dumps
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from typing_extensions import Doc
 from tyro.conf import Positional, arg
@@ -16,65 +16,60 @@ from vantage.errors import ConfigError
 
 Run = Positional[Annotated[str, Doc("run directory"), arg(metavar="RUN")]]
 Checkpoint = Annotated[str, Doc("latest, best or a step; auto: best if there is one")]
-Deterministic = Annotated[bool, Doc("the most probable actions")]
-Stochastic = Annotated[bool, Doc("sampled actions (the default on Atari)")]
-Seed = Annotated[int, Doc("seed of the environments and actions")]
-Trust = Annotated[bool, Doc("import the code that someone else's run names")]
+Trust = Annotated[bool, Doc("import the modules that the run's config names, which runs their code")]
 Json = Annotated[bool, Doc("print one JSON object")]
 SHORT = arg(aliases=("-o",))
 
 
-def evaluate(run: Run, *, episodes: Annotated[int, Doc("whole games to play")] = 100, checkpoint: Checkpoint = "auto",
-             deterministic: Deterministic = False, stochastic: Stochastic = False, seed: Seed = 0, trust: Trust = False,
-             json: Json = False) -> None:
-    """Play whole games with a run's policy."""
-    mode = _mode(deterministic, stochastic)
+@dataclass(frozen=True)
+class Play:
+    """How a run's policy plays."""
+
+    checkpoint: Checkpoint = "auto"
+    deterministic: Annotated[bool, Doc("take the most probable actions (the default except on Atari)")] = False
+    stochastic: Annotated[bool, Doc("sample actions (the default on Atari)")] = False
+    seed: Annotated[int, Doc("seed of the environments and actions")] = 0
+    trust: Trust = False
+
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments of a tool that plays; `deterministic` is None for the environment's default."""
+        if self.deterministic and self.stochastic:
+            raise ConfigError("--deterministic and --stochastic exclude each other; leave one of them out")
+        mode = self.deterministic if self.deterministic or self.stochastic else None
+        return {"deterministic": mode, "checkpoint": self.checkpoint, "seed": self.seed, "trust": self.trust}
+
+
+def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play, json: Json = False) -> None:
+    """Evaluate a run's policy on whole games."""
+    arguments = play.arguments()
     from vantage.tools.evaluate import evaluate
 
-    result = evaluate(run, episodes=episodes, deterministic=mode, checkpoint=checkpoint, seed=seed, trust=trust)
+    result = evaluate(run, episodes=episodes, **arguments)
     print(dumps(result.as_dict()) if json else result.sentence())
 
 
 def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4"), SHORT],
-           episodes: Annotated[int, Doc("whole games to record")] = 1, checkpoint: Checkpoint = "auto",
-           deterministic: Deterministic = False, stochastic: Stochastic = False, seed: Seed = 0,
-           trust: Trust = False) -> None:
-    """Record whole games of a run's policy as a video."""
-    mode = _mode(deterministic, stochastic, screen=False)
+           episodes: Annotated[int, Doc("games to record")] = 1, play: Play) -> None:
+    """Record games of a run's policy as a video."""
+    arguments = play.arguments()
     from vantage.tools.record import record
 
-    print(record(run, output, episodes=episodes, deterministic=mode, checkpoint=checkpoint, seed=seed,
-                 trust=trust).sentence())
+    print(record(run, output, episodes=episodes, **arguments).sentence())
 
 
-def watch(run: Run, *, checkpoint: Annotated[str, Doc("latest, best or a step; latest follows a training")] = "latest",
-          deterministic: Deterministic = False, stochastic: Stochastic = False, seed: Seed = 0,
-          trust: Trust = False) -> None:
+_LATEST = Play(checkpoint="latest")
+
+
+def watch(run: Run, *, play: Play = _LATEST) -> None:
     """Watch a run's policy play in a window, also while it trains."""
-    mode = _mode(deterministic, stochastic, screen=True)
+    arguments = play.arguments()
     from vantage.tools.watch import watch
 
-    watch(run, deterministic=mode, checkpoint=checkpoint, seed=seed, trust=trust)
-
-
-def _mode(deterministic: bool, stochastic: bool, *, screen: bool = False) -> bool | None:
-    """Whether the policy is to act deterministically; None: as usual for the environment."""
-    if deterministic and stochastic:
-        raise ConfigError("--deterministic and --stochastic exclude each other; leave one of them out")
-    _quiet_sdl(screen=screen)
-    return deterministic if deterministic or stochastic else None
-
-
-def _quiet_sdl(*, screen: bool) -> None:
-    """Keep SDL, which many environments draw with, from looking for a sound card and a needless screen."""
-    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-    if not screen:
-        os.environ["SDL_VIDEODRIVER"] = "dummy"  # a driver that is named but missing would end the command
+    watch(run, **arguments)
 
 
 def preview(settings: Settings, *, output: Annotated[Path, Doc("the picture, .png"), SHORT]) -> None:
-    """Draw what the network sees of an environment."""
-    _quiet_sdl(screen=False)
+    """Draw the observations that the network receives from an environment."""
     config = settings.config()
     from vantage.tools.preview import preview
 
@@ -83,7 +78,6 @@ def preview(settings: Settings, *, output: Annotated[Path, Doc("the picture, .pn
 
 def play(settings: Settings) -> None:
     """Play an environment with the keyboard."""
-    _quiet_sdl(screen=True)
     config = settings.config()
     from vantage.tools.play import play
 
@@ -96,7 +90,8 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs; seeds of one setting b
          metric: Annotated[str, Doc("metric of metrics.jsonl")] = "rollout/ep_rew_mean",
          aggregate: Annotated[Literal["mean", "iqm"], Doc("mean of seeds, or interquartile mean")] = "mean",
          smooth: Annotated[float, Doc("weight of the past in a running mean, 0 to 1")] = 0.0,
-         csv: Annotated[Path | None, Doc("write the drawn numbers too")] = None, trust: Trust = False) -> None:
+         csv: Annotated[Path | None, Doc("also write the plotted numbers to this file")] = None,
+         trust: Trust = False) -> None:
     """Draw the curves of runs."""
     from vantage.tools.plot import plot, table
 
@@ -111,9 +106,8 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs; seeds of one setting b
 
 def report(run: Run, *, output: Annotated[Path | None, Doc("the page; none: report.html in RUN"), SHORT] = None,
            episodes: Annotated[int, Doc("games of the evaluation")] = 20, checkpoint: Checkpoint = "auto",
-           no_video: Annotated[bool, Doc("record no game")] = False, trust: Trust = False) -> None:
+           no_video: Annotated[bool, Doc("do not record a game")] = False, trust: Trust = False) -> None:
     """Write a run as one HTML page: scores, a game, curves, config."""
-    _quiet_sdl(screen=False)
     from vantage.tools.report import report
 
     print(report(run, output, episodes=episodes, video=not no_video, checkpoint=checkpoint, trust=trust))
@@ -130,7 +124,7 @@ def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"], Doc("s
 
 def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to measure")] = 30.0,
           json: Json = False) -> None:
-    """Measure speed: the parts, what they allow, and the whole."""
+    """Measure the speed of training and of its parts."""
     config = settings.config()
     if not 0 < seconds <= 86_400:
         raise ConfigError(f"--seconds {seconds:g} is not above 0 and at most 86,400, a day")
@@ -141,7 +135,7 @@ def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to meas
 
 
 def doctor(*, json: Json = False) -> int:
-    """Try what this machine has, and say what to do about what is missing."""
+    """Check libraries and devices of this machine, with a remedy for each problem."""
     from vantage.tools.doctor import examine
 
     print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)

@@ -22,10 +22,10 @@ from vantage.tools.search.command import Options
 if TYPE_CHECKING:
     from vantage.types import Report
 
-Finish = Annotated[bool, Doc("at the end evaluate, draw curve.png and print where everything is")]
+Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png and print the paths")]
 
 
-def train(settings: Settings, *, run: Annotated[str | None, Doc("directory to create; none: runs/ENV/ALGO-N")] = None,
+def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,
           dry_run: Annotated[bool, Doc("print the resolved config as JSON and stop")] = False,
           report: Finish = False) -> int:
     """Train an agent in a new run directory."""
@@ -48,11 +48,11 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("directory to cr
 
 
 def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
-           extend_schedule: Annotated[bool, Doc("schedules run over the new total")] = False,
-           max_minutes: Annotated[float | None, Doc("stop after this wall time; for this time alone")] = None,
+           extend_schedule: Annotated[bool, Doc("stretch schedules over the new total")] = False,
+           max_minutes: Annotated[float | None, Doc("stop this session after this wall time")] = None,
            device: Annotated[str | None, Doc("cpu, cuda, cuda:0 or auto, from now on")] = None, report: Finish = False,
            trust: Trust = False) -> int:
-    """Go on with a run from its newest good checkpoint."""
+    """Continue a run from its newest valid checkpoint."""
     from vantage.runs.directory import RunDirectory
 
     config = RunDirectory.open(Path(run), trust=trust).config
@@ -66,7 +66,7 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
 
 
 def search(settings: Settings, *, study: Options) -> int:
-    """Find good values for config keys by many short trainings."""
+    """Search for good values of config keys with many short trainings."""
     from vantage.tools.search.command import check_libraries, search
 
     check_libraries()
@@ -118,10 +118,9 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
 
 @contextmanager
 def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Send Vantage's log messages to `handler` alone meanwhile."""
+    """Send Vantage's log messages to `handler` alone."""
     logger = logging.getLogger("vantage")
-    handlers, former = logger.handlers, logger.level
-    logger.handlers = [handler]
+    handlers, logger.handlers, former = logger.handlers, [handler], logger.level
     logger.setLevel(level)
     try:
         yield

@@ -47,12 +47,12 @@ def configure(algo: str, *, env: str, **overrides: Any) -> Config:
     Raises ConfigError for unknown keys, values that do not fit, unknown environments.
     """
     values = dict(defaults(algo, env, str(overrides.get("atari_protocol", "auto"))).values)
-    config = Config.of(values.pop("algo")).override(values, source="defaults").override(overrides, source="configure")
+    config = Config.of(values.pop("algo")).override(values).override(overrides)
     if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[config.algo][1]:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; leave it out")
     found = resolve_env(config.env.id, config.env.atari_protocol)
     check_options(config.env, found)
-    config = config.override(_following(config, overrides, found.family, preset=algo in SYSTEMS), source="configure")
+    config = config.override(_following(config, overrides, found.family, preset=algo in SYSTEMS))
     check_together(config)
     return config
 
@@ -73,7 +73,7 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
-    if "stop_at_eval" not in overrides and not config.override(values, source="configure").run.evaluates:
+    if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:
         values["stop_at_eval"] = None
     return values
 
