@@ -35,13 +35,6 @@ def test_a_second_writer_is_refused_and_names_the_first(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path: Path) -> None:
-    precious = tmp_path / "precious"
-    precious.write_text("content")
-    (tmp_path / ".lock").symlink_to(precious)
-    with pytest.raises(ConfigError, match=r"cannot write into the run directory"), locked(tmp_path):
-        pass
-    assert precious.read_text() == "content", "a link is not followed"
-    (tmp_path / ".lock").unlink()
     (tmp_path / ".lock").mkdir()
     with pytest.raises(ConfigError, match=r"\.lock: Is a directory; make it writable"), locked(tmp_path):
         pass

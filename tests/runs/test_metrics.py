@@ -7,7 +7,6 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -40,21 +39,6 @@ def test_a_line_is_one_object_with_null_for_what_is_not_finite(tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"], "without tensorboard no event file"
 
 
-def test_a_run_whose_first_line_is_not_yet_written_has_no_metrics(tmp_path: Path) -> None:
-    assert read_metrics(tmp_path) == []
-    for content in (b"", b'{"step": 1, "sec'):
-        (tmp_path / "metrics.jsonl").write_bytes(content)
-        assert read_metrics(tmp_path) == []
-
-
-@pytest.mark.parametrize("content", [b"\0" * 100, b"[]\n", b'{"step": 1, "sec\n{"seconds": 2}\n', b"\n", None])
-def test_a_file_without_a_whole_line_is_damaged_and_not_empty(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "metrics.jsonl"
-    path.mkdir() if content is None else path.write_bytes(content)
-    with pytest.raises(ConfigError, match=r"cannot read|metrics.jsonl is damaged.*restore it.*or remove it"):
-        read_metrics(tmp_path)
-
-
 @pytest.mark.parametrize("torn", ["", '{"step": 3, "sec', '{"step": 3, "seconds": 0.3}', "\x00\x00"])
 def test_resume_drops_torn_lines_and_those_after_its_step(tmp_path: Path, torn: str) -> None:
     write(tmp_path, range(5))
@@ -79,23 +63,32 @@ def test_tensorboard_shows_no_step_twice_after_a_resume(tmp_path: Path, monkeypa
     assert [event.value for event in scalars] == [float(step) for step in range(0, 130, 10)]
 
 
-def test_a_full_disk_is_reported_once_and_later_lines_are_whole(
+def test_a_first_line_may_be_incomplete_and_a_file_without_one_is_damaged(tmp_path: Path) -> None:
+    assert read_metrics(tmp_path) == []
+    path = tmp_path / "metrics.jsonl"
+    for content in (b"", b'{"step": 1, "sec'):
+        path.write_bytes(content)
+        assert read_metrics(tmp_path) == []
+    for content in (b"\0" * 100, b"[]\n", b'{"step": 1, "sec\n{"seconds": 2}\n', b"\n"):
+        path.write_bytes(content)
+        with pytest.raises(ConfigError, match=r"metrics.jsonl is damaged.*restore it.*or remove it"):
+            read_metrics(tmp_path)
+
+
+def test_a_failing_disk_is_reported_once_and_later_lines_are_whole(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    writer = MetricWriter(tmp_path, tensorboard=False)
+    writer, original = MetricWriter(tmp_path), os.write
+    board = writer._board
+    assert board is not None
     writer.write(1, 0.1, {"a": 1.0})
-    original = os.write
-
-    def half(file: int, data: bytes) -> int:
-        if len(data) < 10:
-            raise OSError(28, "No space left on device")
-        return original(file, data[:len(data) - 5])
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "write", half)
+        patch.setattr(os, "write", lambda file, data: original(file, data[:len(data) - 5]))
+        patch.setattr(board, "flush", lambda: (_ for _ in ()).throw(OSError(28, "No space left on device")))
         writer.write(2, 0.2, {"a": 1.0})
         writer.write(3, 0.3, {"a": 1.0})
     writer.write(4, 0.4, {"a": 1.0})
     writer.close()
+    board.close()
     [message] = caplog.messages
     assert "No space left" in message and "metrics.jsonl" in message
     assert steps(tmp_path) == [1, 4]
@@ -105,28 +98,9 @@ def test_files_that_cannot_be_opened_do_not_stop_training(tmp_path: Path, caplog
     (tmp_path / "metrics.jsonl").mkdir()
     (tmp_path / "tensorboard").write_text("a file in the way")
     write(tmp_path, range(2), resume_step=0, tensorboard=True)
-    [message] = caplog.messages
-    assert "metrics.jsonl" in message
-
-
-def test_a_tensorboard_that_fails_leaves_the_record_going(
-        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    writer = MetricWriter(tmp_path)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(28, "No space left on device")
-
-    board = writer._board
-    assert board is not None
-    with monkeypatch.context() as patch:
-        patch.setattr(board, "flush", fail)
-        writer.write(1, 0.1, {"a": 1.0})
-    board.close()
-    writer.write(2, 0.2, {"a": 1.0})
-    writer.close()
-    [message] = caplog.messages
-    assert "tensorboard" in message
-    assert steps(tmp_path) == [1, 2]
+    assert len(caplog.messages) == 1
+    with pytest.raises(ConfigError, match="cannot read"):
+        read_metrics(tmp_path)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])
@@ -143,8 +117,6 @@ def test_tensorboard_shows_the_network_its_weights_and_the_config_with_the_score
     assert gradients[-1].histogram_value.sum_squares > 0
     weights = board.Histograms("weights/value_head/weight")
     assert weights[0].histogram_value.sum != weights[-1].histogram_value.sum and weights[-1].step == last.step
-    nodes = {node.name: node for node in board.Graph().node}
-    assert any(name.startswith("model/value_head/") for name in nodes)
-    assert all(source in nodes for node in nodes.values() for source in node.input)
+    assert any("[value_head]" in node.name for node in board.Graph().node)
     assert board.summary_metadata["_hparams_/session_start_info"].plugin_data.plugin_name == "hparams"
     assert board.Scalars("final/return_mean")[0].value == pytest.approx(last.metrics["rollout/ep_rew_mean"])

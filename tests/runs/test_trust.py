@@ -20,7 +20,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs import checkpoint, trust
 from vantage.runs.directory import RunDirectory
-from vantage.runs.policy_file import Description, read_policy, write_weights
+from vantage.runs.policy_file import read_policy, write_weights
 from vantage.runs.trust import foreign_code
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -110,19 +110,6 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
     assert RunDirectory.open(Path("run")).config.policy.network.startswith("stranger")  # nothing is imported for it
 
 
-def test_tensors_alone_and_runs_without_foreign_code_need_no_trust() -> None:
-    run = make_run()
-    forget_key()
-    policy = read_policy(Path("run"), runs_code=False)
-    write_weights(Path("p.safetensors"), policy.tensors, policy.description)
-    assert read_policy(Path("p.safetensors"), runs_code=False).description.config == run.config
-    shutil.rmtree("run")
-    make_run("auto")
-    forget_key()
-    assert read_policy(Path("run")).description.step == 1
-    assert not Path("imported").exists()
-
-
 def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
     make_run("auto")
     path = Path("run/config.json")
@@ -135,18 +122,30 @@ def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
     assert Path("imported").exists()
 
 
-def test_the_key_is_secret_and_made_once(state_home: Path) -> None:
+def test_tensors_alone_and_runs_without_foreign_code_need_no_trust_but_policy_files_do() -> None:
+    run, path = make_run(), Path("p.safetensors")
+    forget_key()
+    policy = read_policy(run.path, runs_code=False)
+    write_weights(path, policy.tensors, policy.description)
+    assert read_policy(path, runs_code=False).description.config == run.config
+    with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
+        read_policy(path)
+    assert read_policy(path, trust=True).description == policy.description
+    shutil.rmtree("run")
+    make_run("auto")
+    forget_key()
+    assert read_policy(run.path).description.step == 1
+    assert not Path("imported").exists()
+
+
+def test_the_key_is_secret_and_made_once_and_runs_without_one_are_not_ones_own(state_home: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        assert len(set(pool.map(lambda _: trust.signature("text"), range(24)))) == 1
+        first, = set(pool.map(lambda _: trust.signature("text"), range(24)))
     key = state_home / "vantage" / "key"
-    assert stat.S_IMODE(key.stat().st_mode) == 0o600
-    assert list(key.parent.iterdir()) == [key]
-    first = trust.signature("text")
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600 and list(key.parent.iterdir()) == [key]
     forget_key()
     assert trust.signature("text") != first
-
-
-def test_where_no_key_can_be_written_runs_are_made_and_are_not_ones_own(state_home: Path) -> None:
+    forget_key()
     state_home.write_text("a file in the way")
     run = make_run()
     assert run.read_meta()["config_hmac"] is None
@@ -154,24 +153,12 @@ def test_where_no_key_can_be_written_runs_are_made_and_are_not_ones_own(state_ho
         read_policy(run.path)
 
 
-def test_a_policy_file_with_foreign_code_always_needs_trust() -> None:
-    description = Description(Config().change(network="stranger:Net"), SPEC, 1, "best", {})
-    path = Path("p.safetensors")
-    write_weights(path, {"w": torch.zeros(1)}, description)
-    with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
-        read_policy(path)
-    assert read_policy(path, trust=True).description == description
-
-
-@pytest.mark.parametrize("command", [
-    ["evaluate"], ["resume"], ["watch"], ["record", "-o", "game.mp4"], ["report"],
-    ["export", "--format", "safetensors"]])
-def test_every_command_refuses_foreign_code_and_takes_trust(
-        command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "command", ["evaluate", "resume", "watch", "record -o game.mp4", "report", "export --format onnx"])
+def test_every_command_refuses_foreign_code_and_takes_trust(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     make_run("nowhere_to_be_found:Net")
     forget_key()
-    assert main([*command, "run"]) == 2
-    assert "imports nowhere_to_be_found" in capsys.readouterr().err
-    assert main([*command, "run", "--trust"]) == 2
-    error = capsys.readouterr().err
-    assert "--trust" not in error and "nowhere_to_be_found" in error
+    for arguments, says in (([], "imports nowhere_to_be_found"), (["--trust"], "nowhere_to_be_found")):
+        assert main([*command.split(), "run", *arguments]) == 2
+        error = capsys.readouterr().err
+        assert says in error and ("--trust" in error) == (not arguments)

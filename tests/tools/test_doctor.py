@@ -39,8 +39,6 @@ def test_a_broken_torch_is_status_1_and_other_libraries_are_optional(
 
 
 @pytest.mark.parametrize(("code", "works", "text"), [
-    ("print('one'); print('two')", True, "two"),
-    ("raise ValueError('of the simulator')", False, "ValueError: of the simulator"),
     ("import os; os.abort()", False, "SIGABRT"),
     ("raise SystemExit(3)", False, "status 3 without output"),
     ("while True: pass", False, "no answer within 2 seconds")])

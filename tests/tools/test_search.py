@@ -47,8 +47,9 @@ def write(name: str, value: Any) -> str:
 
 
 def results(directory: Path) -> list[dict[str, str]]:
+    """The rows by the trials' numbers."""
     with (directory / "results.csv").open(newline="") as file:
-        return list(csv.DictReader(file))
+        return sorted(csv.DictReader(file), key=lambda row: int(row["trial"]))
 
 
 def plan(space: Any = None, *, given: Any = None, **options: Any) -> Plan:
@@ -78,7 +79,7 @@ def test_a_range_is_whole_where_its_key_counts_something() -> None:
 
 def test_trials_are_compared_where_evaluations_are() -> None:
     assert plan().rungs == (15_000, 45_000, 100_000)  # 11,111 up to a multiple of eval_every, then three times that
-    assert plan(min_steps=20_000, reduction=2).rungs == (20_000, 40_000, 100_000)
+    assert plan(reduction=2).rungs == (25_000, 50_000, 100_000)
     assert plan(pruner="none").rungs == (100_000,)
     assert plan(given={"eval_every": 0}).rungs == (11_111, 33_333, 100_000)
     assert [plan().metric, plan(given={"eval_every": 0}).metric] == ["eval/mean_reward", "rollout/ep_rew_mean"]
@@ -123,11 +124,6 @@ def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkey
     with pytest.raises(VantageError, match="has taken the last trial"):
         worker(study.ask())
     assert not is_disk_error(FileNotFoundError(2, "no file"))
-
-
-def test_only_a_storage_that_machines_share_has_heartbeats() -> None:
-    assert open_storage(None, Path()).get_heartbeat_interval() is None
-    assert open_storage("shared.db", Path()).get_heartbeat_interval() == 15 and Path("shared.db").exists()
 
 
 def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
@@ -177,7 +173,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
         capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
     command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
-               "--steps", "1200", "--min-steps", "300", "--reduction", "4", "--storage", "shared.db", *SHORT]
+               "--steps", "1200", "--storage", "shared.db", *SHORT]
     assert main(command) == 0
     directory = Path("runs/search/tiny-Bandit/a2c-1")
     rows = results(directory)
@@ -185,8 +181,9 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     assert complete and pruned and len(complete) + len(pruned) == len(rows) == 6
     assert max(int(row["steps"]) for row in pruned) < min(int(row["steps"]) for row in complete)
     trials = optuna.load_study(study_name=None, storage="sqlite:///shared.db").trials
-    first = [trial.intermediate_values[300] for trial in trials]
-    assert all(first[int(row["trial"])] < max(first[:int(row["trial"])]) for row in pruned)
+    first = [trial.intermediate_values[133] for trial in trials]
+    assert all(first[int(row["trial"])] < max(first[:int(row["trial"])])
+               for row in pruned if row["compared_at"] == "133")
     for row in rows:
         steps = 1200 if row["state"] == "complete" else int(row["compared_at"])
         for seed in (0, 1):
@@ -196,10 +193,10 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
             # On the schedule of the whole trial from its first step.
             assert (run.config.run.seed, run.config.run.schedule_steps) == (seed, 1200)
             assert run.config.optimizer.lr == row["lr"]
-    assert {path.name for path in directory.iterdir()} >= {"results.md", "history.png", "slices.png", "importance.png",
-                                                           "curves.png", "search.json"}
+    assert {path.name for path in directory.iterdir()} >= {"history.png", "slices.png", "importance.png", "curves.png"}
     assert "shared.db" not in (run.path / "meta.json").read_text()  # a storage's URL may hold a password
     best = max(complete, key=lambda row: float(row["value"]))
+    assert f"\n{best['trial']},complete," in (directory / "results.csv").read_text()[:400]
     capsys.readouterr()
     assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0
     config = Config.from_json(capsys.readouterr().out, source="output")
@@ -233,4 +230,4 @@ def test_a_search_without_a_value_ends_with_an_error(
     write("grid.json", {"lr": [1e-3]})
     assert main(["search", "a2c", "--env", "tiny:Bandit", "--grid", "grid.json", *SHORT]) == 1
     error = capsys.readouterr().err
-    assert "no trial has a value" in error and "a2c-1/results.md" in error and error.count("\n") == 1
+    assert "no trial has a value" in error and "a2c-1/results.csv" in error and error.count("\n") == 1

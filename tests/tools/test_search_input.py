@@ -12,16 +12,14 @@ from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.tools.search.command import find_directory
 
-SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 SPACE = {"lr": {"low": 1e-4, "high": 1e-2, "log": True}}
 GRID = {"lr": [1e-3, 1e-2]}
 
 
-def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.CaptureFixture[str], *, algo: str = "a2c",
-            env: str = "CartPole-v1") -> str:
-    """The one line that the search prints, with status 2, for a file with `content` (JSON, or text as it is)."""
-    Path("file.json").write_text(content if isinstance(content, str) else json.dumps(content))
-    assert main(["search", algo, "--env", env, f"--{kind}", "file.json", *arguments]) == 2
+def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """The one line that the search prints, with status 2, for a file with `content`."""
+    Path("file.json").write_text(json.dumps(content))
+    assert main(["search", "a2c", "--env", "CartPole-v1", f"--{kind}", "file.json", *arguments]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert not Path("runs").exists()
@@ -31,21 +29,17 @@ def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.Captur
 @pytest.mark.parametrize(("kind", "content", "says"), [
     ("grid", {"lrr": [1]}, "did you mean lr"),
     ("grid", {"lr": 1}, "no list of values"),
-    ("grid", {"lr": ["fast"]}, "not a schedule"),
     ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "the lists in 'size' differ in length"),
     ("grid", {"lr": [1] * 101, "gamma": [0.9] * 101}, "10,201 points are more than 10,000; use --space"),
     ("grid", {"steps": [1, 2]}, "give it as the flag --steps"),
     ("grid", {"optimizer": ["adam", "nope"]}, "optimizer='nope' is not known"),
     ("grid", {"num_envs": [4]}, "num_envs: both given and searched"),
     ("grid", {}, "names no key"),
-    ("space", "{", "is not JSON"),
     ("space", {"lr": {"low": 1e-3, "high": 1e-2, "logs": True}}, "unexpected keyword argument 'logs'"),
     ("space", {"lr": {"low": 1e-2, "high": 1e-3}}, "`low <= high` must hold"),
     ("space", {"lr": {"low": 0, "high": 1, "as": "linear:1:0"}}, '"as" must hold {}'),
-    ("space", {"rollout_length": {"low": "few", "high": 5}}, "could not convert string to float: 'few'"),
     ("space", {"frame_stack": {"low": 0.5, "high": 5}}, "whole for a key that counts"),
     ("space", {"num_envs": {"low": 10, "high": 32, "step": 8}}, "not divisible by `step`"),
-    ("space", {"lr": {"low": 1, "high": 10**400}}, "too large"),
     ("space", {"gamma": {"low": 0.9, "high": 1.5}}, "gamma=1.5 is above 1"),
     ("space", {"lr": [1e-3, 1e-2], "device": ["cpu", "cuda:99"]}, "device='cuda:99'"),
 ])
@@ -57,40 +51,27 @@ def test_a_bad_file_is_one_line_with_its_name(
 
 @pytest.mark.parametrize(("arguments", "says"), [
     (["train", "--from-search", "."], "give the directory of a search"),
-    (["train", "--from-search", "damaged"], "is damaged"),
-    (["train", "--from-search", "partial"], "is damaged ('algo')"),
+    (["train", "--from-search", "partial"], "is missing or damaged ('algo')"),
     (["train", "a3c", "--from-search", "ended"], "is of algo=a2c, not a3c"),
 ])
 def test_a_search_that_cannot_be_trained_from_is_one_line(
         arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     best = {"trial": 0, "value": 1.0, "objective": "return"}
-    for name, content in (("damaged", "{"), ("partial", json.dumps({**best, "config": {"env": "CartPole-v1"}})), (
-            "ended", json.dumps({**best, "config": {"algo": "a2c", "env": "CartPole-v1", "lr": "1e-3"}}))):
+    for name, config in (("partial", {}), ("ended", {"algo": "a2c", "env": "CartPole-v1", "lr": "1e-3"})):
         Path(name).mkdir()
-        (Path(name) / "best.json").write_text(content)
+        (Path(name) / "best.json").write_text(json.dumps({**best, "config": config}))
     assert main(arguments) != 0
     error = capsys.readouterr().err
     assert says in error and error.count("\n") == 1
 
 
-@pytest.mark.parametrize(("algo", "arguments", "says"), [
-    ("a2c", ["--device", "cuda:99"], "device='cuda:99': torch can use"),
-    ("acer", ["--replay-size", "1e10"], "give a smaller --replay-size"),
-])
-def test_keys_that_no_run_could_begin_with_are_refused_at_once(
-        algo: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused("space", SPACE, arguments, capsys, algo=algo)
-    assert says in error and "file.json" not in error
-
-
 @pytest.mark.parametrize(("kind", "arguments", "says"), [
-    ("grid", ["--sampler", "tpe"], "--trials and --sampler have no effect on a grid"),
+    ("space", ["--device", "cuda:99"], "device='cuda:99': torch can use"),
+    ("grid", ["--trials", "2"], "--trials has no effect on a grid"),
     ("grid", ["--space", "file.json"], "either --grid FILE.json or --space FILE.json"),
-    ("grid", ["--reduction", "3"], "--reduction and --min-steps have no effect"),
-    ("space", ["--pruner", "none", "--min-steps", "100"], "--reduction and --min-steps have no effect"),
-    ("space", ["--min-steps", "600", "--steps", "1000", "--eval-every", "500"], "first compared at their end"),
+    ("grid", ["--reduction", "3"], "--reduction have no effect"),
+    ("space", ["--pruner", "asha", "--steps", "1000", "--eval-every", "1000"], "first compared at their end"),
     ("space", ["--trials", "0"], "--trials 0 is not from 1"),
-    ("space", ["--seeds", "1e18"], "is not from 1 to 10,000"),
     ("space", ["--reduction", "1"], "--reduction 1 is not from 2"),
     ("space", ["--eval-every-seconds", "30"], "give --eval-every"),
     ("space", ["--storage", "postgresql+pg8000://me:an@secret@host/x"], "cannot use --storage"),
@@ -99,7 +80,7 @@ def test_keys_that_no_run_could_begin_with_are_refused_at_once(
 def test_options_without_effect_or_beyond_reason_are_refused(
         kind: str, arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     error = refused(kind, GRID if kind == "grid" else SPACE, arguments, capsys)
-    assert says in error and "secret" not in error
+    assert says in error and "secret" not in error and "file.json: " not in error
 
 
 def test_the_directory_of_another_search_is_left_alone() -> None:

@@ -154,7 +154,7 @@ def _recover(folder: Path) -> None:
 def load(path: Path) -> Checkpoint:
     """The verified checkpoint in the directory `path`; CheckpointError names the damaged file."""
     step, files = _read_manifest(path)
-    saved = _parse_object(path / "state.json", _read_verified(path / "state.json", files["state.json"]))
+    saved = _parse(path / "state.json", _read_verified(path / "state.json", files["state.json"]))
     if saved.get("step") != step or not isinstance(saved.get("state"), dict):
         raise CheckpointError(f"{path}: state.json is of step {saved.get('step')}, manifest.json of step {step}")
     return Checkpoint(step, dict(_read_groups(path, files)), saved["state"], path)
@@ -180,8 +180,8 @@ def load_latest(run: Path) -> Checkpoint:
             for message in damaged:
                 log.warning(message)
             return checkpoint
-    remedy = "wait for its first save while it trains, restore one from a copy, or start again with `vantage train`"
-    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
+    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; wait for its first save while it trains, "
+                                       "restore one from a copy, or start again with `vantage train`", *damaged]))
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
@@ -236,7 +236,7 @@ def _newest_first(folder: Path) -> dict[int, Path]:
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, Any]]:
     """The step, and for each file its entry, which is not checked."""
-    manifest = _parse_object(path / "manifest.json", _read_file(path / "manifest.json"))
+    manifest = _parse(path / "manifest.json", _read_file(path / "manifest.json"))
     step, files = manifest.get("step"), manifest.get("files")
     if manifest.get("version") != VERSION or type(step) is not int or not isinstance(files, dict) \
             or "state.json" not in files:
@@ -280,7 +280,7 @@ def _read_verified(path: Path, entry: object) -> bytes:
     return data
 
 
-def _parse_object(path: Path, data: bytes) -> dict[str, Any]:
+def _parse(path: Path, data: bytes) -> dict[str, Any]:
     try:
         return read_json_object(data.decode(), source=path.name)
     except (ConfigError, UnicodeDecodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import itertools
 import json
 import math
 import os
@@ -44,9 +45,9 @@ class RunDirectory:
 
         `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
         """
-        check_utf8(path or root, "choose another place with --run")
         made = None
         try:
+            str(path or root).encode()  # TensorBoard and safetensors cannot write other names
             made = path = _make(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
             text = config.to_json()
             meta = _describe(config, sys.argv if argv is None else argv) | {_SIGNATURE: signature(text)}
@@ -56,10 +57,11 @@ class RunDirectory:
         except BaseException as error:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
-            if not isinstance(error, OSError):
+            if not isinstance(error, OSError | UnicodeEncodeError):
                 raise
-            raise ConfigError(f"cannot create a run directory at {path or root}: {error.strerror}; free space there "
-                              "or choose another place with --run") from None
+            why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
+            raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; choose another place "
+                              "with --run") from None
         return cls(path, config)
 
     @classmethod
@@ -114,11 +116,7 @@ class RunDirectory:
     def read_summary(self) -> dict[str, Any]:
         """The content of summary.json, empty if it does not exist. ConfigError if it is damaged."""
         path = self.path / "summary.json"
-        summary = _read_object(path) if os.path.lexists(path) else {}
-        numbers = [summary.get(key, 0) for key in ("steps", "seconds", "episodes")]
-        if not all(type(number) in (int, float) and 0 <= number < 1e18 for number in numbers):  # larger ones overflow
-            raise ConfigError(f"{path} is damaged: steps, seconds and episodes are {numbers}; restore it from a copy")
-        return summary
+        return _read_object(path) if os.path.lexists(path) else {}
 
     def read_meta(self) -> dict[str, Any]:
         """The content of meta.json: the command and the machine. ConfigError if it is damaged."""
@@ -147,26 +145,24 @@ def directory_name(env_name: str) -> str:
     return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
 
 
-def check_utf8(path: Path, remedy: str) -> None:
-    """ConfigError for a name that is not UTF-8, which TensorBoard and safetensors cannot write."""
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file."""
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{str(path)!r} is not valid UTF-8; {remedy}") from None
+        yield temporary
+        with temporary.open("rb+") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
+            temporary.unlink()
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Replace the content of `path` by `text`; an error or a crash leaves the former content."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Replace the content of `path` by `text`, as in `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
 
 
 def _make(path: Path | None, numbered: Path) -> Path:
@@ -177,13 +173,13 @@ def _make(path: Path | None, numbered: Path) -> Path:
             raise ConfigError(f"{path} exists; continue it with `vantage resume {path}`, or choose another --run")
         path.mkdir()
         return path
-    number = 1
-    while True:
+    for number in itertools.count(1):
+        path = numbered.with_name(f"{numbered.name}-{number}")
         with contextlib.suppress(FileExistsError):
-            path = numbered.with_name(f"{numbered.name}-{number}")
             path.mkdir()
-            return path
-        number += 1
+            break
+    assert path is not None
+    return path
 
 
 def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
@@ -193,16 +189,10 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
         commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         commit = None
-    return {
-        "versions": {"python": platform.python_version(), **{name: version(dist) for name, dist in _LIBRARIES.items()}},
-        "git_commit": commit,
-        "argv": list(argv),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "host": socket.gethostname(),
-        "platform": platform.platform(),
-        "cores": os.cpu_count(),
-        "device": config.runtime.device,
-    }
+    versions = {"python": platform.python_version(), **{name: version(dist) for name, dist in _LIBRARIES.items()}}
+    return {"versions": versions, "git_commit": commit, "argv": list(argv),
+            "created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname(),
+            "platform": platform.platform(), "cores": os.cpu_count(), "device": config.runtime.device}
 
 
 def _suggest(path: Path) -> str:

@@ -6,6 +6,7 @@ A line is one JSON object: "step", "seconds", then the metrics; null where a val
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import math
@@ -17,14 +18,11 @@ from typing import TYPE_CHECKING
 from vantage.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
     from torch.utils.tensorboard import SummaryWriter
 
 log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
-_LARGEST = 1e300
-"""Larger values count as not finite: their sums and differences overflow a float."""
 
 
 class MetricWriter:
@@ -55,7 +53,10 @@ class MetricWriter:
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
         if self._file is not None:
             with self._reporting(self._path):
-                _append(self._file, line.encode())
+                if (written := os.write(self._file, line.encode())) < len(line.encode()):
+                    # A full disk: remove the half, which the next line would continue.
+                    os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
         def add(board: SummaryWriter) -> None:
             for name, value in values.items():
@@ -64,12 +65,6 @@ class MetricWriter:
             board.flush()
 
         self.show(add)
-
-    def write_graph(self, graph: GraphDef) -> None:
-        """Write the network's graph to TensorBoard."""
-        from tensorboard.compat.proto.config_pb2 import RunMetadata
-
-        self.show(lambda board: board._get_file_writer().add_graph((graph, RunMetadata())))  # type: ignore
 
     def close(self) -> None:
         """Close both files; further writes are ignored."""
@@ -98,18 +93,6 @@ class MetricWriter:
             self._failed = True
 
 
-def _append(file: int, data: bytes) -> None:
-    """Append all of `data` or nothing, so that the next line does not continue half of this one."""
-    before = os.fstat(file).st_size
-    try:
-        while data:
-            data = data[os.write(file, data):]
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.truncate(file, before)
-        raise
-
-
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
     """The lines of a run's metrics.jsonl, oldest first; empty if there are none. Incomplete lines are skipped.
 
@@ -123,8 +106,7 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
     records = [record for line in content.splitlines() if (record := _parse(line)) is not None]
-    being_written = content.startswith(b"{") and b"\n" not in content
-    if content and not records and not being_written:
+    if not records and (b"\n" in content or content[:1] not in (b"{", b"")):  # not a first line that is being written
         raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
                           "it to go on without it")
     return records
@@ -135,10 +117,9 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not (isinstance(record, dict) and type(record.get("step")) is int and abs(record["step"]) <= _LARGEST):
+    if not isinstance(record, dict) or type(record.get("step")) is not int:
         return None
-    # `not <=` rather than `>`: true for NaN too.
-    return {name: None if value is None or not abs(value) <= _LARGEST else value
+    return {name: value if value is not None and math.isfinite(value) else None
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 

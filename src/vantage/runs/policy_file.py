@@ -48,11 +48,6 @@ class Description:
                 "scores": json.dumps(dict(self.scores)), "spec": json.dumps(self.spec.to_json()),
                 "config": self.config.to_json()}
 
-    @property
-    def trust_argument(self) -> str:
-        """What `vantage.load` of the exported file takes beside its path: `, trust=True` or nothing."""
-        return ", trust=True" if foreign_code(json.loads(self.config.to_json())) else ""
-
 
 @dataclass(frozen=True, slots=True)
 class SavedPolicy:

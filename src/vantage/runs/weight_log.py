@@ -5,6 +5,8 @@ The gradients are those of the last update after clipping; under hogwild, those 
 
 from __future__ import annotations
 
+import logging
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,9 @@ from vantage.runs.metrics import MetricWriter
 from vantage.types import Obs, State
 
 if TYPE_CHECKING:
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
+    from torch.utils.tensorboard import SummaryWriter
+
+log = logging.getLogger(__name__)
 
 
 class WeightLog:
@@ -24,16 +28,31 @@ class WeightLog:
 
     def __init__(self, config: Config, model: ActorCritic, writer: MetricWriter) -> None:
         self._config, self._model, self._writer = config, model, writer
+        writer.show(self._add_graph)
+
+    def _add_graph(self, board: SummaryWriter) -> None:
+        model = self._model
+        with torch.device(next(model.parameters()).device):
+            parts = [torch.zeros(2, *part.shape, dtype=torch.uint8 if part.kind == "image" else torch.float32)
+                     for part in model.parts]
+            obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
+            masks = [torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool)] * model.spec.masked
+            example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), *masks)
+        try:
+            with torch.no_grad(), warnings.catch_warnings(action="ignore"):
+                board.add_graph(_Step(model), example, use_strict_trace=False)
+        except Exception as error:  # tracing raises many types for a network that it cannot follow
+            log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
     def write(self, step: int) -> None:
         """Write histograms of all weights and gradients, except those that are not finite."""
-        for name, parameter in self._model.named_parameters():
-            for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
-                if tensor is not None and tensor.isfinite().all():
-                    self._histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
+        def add(board: SummaryWriter) -> None:
+            for name, parameter in self._model.named_parameters():
+                for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
+                    if tensor is not None and tensor.isfinite().all():
+                        board.add_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
 
-    def _histogram(self, name: str, values: Tensor, step: int) -> None:
-        self._writer.show(lambda board: board.add_histogram(name, values, step))
+        self._writer.show(add)
 
     def close(self, scores: dict[str, float]) -> None:
         """Write the config and the final scores to TensorBoard's page of hyperparameters."""
@@ -43,34 +62,11 @@ class WeightLog:
 
 
 class _Step(nn.Module):
-    """`ActorCritic.step_with_values` as a module, which torch.export requires."""
+    """`ActorCritic.step_with_values` as a module, which tracing requires."""
 
     def __init__(self, model: ActorCritic) -> None:
         super().__init__()
         self.model = model
 
-    def forward(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None) -> tuple[Any, ...]:
+    def forward(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None) -> tuple[Any, ...]:
         return self.model.step_with_values(obs, is_first, state, action_mask)
-
-
-def graph_of(model: ActorCritic) -> GraphDef:
-    """The operations of one step of the policy and the critic, grouped by module."""
-    from tensorboard.compat.proto.graph_pb2 import GraphDef
-    from tensorboard.compat.proto.node_def_pb2 import NodeDef
-    from tensorboard.compat.proto.versions_pb2 import VersionDef
-
-    with torch.device(next(model.parameters()).device), torch.no_grad():
-        parts = [torch.zeros(2, *part.shape, dtype=torch.uint8 if part.kind == "image" else torch.float32)
-                 for part in model.parts]
-        obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
-        mask = torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool) if model.spec.masked else None
-        example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), mask)
-        graph = torch.export.export(_Step(model), example).graph
-    names: dict[torch.fx.Node, str] = {}
-    for node in graph.nodes:
-        stack = node.meta.get("nn_module_stack") or {}
-        path = next(reversed(stack.values()))[0].split(".") if stack else []
-        names[node] = "/".join([*filter(None, path), node.name])
-    nodes = [NodeDef(name=name, op=str(node.target), input=[names[part] for part in node.all_input_nodes])
-             for node, name in names.items()]
-    return GraphDef(node=nodes, versions=VersionDef(producer=22))

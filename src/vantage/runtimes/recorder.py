@@ -16,7 +16,7 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.runs.weight_log import WeightLog, graph_of
+from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.progress import WINDOW, Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -102,13 +102,8 @@ class Recorder:
 
     def show_weights(self, model: ActorCritic) -> None:
         """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
-        if not self.config.run.log_weights:
-            return
-        self._weights = WeightLog(self.config, model, self._writer)
-        try:
-            self._writer.write_graph(graph_of(model))
-        except Exception as error:  # torch.export raises many types for a network that it cannot trace
-            log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
+        if self.config.run.log_weights:
+            self._weights = WeightLog(self.config, model, self._writer)
 
     def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary; CheckpointError only if `final`, otherwise the next save tries again.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
-from itertools import islice
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 
 import numpy as np
@@ -17,7 +15,8 @@ import torch
 from vantage.config import Config
 from vantage.config_groups import Hogwild
 from vantage.errors import ConfigError
-from vantage.learning.collect import EVERYWHERE, act, collect, columns_of, empty_rollout, join_rollouts, store
+from vantage.learning.collect import EVERYWHERE, collect, columns_of, empty_rollout, join_rollouts, store
+from vantage.learning.collect import act as act_once
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.training import prepare, train_updates
 
@@ -63,90 +62,74 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
                                     eval_every=0, eval_every_seconds=0, save_every=10**12, log_every_seconds=10**6,
                                     **({"replay_start": 0} if config.algorithm.needs.replay else {}))
     rounds = rounds or max(5, int(seconds / 4))
-    actor_learner = ActorLearner(config.change(num_workers=1, threads=config.all_threads))
+    one = ActorLearner(config.change(num_workers=1, threads=config.all_threads))
     try:
-        if actor_learner.spec.masked:
+        if one.spec.masked:
             raise ConfigError(f"bench repeats fixed actions, which the action masks of {config.env.id} may forbid")
-        actor_learner.begin()
+        one.begin()
+        env, act, learn, learn_again = _parts(one)
         with tempfile.TemporaryDirectory() as folder, \
                 closing(train_updates(config, run=Path(folder) / "run", argv=())) as updates:
-            speeds = list(islice(_rounds(actor_learner, updates, seconds / rounds / 4), rounds))
+            for _ in range(4):  # the report of the start, and updates that warm up
+                next(updates)
+            speeds = []
+            for _ in range(rounds):
+                torch.set_num_threads(config.runtime.threads)
+                rates = [rate(part, seconds / rounds / 4) for part in (env, act, learn)]
+                if (replay := config.algorithm.needs.replay) is not None and replay.ratio > 0:
+                    rates[2] = 1 / (1 / rates[2] + replay.ratio / rate(learn_again, seconds / rounds / 4))
+                speeds.append([*rates, rate(lambda: next(updates), seconds / rounds / 4)])
     finally:
-        actor_learner.close()
-    env, act, learn, whole = (median(part) for part in zip(*speeds, strict=True))
-    return Bench(env, act, learn, whole, whole * (1 / env + 1 / act + 1 / learn), rounds)
+        one.close()
+    rollout = config.env.num_envs * one.rollout_length
+    update = rollout * config.runtime.rollouts_per_update
+    env_speed, act_speed, learn_speed, whole = np.median(speeds, axis=0) * (rollout, rollout, update, update)
+    ratio = whole * (1 / env_speed + 1 / act_speed + 1 / learn_speed)
+    return Bench(float(env_speed), float(act_speed), float(learn_speed), float(whole), float(ratio), rounds)
 
 
-def _rounds(actor_learner: ActorLearner, updates: Iterator[object], seconds: float) -> Iterator[tuple[float, ...]]:
-    config, parts = actor_learner.config, Parts(actor_learner)
-    parts.fill_replay()
-    steps = config.env.num_envs * actor_learner.rollout_length
-    update = steps * config.runtime.rollouts_per_update
-    replay = config.algorithm.needs.replay
+def _parts(one: ActorLearner) -> tuple[Callable[[], object], ...]:
+    """Functions that step the environments, act, learn, and learn from the replay: each for a rollout collected first.
 
-    def learn_again() -> None:
-        parts.sample()
-        parts.learn(replayed=True)
+    A rollout filled by `env` and `act` is not learned from.
+    """
+    collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
+    one.position, rollout = collected.position, collected.rollout
+    scratch = empty_rollout(one.model, one.position, one.rollout_length)
+    acted = replace(rollout, actions=scratch.actions, behaviour=scratch.behaviour,
+                    activation_cache=scratch.activation_cache)
+    actions, columns = rollout.actions.cpu().numpy(), columns_of(one.groups)
+    batch = join_rollouts([rollout] * one.config.runtime.rollouts_per_update)
+    replay = one.replay
+    while replay is not None and len(replay) < replay.capacity:
+        replay.add(rollout)
 
-    for _ in range(4):  # the report of the start, and updates that warm up
-        next(updates)
-    while True:
-        torch.set_num_threads(config.runtime.threads)
-        env, act, learn = rate(parts.env, seconds), rate(parts.act, seconds), rate(parts.learn, seconds)
-        if replay is not None and replay.ratio > 0:
-            learn = 1 / (1 / learn + replay.ratio / rate(learn_again, seconds))
-        yield steps * env, steps * act, update * learn, update * rate(lambda: next(updates), seconds)
-
-
-class Parts:
-    """The parts of an update of `actor_learner`, each repeated on one rollout, which it collects first."""
-
-    def __init__(self, actor_learner: ActorLearner) -> None:
-        self._actor_learner = one = actor_learner
-        collected = collect(one.model, one.groups, one.position, length=one.rollout_length, generator=one.generator)
-        one.position, self._rollout = collected.position, collected.rollout
-        self._actions = self._rollout.actions.cpu().numpy()
-        self._scratch = scratch = empty_rollout(one.model, one.position, one.rollout_length)
-        self._acted = replace(self._rollout, actions=scratch.actions, behaviour=scratch.behaviour,
-                              activation_cache=scratch.activation_cache)
-        self._columns = columns_of(one.groups)
-        self._ends = [column.start for column in self._columns[1:]]
-        self._batch = join_rollouts([self._rollout] * one.config.runtime.rollouts_per_update)
-
-    def env(self) -> None:
-        """Step the environments with the actions of the rollout; store the results in another."""
-        for t, row in enumerate(self._actions):
-            for group, part in zip(self._actor_learner.groups, np.split(row, self._ends), strict=True):
+    def env() -> None:
+        for t, row in enumerate(actions):
+            for group, part in zip(one.groups, np.split(row, [column.start for column in columns[1:]]), strict=True):
                 group.send(part)
-            for group, column in zip(self._actor_learner.groups, self._columns, strict=True):
-                store(self._scratch, t, column, group.receive())
+            for group, column in zip(one.groups, columns, strict=True):
+                store(scratch, t, column, group.receive())
 
     @torch.no_grad()
-    def act(self) -> None:
-        """Run the policy on the observations of the rollout and sample actions into another."""
-        one, state = self._actor_learner, self._rollout.state
+    def act() -> None:
+        state = rollout.state
         with one.model.constant_weights():
-            for t in range(len(self._actions)):
-                _, state = act(one.model, self._acted, t, EVERYWHERE, state, one.generator)
+            for t in range(len(actions)):
+                _, state = act_once(one.model, acted, t, EVERYWHERE, state, one.generator)
 
-    def learn(self, *, replayed: bool = False) -> None:
-        """One update, optimiser included."""
-        cache = self._batch.activation_cache  # which the update empties
-        batch = replace(self._batch, activation_cache=None if cache is None else dict(cache))
-        self._actor_learner.learner.update(batch, 0, replayed=replayed)
+    def learn(*, replayed: bool = False) -> None:
+        cache = batch.activation_cache  # which the update empties
+        one.learner.update(replace(batch, activation_cache=None if cache is None else dict(cache)), 0,
+                           replayed=replayed)
 
-    def fill_replay(self) -> None:
-        """Fill the replay."""
-        replay = self._actor_learner.replay
-        while replay is not None and len(replay) < replay.capacity:
-            replay.add(self._rollout)
-
-    def sample(self) -> None:
-        """Draw a batch from the replay."""
-        one = self._actor_learner
-        assert one.replay is not None
-        join_rollouts([one.replay.sample(self._rollout, one.replay_generator)
+    def learn_again() -> None:
+        assert replay is not None
+        join_rollouts([replay.sample(rollout, one.replay_generator)
                        for _ in range(one.config.runtime.rollouts_per_update)])
+        learn(replayed=True)
+
+    return env, act, learn, learn_again
 
 
 def rate(function: Callable[[], object], seconds: float) -> float:

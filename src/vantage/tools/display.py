@@ -105,8 +105,8 @@ class Display(logging.Handler):
             return Panel(self.stop_message or self.expectation or "starting", title=title)
         done, left = progress(self.config, report)
         head, body = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
-        head.add_row(ProgressBar(total=1.0, completed=done, width=40), f"{done:.1%}",
-                     f"{report.step:,} / {self.config.run.steps:,} steps",
+        steps = f"{report.step:,} / {self.config.run.steps:,} steps"
+        head.add_row(ProgressBar(completed=done * 100, width=40), f"{done:.1%}", steps,
                      f"{clock(report.seconds)}, about {left} left")
         cells = [cell for name, value in sorted(report.metrics.items()) for cell in (name, number(value))]
         for i in range(0, len(cells), 4):

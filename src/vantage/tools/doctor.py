@@ -28,23 +28,26 @@ MIN_SHARED_MEMORY = 256 << 20
 TIMEOUT = 120
 """Seconds after which a subprocess counts as hung."""
 
-_REINSTALL = "pip install --force-reinstall"
+
+def _library(module: str, remedy: str) -> tuple[str, str]:
+    return f"import {module}; print({module}.__version__)", f"pip install {remedy}"
+
+
+NEEDED = ("torch", "gymnasium", "numpy", "training")
 CHECKS = {  # code that prints a line, and what to do where it fails
-    "torch": ("import torch; print(torch.__version__)", f"{_REINSTALL} torch"),
-    "gymnasium": ("import gymnasium; print(gymnasium.__version__)", f"{_REINSTALL} gymnasium"),
-    "numpy": ("import numpy; print(numpy.__version__)", f"{_REINSTALL} numpy"),
+    **{name: _library(name, f"--force-reinstall {name}") for name in ("torch", "gymnasium", "numpy")},
     "cuda": ("import torch; gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]\n"
              "torch.cuda.is_available() or torch.cuda.init(); print(', '.join(gpus))",
              "training runs on the CPU; for a GPU: https://pytorch.org/get-started/locally"),
     "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "
-              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", f"{_REINSTALL} ale-py"),
-    "box2d": ("import Box2D; print(Box2D.__version__)",
-              "pip install 'gymnasium[box2d]', which needs swig and a compiler where there is no wheel"),
-    "mujoco": ("import mujoco; print(mujoco.__version__)", "pip install 'vantage-rl[mujoco]'"),
-    "optuna": ("import optuna; print(optuna.__version__)", "pip install 'vantage-rl[search]'"),
+              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", "pip install --force-reinstall ale-py"),
+    "box2d": _library("Box2D", "'gymnasium[box2d]', which needs swig and a compiler where there is no wheel"),
+    "mujoco": _library("mujoco", "'vantage-rl[mujoco]'"),
+    "optuna": _library("optuna", "'vantage-rl[search]'"),
     "onnx": ("import onnx, onnxscript, onnxruntime; print(f'{onnx.__version__}, runtime {onnxruntime.__version__}')",
              "pip install 'vantage-rl[export]'"),
-    "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())", f"{_REINSTALL} imageio-ffmpeg"),
+    "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
+               "pip install --force-reinstall imageio-ffmpeg"),
     "training": ("""
 import tempfile, numpy, vantage
 config = vantage.configure("a2c", env="CartPole-v1", steps=1024, eval_every=0, tensorboard=False)
@@ -91,11 +94,6 @@ class Examination:
                           else "training works on this machine"])
 
 
-def examine() -> Examination:
-    """Run all checks; about ten seconds."""
-    return Examination((*check_machine(), *map(check, CHECKS)))
-
-
 def check_machine() -> Iterator[Finding]:
     """Versions, cores, memory and shared memory."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
@@ -107,14 +105,14 @@ def check_machine() -> Iterator[Finding]:
                       "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
 
 
-def check(name: str) -> Finding:
-    """The result of one of `CHECKS`; only torch, gymnasium, numpy and the training are needed for training."""
-    code, remedy = CHECKS[name]
-    works, text = attempt(code)
-    if works:
-        return Finding(name, "ok", text)
-    needed = name in ("torch", "gymnasium", "numpy", "training")
-    return Finding(name, "problem" if needed else "note", text.removeprefix("ModuleNotFoundError: "), remedy)
+def examine() -> Examination:
+    """Run all checks; about ten seconds."""
+    findings = list(check_machine())
+    for name, (code, remedy) in CHECKS.items():
+        works, text = attempt(code)
+        findings.append(Finding(name, "ok" if works else "problem" if name in NEEDED else "note",
+                                text.removeprefix("ModuleNotFoundError: "), "" if works else remedy))
+    return Examination(tuple(findings))
 
 
 def attempt(code: str) -> tuple[bool, str]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +12,9 @@ from torch import Tensor
 
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
-from vantage.runs.directory import check_utf8, write_atomically
 from vantage.runs.policy_file import Description, write_weights
-from vantage.tools.card import card
 from vantage.tools.onnx_policy import PolicyStep, check_libraries, load_onnx, write_onnx
+from vantage.tools.output import whole_file
 from vantage.training import load
 
 log = logging.getLogger(__name__)
@@ -53,9 +50,6 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
     if output is None:
         output = (Path(run) if Path(run).is_dir() else Path(run).parent) / f"policy.{format}"
-    if output.suffix != f".{format}" or output.is_dir():
-        raise ConfigError(f"{output}: name a file that ends in .{format}, as --format {format} writes it")
-    check_utf8(output, "choose another place with -o")
     if format == "onnx":
         check_libraries()
     agent = load(run, checkpoint=checkpoint, trust=trust)
@@ -67,21 +61,13 @@ def export(run: str | Path, *, format: str, output: Path | None = None, checkpoi
         model.load_state_dict(agent.model.state_dict())
     description = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
     policy = PolicyStep(model)
-    temporary = output.with_name(f".{output.stem}.{os.getpid()}{output.suffix}")
-    try:
+    with whole_file(output, f".{format}") as temporary:
         if format == "onnx":
             write_onnx(temporary, policy, description)
             difference = compare(load_onnx(temporary), policy)
         else:
             write_weights(temporary, model.state_dict(), description)
             difference = compare(PolicyStep(load(temporary, trust=True).model).call, policy)
-            write_atomically(output.with_name(f"{output.stem}.card.md"), card(description, output.name))
-        os.replace(temporary, output)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror or error}; choose another place with -o") from None
-    finally:
-        with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
-            temporary.unlink()
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
@@ -104,9 +90,8 @@ def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], p
                 try:
                     torch.testing.assert_close(actual[name], value, atol=TOLERANCE, rtol=TOLERANCE)
                 except AssertionError as error:
-                    why = " ".join(str(error).split())
                     raise VantageError(f"the exported file is wrong and was removed: its {name} differs from the "
-                                       f"policy's: {why} Please report it with the run's config.json") from None
+                                       f"policy's: {' '.join(str(error).split())} Please report it") from None
                 largest = max(largest, float((actual[name].double() - value.double()).abs().max()))
             state, state_there = ({f"state.{name}": answer[f"next_state.{name}"] for name in policy.state}
                                   for answer in (expected, actual))

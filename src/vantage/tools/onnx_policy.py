@@ -55,8 +55,7 @@ class PolicyStep(nn.Module):
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
         """Zeros for every `state` input."""
-        parts = self.model.initial_state(batch)
-        return {f"state.{name}": part for name, part in zip(self.state, parts, strict=True)}
+        return dict(zip((f"state.{name}" for name in self.state), self.model.initial_state(batch), strict=True))
 
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random inputs without the state; vectors have the mean and variance of the normaliser."""
@@ -72,10 +71,10 @@ class PolicyStep(nn.Module):
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
         if "action_mask" in self.inputs:
-            masks = [torch.rand(batch, size, generator=generator) < 0.5 for size in self.model.spec.action.sizes]
-            for mask in masks:
-                mask[:, 0] |= ~mask.any(1)  # each component needs a choice
-            inputs["action_mask"] = torch.cat(masks, 1)
+            sizes = self.model.spec.action.sizes
+            mask = torch.rand(batch, sum(sizes), generator=generator) < 0.5
+            mask[:, np.cumsum((0, *sizes))[:-1].tolist()] = True  # each component needs a choice
+            inputs["action_mask"] = mask
         return inputs
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from vantage.errors import ConfigError
+from vantage.runs.directory import replacing
 
 
 @contextlib.contextmanager
@@ -20,16 +20,11 @@ def whole_file(output: Path, *suffixes: str) -> Iterator[Path]:
         raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
     if output.is_dir():
         raise ConfigError(f"{output} is a directory; choose another output")
-    temporary = output.with_name(f".{output.stem}-{os.getpid()}{output.suffix.lower()}")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch()
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, output)
-    except OSError as error:
-        raise ConfigError(f"cannot write {output}: {error.strerror or error}; choose another output") from None
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+        with replacing(output) as temporary:
+            temporary.touch()
+            yield temporary
+    except (OSError, UnicodeEncodeError) as error:
+        raise ConfigError(f"cannot write {str(output)!r}: {getattr(error, 'strerror', None) or error}; choose another "
+                          "output") from None

@@ -37,8 +37,6 @@ _RESAMPLES = 2_000
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _X_LABELS = {"steps": "agent steps, all environments together", "minutes": "wall time of training, minutes",
              "frames": "frames of the environment, all environments together"}
-_Y_LABELS = {"rollout/ep_rew_mean": "raw score, mean of the last 100 training episodes",
-             "eval/mean_reward": "raw score, mean of an evaluation's episodes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +190,9 @@ def _figure(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate,
             axes.fill_between(group.x, *group.band, color=colour, alpha=0.18, linewidth=0)
             for curve in group.curves:
                 axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, linewidth=0.6, alpha=0.35)
-    envs = list(dict.fromkeys(group.curves[0].config.env.id for group in groups))
-    axes.set_title(", ".join(envs) if len(envs) <= 3 else f"{len(envs)} environments", fontsize=13)
+    axes.set_title(fill(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
-    axes.set_ylabel(_Y_LABELS.get(metric, metric) + (f"\nrunning mean, smooth = {smooth:g}" if smooth else ""))
+    axes.set_ylabel(metric + f", running mean, smooth = {smooth:g}" * (smooth > 0))
     if x != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)

@@ -25,8 +25,6 @@ from vantage.types import map_obs
 STREAM = 4
 """Streams 0 to 3 belong to training, evaluations and `play`."""
 _STEPS = 60
-_MOST_BARS = 16
-"""More values are a line."""
 
 Panel = tuple[str, NDArray[np.generic]]
 """Title, and an image [H, W] or [H, W, 3], or values [N]."""
@@ -85,13 +83,11 @@ def _panels(name: str, obs: Tensor, inputs: Tensor, frame_stack: int) -> list[Pa
     inputs = inputs / 255  # as torsos do
     low, high = min(0.0, float(inputs.min())), max(1.0, float(inputs.max()))
     frames = torch.unflatten((inputs - low) / (high - low), 0, (frame_stack, -1))
-    return [(title, _picture(obs)), *((f"network input, {i} of {frame_stack}\nblack {low:.3g}, white {high:.3g}",
-                                       _picture(frame)) for i, frame in enumerate(frames, 1))]
-
-
-def _picture(image: Tensor) -> NDArray[np.generic]:
-    """[C, H, W] as matplotlib takes it: gray [H, W] or RGB [H, W, 3]."""
-    return (image[0] if len(image) < 3 else image[:3].permute(1, 2, 0)).numpy()
+    titles = [title, *(f"network input, {i} of {frame_stack}\nblack {low:.3g}, white {high:.3g}"
+                       for i in range(1, frame_stack + 1))]
+    # Gray [H, W] or RGB [H, W, 3].
+    return [(title, (image[0] if len(image) < 3 else image[:3].permute(1, 2, 0)).numpy())
+            for title, image in zip(titles, [obs, *frames], strict=True)]
 
 
 def _draw(axes: Axes, title: str, values: NDArray[np.generic]) -> None:
@@ -100,10 +96,8 @@ def _draw(axes: Axes, title: str, values: NDArray[np.generic]) -> None:
         axes.imshow(values, cmap="gray", vmin=0, vmax=255 if values.dtype == np.uint8 else 1, interpolation="nearest")
         axes.set_axis_off()
         return
-    if len(values) > _MOST_BARS:
-        axes.plot(values, range(len(values)))
-    else:
-        axes.bar_label(axes.barh(range(len(values)), values), fmt="%.3g", padding=3, fontsize=8)
-        axes.set_yticks(range(len(values)))
+    bars = axes.barh(range(len(values)), values)
+    if len(values) <= 16:
+        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
         axes.margins(x=0.3)
     axes.invert_yaxis()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from vantage.errors import ConfigError
+from vantage.keys import read_json_object
 from vantage.runs.directory import directory_name, write_atomically
 from vantage.runs.lock import locked
 
@@ -27,10 +28,8 @@ class Options:
     trials: int | None = None  # number of trials of a space (30)
     seeds: int = 1  # seeds of each trial, starting at --seed; their mean counts
     jobs: int = 1  # runs at once, each in its own process
-    sampler: Literal["tpe", "random"] | None = None  # how a space is drawn from (tpe)
     pruner: Literal["asha", "none"] | None = None  # asha ends poor trials early; default for a space, none for a grid
     reduction: int | None = None  # asha continues one trial in so many, for so many times the steps (3)
-    min_steps: int | None = None  # agent steps before asha first compares (steps / reduction^2)
     storage: str | None = None  # Optuna storage that machines share: a URL, or a file ending in .db (study.db in --run)
     run: str | None = None  # search directory (runs/search/ENV/ALGO-N, the same for the same command)
 
@@ -54,12 +53,11 @@ def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, sto
     """Start or resume the search; returns the command's exit status."""
     if (options.grid is None) == (options.space is None):
         raise ConfigError("what is to be searched? Give either --grid FILE.json or --space FILE.json")
-    for name, low, high in (("trials", 1, MOST), ("seeds", 1, MOST), ("jobs", 1, MOST), ("reduction", 2, MOST),
-                            ("min_steps", 1, float("inf"))):
-        if (number := getattr(options, name)) is not None and not low <= number <= high:
-            raise ConfigError(f"--{name.replace('_', '-')} {number} is not from {low} to {high:,}")
-    if options.grid is not None and (options.trials or options.sampler):
-        raise ConfigError("--trials and --sampler have no effect on a grid, which runs all points once; leave them out")
+    for name, low in (("trials", 1), ("seeds", 1), ("jobs", 1), ("reduction", 2)):
+        if (number := getattr(options, name)) is not None and not low <= number <= MOST:
+            raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
+    if options.grid is not None and options.trials:
+        raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it out")
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import run
     from vantage.tools.search.worker import open_storage
@@ -74,30 +72,27 @@ def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, sto
 
 def find_directory(definition: Mapping[str, Any], path: Path | None, root: Path = Path("runs/search")) -> Path:
     """`path`, or the directory under `root` of the search with this definition, or a new one there."""
+    parent = root / directory_name(definition["env"])
+    paths = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
     try:
-        if path is None:
-            parent = root / directory_name(definition["env"])
-            paths = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
-            path = next(path for path in paths if not path.exists() or _read_definition(path) == definition)
+        path = path or next(path for path in paths if not (path / "search.json").exists()
+                            or _read_definition(path) == definition)
         path.mkdir(parents=True, exist_ok=True)
-        former = _read_definition(path)
-        if different := [key for key, value in definition.items() if former and former.get(key) != value]:
-            raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
-                              "repeat its command, or choose another --run")
-        if not former:
+        if not any(path.iterdir()):
             write_atomically(path / "search.json", json.dumps(definition, indent=2))
     except OSError as error:
         raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another --run") from None
+    former = _read_definition(path)
+    if different := [key for key, value in definition.items() if former.get(key) != value]:
+        raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
+                          "repeat its command, or choose another --run")
     return path
 
 
 def _read_definition(directory: Path) -> dict[str, Any]:
-    """What was searched in `directory`, empty for an empty directory."""
-    if not any(directory.iterdir()):
-        return {}
     try:
-        return dict(json.loads((directory / "search.json").read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+        return read_json_object((directory / "search.json").read_text(encoding="utf-8"), source="search.json")
+    except (OSError, UnicodeDecodeError, ConfigError):
         raise ConfigError(f"{directory}/search.json is missing or damaged, so that it is unknown what was searched "
                           "there; put it back, or search anew with another --run") from None
 
@@ -109,8 +104,6 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str]:
         best = json.loads(path.read_text(encoding="utf-8"))
         config = {**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])}
         return config, f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; give the directory of a search with a complete "
-                          "trial") from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is damaged ({error}); the search's command writes it again") from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search with a complete "
+                          "trial, or repeat the search's command") from None

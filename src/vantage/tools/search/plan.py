@@ -71,7 +71,6 @@ class Plan:
     rungs: tuple[int, ...]
     """Agent steps at which trials are compared, multiples of `eval_every`; the last is all steps."""
     reduction: int
-    sampler: str
     seeds: tuple[int, ...]
 
     @property
@@ -104,9 +103,8 @@ class Plan:
         definition = {"algo": self.algo, "env": self.base.env.id, "given": dict(sorted(self.shared.items())),
                       "steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
                       "domains": domains, "points": self.points, "seeds": len(self.seeds), "rungs": self.rungs,
-                      "sampler": None if self.points else self.sampler, "objective": self.objective}
-        normalized: dict[str, Any] = json.loads(json.dumps(definition))
-        return normalized
+                      "sampler": None if self.points else "tpe", "objective": self.objective}
+        return dict(json.loads(json.dumps(definition)))
 
     def representatives(self) -> Iterator[Params]:
         """Points that together have every choice and both ends of every range."""
@@ -131,19 +129,18 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     check(base)
     path, pruner = options.grid or options.space or "", options.pruner or ("asha" if options.space else "none")
     steps, unit, reduction = base.run.steps, max(1, base.run.eval_every), options.reduction or 3
-    first = math.ceil((options.min_steps or max(1, steps // reduction**2)) / unit) * unit
-    rungs = [at for n in range(32) if (at := first * reduction**n) < steps
-             and (n == 0 or 2 * at <= steps)]  # near the end pruning saves little
-    rungs = [*(rungs if pruner == "asha" else []), steps]
-    if len(rungs) == 1 and (options.pruner == "asha" or options.reduction or options.min_steps):
-        raise ConfigError(f"--pruner asha, --reduction and --min-steps have no effect: trials of {steps:,} steps "
-                          "are first compared at their end; leave them out, or give --pruner asha, a smaller "
-                          "--eval-every or more --steps")
+    rungs, rung = list[int](), math.ceil(max(1, steps // reduction**2) / unit) * unit
+    while pruner == "asha" and rung < steps and (not rungs or 2 * rung <= steps):  # near the end pruning saves little
+        rungs.append(rung)
+        rung *= reduction
+    if not rungs and (options.pruner == "asha" or options.reduction):
+        raise ConfigError(f"--pruner asha and --reduction have no effect: trials of {steps:,} steps are first compared "
+                          "at their end; leave them out, or give --pruner asha, a smaller --eval-every or more --steps")
     try:
         domains, points = _read(Path(path), is_grid=options.grid is not None)
         if both := domains.keys() & shared.keys():
             raise ConfigError(f"{', '.join(both)}: both given and searched; leave it out of one")
-        plan = Plan(algo, env, shared, base, domains, points, tuple(rungs), reduction, options.sampler or "tpe",
+        plan = Plan(algo, env, shared, base, domains, points, (*rungs, steps), reduction,
                     tuple(range(base.run.seed, base.run.seed + options.seeds)))
         for point in plan.representatives():
             check(plan.config(point, base.run.seed))

@@ -53,10 +53,10 @@ def run(plan: Plan, options: Options, directory: Path, stop: Stopping) -> int:
         return 128 + stop.signal
     if best.state is not TrialState.COMPLETE:
         errors = sorted({trial.user_attrs.get("error", "no heartbeat") for trial in rows})
-        raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See {directory}/results.md. Failed trials "
+        raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See {directory}/results.csv. Failed trials "
                            "are not tried again: search anew with another --run")
     write_plots(plan, study, rows, directory)
-    say(f"best: trial {best.user_attrs['index']} with {best.value:.6g}, see {directory}/results.md. Next: "
+    say(f"best: trial {best.user_attrs['index']} with {best.value:.6g}, see {directory}/results.csv. Next: "
         f"vantage train --from-search {directory} --seed {plan.seeds[-1] + 1}")
     return 0
 
@@ -112,7 +112,7 @@ def ranked(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) -> None:
-    """results.csv by index, results.md in the order of `trials`, best.json for `vantage train --from-search`."""
+    """results.csv in the order of `trials`, best.json for `vantage train --from-search`."""
     rows = []
     for trial in trials:
         attrs, failed = trial.user_attrs, trial.state is TrialState.FAIL
@@ -126,14 +126,8 @@ def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) ->
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, rows[0], lineterminator="\n")
     table.writeheader()
-    table.writerows(sorted(rows, key=lambda row: int(row["trial"])))
+    table.writerows(rows)
     write_atomically(directory / "results.csv", text.getvalue())
-    names = [name for name in rows[0] if name not in ("runs", "error")]
-    cells = [names, ["---"] * len(names), *([row[name] for name in names] for row in rows)]
-    lines = [f"# {plan.algo} on {plan.base.env.id}", "", f"Value: {plan.objective}.", "",
-             *("| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in cells), "",
-             *(f"- Trial {row['trial']} failed: {row['error']}" for row in rows if row["error"]), ""]
-    write_atomically(directory / "results.md", "\n".join(lines))
     if (best := trials[0]).state is TrialState.COMPLETE:
         values = plan.suggest(FixedTrial(best.params))
         write_atomically(directory / "best.json", json.dumps(

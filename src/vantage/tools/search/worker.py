@@ -21,7 +21,7 @@ from typing import Any
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import SuccessiveHalvingPruner
-from optuna.samplers import RandomSampler, TPESampler
+from optuna.samplers import TPESampler
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
 
@@ -145,8 +145,7 @@ class Worker:
         """Train all seeds from rung to rung until the end, or until the trial is pruned."""
         plan, index = self.plan, trial.user_attrs["index"]
         # A sampler for each trial: one for each process would repeat its first draws after every start.
-        seed = derive_seed(plan.base.run.seed, "search", index)
-        trial.study.sampler = RandomSampler(seed=seed) if plan.sampler == "random" else TPESampler(seed=seed)
+        trial.study.sampler = TPESampler(seed=derive_seed(plan.base.run.seed, "search", index))
         values = plan.suggest(trial)
         runs = Path(trial.user_attrs.get("runs", ""))
         if "runs" not in trial.user_attrs or not runs.is_dir():  # new, or on a disk that this machine cannot read
@@ -204,8 +203,6 @@ def updates_to(target: int, run: Path, config: Config, argv: list[str]) -> Gener
 
 def is_disk_error(error: BaseException | None) -> bool:
     """Whether the disk is the cause, so that other trials would fail as well."""
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
-            return True
-        error = error.__cause__ or error.__context__
-    return False
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO):
+        return True
+    return error is not None and is_disk_error(error.__cause__ or error.__context__)
