@@ -7,7 +7,6 @@ of a browser. Short runs on CartPole-v1 are trained for it; finished ones of Pon
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import platform
 import re
@@ -21,7 +20,6 @@ from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
-import imageio_ffmpeg
 from PIL import Image, ImageChops, ImageGrab
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
@@ -109,14 +107,15 @@ def watch() -> None:
 
 def record() -> None:
     """Some seconds of a game."""
-    run(f"vantage record {PONG} -o pong.mp4")
-    film = imageio_ffmpeg.read_frames("pong.mp4")
-    about, frames = next(film), []
-    for data in itertools.islice(film, 100, 190):
-        frame = Image.frombytes("RGB", about["size"], data)
-        frames.append(frame.quantize(16, palette=frames[0] if frames else None, dither=Image.Dither.NONE))
+    run(f"vantage record {PONG} -o pong.gif")
+    with Image.open("pong.gif") as film:
+        frames, lasts = [], film.info["duration"]
+        for number in range(100, 190):
+            film.seek(number)
+            frame = film.convert("RGB")
+            frames.append(frame.quantize(16, palette=frames[0] if frames else None, dither=Image.Dither.NONE))
     path = HERE / "record.gif"
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=1000 / about["fps"], loop=0)
+    frames[0].save(path, save_all=True, append_images=frames[1:], duration=lasts, loop=0)
     said(path)
 
 

@@ -11,13 +11,14 @@ import imageio_ffmpeg
 import numpy as np
 import pytest
 from conftest import train_shortly
+from PIL import Image
 
 from vantage.cli import main
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.tools import record as module
 from vantage.tools.evaluate import evaluate, shown_game
 from vantage.tools.frames import draw_frame
-from vantage.tools.record import record
+from vantage.tools.record import record, write_video
 from vantage.training import load
 
 
@@ -30,14 +31,28 @@ def read_mp4(path: Path) -> tuple[np.ndarray, float]:
     return np.frombuffer(done.stdout, np.uint8).reshape(-1, int(stream[2]), int(stream[1]), 3), float(stream[3])
 
 
-def test_a_video_has_every_step_of_the_games_that_are_evaluated(cartpole_run: Path, tmp_path: Path) -> None:
+def read_gif(path: Path) -> tuple[np.ndarray, list[int]]:
+    """All frames [N, H, W, 3] and for how many milliseconds each is shown."""
+    frames, durations = [], []
+    with Image.open(path) as image:
+        for i in range(image.n_frames):
+            image.seek(i)
+            frames.append(np.asarray(image.convert("RGB")))
+            durations.append(image.info["duration"])
+    return np.stack(frames), durations
+
+
+def test_an_mp4_and_a_gif_have_every_step_of_the_games_that_are_evaluated(cartpole_run: Path, tmp_path: Path) -> None:
     output = tmp_path / "new folder/video.mp4"
     result = record(cartpole_run, output, episodes=2, seed=5)
     assert result.scores == evaluate(cartpole_run, episodes=2, seed=5, num_envs=1).returns
     film, fps = read_mp4(output)
     assert len(film) == result.frames == sum(result.scores) + 2  # a point a step, and the frame before the first
     assert film.shape[1:] == (434, 600, 3) and fps == 50
-    assert [path.name for path in output.parent.iterdir()] == ["video.mp4"]
+    record(cartpole_run, tmp_path / "new folder/video.gif", episodes=2, seed=5)
+    frames, durations = read_gif(tmp_path / "new folder/video.gif")
+    assert set(durations) == {20} and len(frames) == len(film) and np.abs(frames.astype(int) - film).mean() < 2
+    assert sorted(path.name for path in output.parent.iterdir()) == ["video.gif", "video.mp4"]
 
 
 def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
@@ -68,37 +83,49 @@ def test_a_frame_enlarges_small_screens_by_whole_numbers_and_is_even() -> None:
     assert draw_frame(np.zeros((701, 999, 3), np.uint8), "score 1").shape == (736, 1000, 3)
 
 
+@pytest.mark.parametrize(("fps", "count"), [(15.0, 60), (60.0, 30)])
+def test_a_gif_has_the_right_duration_where_hundredths_do_not_fit(fps: float, count: int, tmp_path: Path) -> None:
+    frames = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
+    assert write_video(tmp_path / "x.gif", iter(frames), lambda: fps) == (count, fps * count / 60)
+    shown, durations = read_gif(tmp_path / "x.gif")
+    assert len(shown) == count and min(durations) >= 20 and abs(sum(durations) - 1000 * 60 / fps) <= 40
+    np.testing.assert_array_equal(shown[:2], frames[:2 * 60 // count:60 // count])
+
+
+@pytest.mark.parametrize("name", ["video.mp4", "video.gif"])
 def test_an_interrupt_leaves_no_half_file_and_the_former_one_whole(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        name: str, cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(moment: Any) -> tuple[str]:
         if moment.length == 3:
             raise KeyboardInterrupt
         return ("",)
 
-    (tmp_path / "video.mp4").write_text("the former one")
+    (tmp_path / name).write_text("the former one")
     monkeypatch.setattr(module, "describe", interrupt)
-    assert main(["record", str(cartpole_run), "-o", str(tmp_path / "video.mp4")]) == 130
+    assert main(["record", str(cartpole_run), "-o", str(tmp_path / name)]) == 130
     assert [path.read_text() for path in tmp_path.iterdir()] == ["the former one"]
 
 
-def test_a_video_that_lacks_frames_is_an_error_without_a_file(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken_pipe(*_: object, **__: object) -> Any:
-        yield
-        yield
-        raise OSError("broken pipe")
+def broken_pipe(*_: object, **__: object) -> Any:
+    yield
+    yield
+    raise OSError("broken pipe")
 
-    for part, replacement, says in (("count_frames_and_secs", lambda path: (3, 1.0), "wrote 3 of"),
-                                    ("write_frames", broken_pipe, "is the disk full")):
-        monkeypatch.setattr(imageio_ffmpeg, part, replacement)
-        with pytest.raises(VantageError, match=says):
-            record(cartpole_run, tmp_path / "video.mp4")
+
+@pytest.mark.parametrize(("part", "replacement", "says"), [
+    ("count_frames_and_secs", lambda path: (3, 1.0), "wrote 3 of"), ("write_frames", broken_pipe, "is the disk full")])
+def test_a_video_that_lacks_frames_is_an_error_without_a_file(
+        part: str, replacement: Any, says: str, cartpole_run: Path, tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(imageio_ffmpeg, part, replacement)
+    with pytest.raises(VantageError, match=says):
+        record(cartpole_run, tmp_path / "video.mp4")
     assert not list(tmp_path.iterdir())
 
 
 def test_what_cannot_be_recorded_is_an_error_with_the_remedy(
         cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"must end in \.mp4"):
+    with pytest.raises(ConfigError, match=r"must end in \.mp4 or \.gif"):
         record(cartpole_run, tmp_path / "video.avi")
     for env, kwargs, error, says in (("tiny:Bandit", "{}", ConfigError, "render_mode"),
                                      ("drawn:Drawn", '{"bad": "raises"}', EnvError, "no canvas")):

@@ -48,7 +48,7 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     print(dumps(result.as_dict()) if json else result.sentence())
 
 
-def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4"), SHORT],
+def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],
            episodes: Annotated[int, Doc("games to record")] = 1, play: Play) -> None:
     """Record games of a run's policy as a video."""
     arguments = play.arguments()

@@ -1,14 +1,18 @@
-"""Games of a run's policy as an MP4, written by ffmpeg; no screen is needed."""
+"""Games of a run's policy as an MP4 or GIF, written by ffmpeg; no screen is needed."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import imageio_ffmpeg
 
@@ -19,6 +23,10 @@ from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
 
 log = logging.getLogger(__name__)
+
+# GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
+_GIF_MAX_FPS = 50
+_USE_PALETTE = "paletteuse=dither=none:diff_mode=rectangle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +50,12 @@ class Recording:
 
 def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: bool | None = None,
            checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
-    """Record `episodes` whole games at real-time speed into `output`, a .mp4, which appears once complete.
+    """Record `episodes` whole games at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
     The games are those that `evaluate` would play in one environment; the options are the same.
     """
     scores: list[float] = []
-    with whole_file(output, ".mp4") as path:
+    with whole_file(output, ".mp4", ".gif") as path:
         agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
 
         def frames() -> Iterator[Picture]:
@@ -68,27 +76,43 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
 
 
 def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], float]) -> tuple[int, float]:
-    """Write `frames` as H.264, which every browser plays; returns their number and how many a second.
+    """Write `frames` as a GIF or as H.264, which every browser plays; returns their number and how many a second.
 
-    `fps_of` is called after the first frame.
+    `fps_of` is called after the first frame. A GIF that would be too fast leaves some out.
     """
-    first, count, written = next(frames), 0, 0
-    # The index at the front: browsers then play the file while it loads.
-    pipe = imageio_ffmpeg.write_frames(str(path), (first.shape[1], first.shape[0]), fps=fps_of(), macro_block_size=1,
-                                       quality=7, ffmpeg_log_level="quiet", output_params=["-movflags", "+faststart"])
-    try:
-        pipe.send(None)  # starts ffmpeg
-    except (OSError, RuntimeError) as error:  # the wheel for this machine may contain no ffmpeg
-        raise ConfigError(f"cannot start ffmpeg ({error}): pip install imageio-ffmpeg where it has a wheel, or set "
-                          "IMAGEIO_FFMPEG_EXE to an ffmpeg of your own") from None
-    # ffmpeg ends on a full disk: the pipe breaks, or the file lacks frames.
-    with contextlib.suppress(OSError), closing(pipe):
-        for frame in chain([first], frames):
-            count += 1
-            pipe.send(frame)
-    with contextlib.suppress(RuntimeError):
-        written = imageio_ffmpeg.count_frames_and_secs(str(path))[0]
+    first, is_gif = next(frames), path.suffix == ".gif"
+    every = max(1, math.ceil(fps_of() / _GIF_MAX_FPS)) if is_gif else 1
+    fps, count, written = fps_of() / every, 0, 0
+    with TemporaryDirectory() as folder:
+        film, palette = Path(folder, "film.mp4") if is_gif else path, Path(folder, "palette.png")
+        # The index at the front: browsers then play the file while it loads.
+        options: dict[str, Any] = {"quality": 7, "output_params": ["-movflags", "+faststart"]}
+        if is_gif:  # first without loss: palettes for each frame tripled the size of a game of Breakout
+            options = {"codec": "libx264rgb", "pix_fmt_out": "rgb24", "quality": None,
+                       "output_params": ["-qp", "0", "-preset", "ultrafast"]}
+        pipe = imageio_ffmpeg.write_frames(str(film), (first.shape[1], first.shape[0]), fps=fps, macro_block_size=1,
+                                           ffmpeg_log_level="quiet", **options)
+        try:
+            pipe.send(None)  # starts ffmpeg
+        except (OSError, RuntimeError) as error:  # the wheel for this machine may contain no ffmpeg
+            raise ConfigError(f"cannot start ffmpeg ({error}): pip install imageio-ffmpeg where it has a wheel, or set "
+                              "IMAGEIO_FFMPEG_EXE to an ffmpeg of your own") from None
+        try:
+            for frame in islice(chain([first], frames), 0, None, every):
+                count += 1
+                pipe.send(frame)
+            pipe.close()
+            if is_gif:
+                ffmpeg = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-nostdin", "-y", "-i", film)
+                subprocess.run([*ffmpeg, "-vf", "palettegen", palette], check=True)
+                subprocess.run([*ffmpeg, "-i", palette, "-lavfi", _USE_PALETTE, path], check=True)
+        except (OSError, subprocess.CalledProcessError):
+            path.write_bytes(b"")  # ffmpeg has ended
+        finally:
+            pipe.close()
+        with contextlib.suppress(RuntimeError):
+            written = imageio_ffmpeg.count_frames_and_secs(str(path))[0]
     if written != count:
         raise VantageError(f"ffmpeg wrote {written} of {count} frames; is the disk full? Free space, or choose another "
                            "output")
-    return count, fps_of()
+    return count, fps
