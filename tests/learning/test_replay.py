@@ -16,7 +16,7 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
-from vantage.learning.sinks import follow
+from vantage.learning.weights import follow
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import load_latest, save
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec

@@ -15,7 +15,7 @@ from torch import Tensor
 import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
-from vantage.learning.flat_parameters import FlatParameters
+from vantage.learning.weights import FlatParameters
 from vantage.runs.checkpoint import load_latest, load_named, save_best
 from vantage.tools.export import export
 

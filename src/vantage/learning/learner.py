@@ -15,10 +15,9 @@ from torch import Tensor
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.config import Config
 from vantage.errors import ConfigError, NonFiniteError
-from vantage.learning.flat_parameters import FlatParameters
 from vantage.learning.minibatches import minibatches
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.sinks import LOSS, GradientSink, OwnWeights
+from vantage.learning.weights import LOSS, FlatParameters, GradientSink, OwnWeights
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout

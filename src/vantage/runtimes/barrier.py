@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from vantage.config_groups import OptimizerConfig
-from vantage.learning.flat_parameters import shorten
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.sinks import LOSS
+from vantage.learning.weights import LOSS, shorten
 from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02

@@ -21,10 +21,9 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.learning.flat_parameters import clip_gradient, flat_size
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, make_optimizer
-from vantage.learning.sinks import LOSS, follow
+from vantage.learning.weights import LOSS, clip_gradient, flat_size, follow
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import INITIAL_STATS
 

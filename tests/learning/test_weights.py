@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.learning.flat_parameters import FlatParameters, clip_gradient
 from vantage.learning.optimizers import make_optimizer
+from vantage.learning.weights import FlatParameters, clip_gradient
 
 
 def network() -> nn.Sequential:
