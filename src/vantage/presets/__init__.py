@@ -83,7 +83,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
 def expectation(config: Config) -> str:
     """What to expect early of a run whose curve is flat at first; nothing where the curve moves at once."""
     found = resolve_env(config.env.id, config.env.atari_protocol)
-    if found.atari is None or found.atari.game != "pong" or config.algo == "acer":
+    needs = config.algorithm.needs
+    if found.atari is None or found.atari.game != "pong" or needs.replay is not None or needs.reuse is not None:
         return ""
     return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between 0.5 and 1.5 "
             "million steps.")
