@@ -25,6 +25,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, new_model, replay_share
 from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -118,6 +119,8 @@ class HogwildRun:
         log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
         self.spec = envs.spec
         model = new_model(config, self.spec)
+        if initial is None and checkpoint is None:
+            measure_images(model, config)  # before workers share the statistics, which it changes
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
         self._shared = SharedWeights(model, config, self._context)
