@@ -37,6 +37,7 @@ from learning import evaluate, write
 from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
+from vantage.system import compute_for_long
 
 EPISODES = 100
 _PR_SET_PDEATHSIG = 1
@@ -57,8 +58,7 @@ class Run:
     @property
     def group(self) -> str:
         """The folder in results/: all seeds of one setting."""
-        extra = "".join(f"-{name}-{value}" for name, value in self.keys)
-        return f"{self.algo}-{self.env}{extra}".replace("/", "-").replace(":", "-")
+        return f"{self.algo}-{self.env}{suffix(self.keys)}".replace("/", "-").replace(":", "-")
 
     @property
     def scores(self) -> Path:
@@ -96,6 +96,11 @@ class Run:
         return [*self.train_command(), "--run", str(self.path)]
 
 
+def suffix(keys: tuple[tuple[str, str], ...]) -> str:
+    """What names of folders say of keys other than the defaults."""
+    return "".join(f"-{name}-{value}" for name, value in keys)
+
+
 def read_plan(path: Path, root: Path) -> list[Run]:
     """The runs of a plan, in order."""
     runs = []
@@ -104,8 +109,7 @@ def read_plan(path: Path, root: Path) -> list[Run]:
         algo, env, seed = values.pop("algo"), values.pop("env"), int(values.pop("seed"))
         steps = convert("steps", values.pop("steps"), int, source=str(path))
         keys = tuple(sorted(values.items()))
-        extra = "".join(f"-{name}-{value}" for name, value in keys)
-        runs.append(Run(algo, env, seed, steps, keys, root / env.replace("/", "-") / f"{algo}{extra}-{seed}"))
+        runs.append(Run(algo, env, seed, steps, keys, root / env.replace("/", "-") / f"{algo}{suffix(keys)}-{seed}"))
     return runs
 
 
@@ -204,11 +208,9 @@ class Queue:
 
 
 def _low_priority() -> None:
-    """In the child: the lowest priority, and SIGTERM when the queue dies."""
+    """In the child: the lowest priority, as batch work, and SIGTERM when the queue dies."""
     os.nice(19)
-    if hasattr(os, "sched_setscheduler"):
-        with suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+    compute_for_long()
     with suppress(AttributeError):  # prctl is Linux's
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 

@@ -43,7 +43,7 @@ class PPO:
 
     @property
     def needs(self) -> Needs:
-        """Several passes, of which only the first would be by the weights that acted: no activation cache."""
+        """Several passes over a rollout. No activation cache: it would only serve the first."""
         return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl))
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:

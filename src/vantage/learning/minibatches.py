@@ -25,12 +25,11 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
         obs=map_obs(lambda part: part[:-1], rollout.obs), is_first=rollout.is_first[:-1], state=rollout.state,
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
-    if model.recurrent:
-        items, parts = num_envs, max(1, round(num_envs * length / size))
-    else:
+    items, parts = num_envs, max(1, round(num_envs * length / size))
+    if not model.recurrent:
         states = model.states(whole.obs, whole.is_first, whole.state)
         whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0), lambda _, i: states[i].flatten(0, 1))
-        items, parts = length * num_envs, max(1, round(length * num_envs / size))
+        items *= length
     for _ in range(epochs):
         order = torch.randperm(items, generator=generator).to(rollout.rewards.device)
         for chosen in order.tensor_split(min(parts, items)):
