@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from test_ranks import configure
+import torch.distributed as dist
+from test_ranks import PLAIN, configure
 from torch import Tensor
 
 import vantage
@@ -27,9 +28,15 @@ FIRST, SECOND = slice(0, 2), slice(2, 4)
 
 @pytest.fixture
 def rollout() -> Rollout:
-    one = ActorLearner(configure(hidden="8"))
+    return play(configure(hidden="8"))
+
+
+def play(config: vantage.Config) -> Rollout:
+    """A rollout of 6 steps, as the config's algorithm learns from."""
+    one = ActorLearner(config)
     one.begin()
-    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator).rollout
+    reuses = config.algorithm.needs.reuse is not None
+    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator, values=reuses).rollout
     one.close()
     return rollout
 
@@ -37,7 +44,8 @@ def rollout() -> Rollout:
 def part(rollout: Rollout, columns: slice) -> Rollout:
     cut: dict[str, Any] = {name: getattr(rollout, name)[:, columns]
                            for name in ("obs", "is_first", "actions", "rewards", "terminated", "valid", "behaviour")}
-    return Rollout(**cut, action_mask=None, state=())
+    values = None if rollout.values is None else rollout.values[:, columns]
+    return Rollout(**cut, action_mask=None, values=values, state=tuple(part[columns] for part in rollout.state))
 
 
 def learners(config: vantage.Config, count: int) -> list[Learner]:
@@ -51,7 +59,7 @@ def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -
     pair = learners(config, 2)
     if how == "memory":
         context = multiprocessing.get_context("spawn")
-        memory = RankMemory(len(pair[0].flat.vector), 2, config.optimizer, context)
+        memory = RankMemory(len(pair[0].flat.vector), 2, 8, config.optimizer, context)
         for rank, learner in enumerate(pair):
             SharedRankWeights(memory, learner, rank)
         return pair
@@ -68,7 +76,9 @@ def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -
         met.wait()
 
     monkeypatch.setattr(collectives, "all_reduce", all_reduce)
-    for learner in pair:
+    for rank, learner in enumerate(pair):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        monkeypatch.setattr(dist, "get_world_size", lambda: 2)
         RankWeights(learner)
     return pair
 
@@ -120,6 +130,28 @@ def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
 
 
 @pytest.mark.parametrize("how", ["memory", "gloo"])
+@pytest.mark.parametrize(("algo", "options"), [
+    ("a2c", {"advantage_norm": True}), ("ppo", {"minibatch_size": 5}), ("ppo", {"max_kl": 1e-4, "epochs": 9}),
+    ("ppo", {"minibatch_size": 1, "advantage_norm_over": "minibatch"}), ("ppo", {"memory": "lstm", "memory_size": 8})])
+def test_ranks_share_minibatches_and_the_statistics_of_advantages(
+        algo: str, options: dict[str, Any], how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    reuse = {"minibatch_size": 8, "epochs": 2} if algo == "ppo" else {}
+    config = vantage.configure(algo, **PLAIN | reuse | {"hidden": "8", "lr": 0.01, "optimizer": "rmsprop",
+                                                        "advantage_norm": True} | options)
+    rollout = play(config)
+    rollout.valid[2:5, 3] = False
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    metrics: list[dict[str, float]] = []
+    assert not together(lambda: metrics.append(first.update(part(rollout, FIRST), 0)),
+                        lambda: metrics.append(second.update(part(rollout, SECOND), 0)))
+    expected = whole.update(rollout, 0)
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-5)
+    assert torch.equal(first.flat.vector, second.flat.vector)
+    for name in expected.keys() - {"train/explained_variance"}:  # the mean of each rank's
+        assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
 def test_numbers_that_are_not_finite_change_nothing_in_any_process(
         how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     rollout.rewards[1, 3] = float("nan")  # the second's alone
@@ -144,7 +176,7 @@ def test_a_rollout_of_resets_alone_has_no_weight(
 def test_no_rank_leaves_a_barrier_before_all_have_reached_it() -> None:
     config = configure(num_envs=6, num_workers=3)
     trio = learners(config, 3)
-    memory = RankMemory(len(trio[0].flat.vector), 3, config.optimizer, multiprocessing.get_context("spawn"))
+    memory = RankMemory(len(trio[0].flat.vector), 3, 8, config.optimizer, multiprocessing.get_context("spawn"))
     rounds, reached, behind = 200, torch.zeros(3, dtype=torch.int64), []
 
     def visit(rank: int) -> None:

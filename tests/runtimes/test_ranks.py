@@ -31,7 +31,7 @@ PLAIN: dict[str, Any] = {
 
 
 def configure(**options: Any) -> vantage.Config:
-    return vantage.configure("a2c", **(PLAIN | options))
+    return vantage.configure(options.pop("algo", "a2c"), **(PLAIN | options))
 
 
 # Which configs have ranks
@@ -40,7 +40,6 @@ def configure(**options: Any) -> vantage.Config:
 @pytest.mark.parametrize(("options", "message"), [
     ({"obs_norm": True}, "obs_norm needs the whole batch"),
     ({"reward_norm": True}, "reward_norm needs the whole batch"),
-    ({"advantage_norm": True}, "advantage_norm needs the whole batch"),
     ({"norm": "batch"}, "norm=batch needs the whole batch"),
     ({"num_envs": 5}, "num_envs=5 cannot be divided evenly"),
     ({"vector": "async"}, "have processes of their own"),
@@ -52,23 +51,22 @@ def test_what_ranks_cannot_learn_together_is_refused(options: dict[str, Any], me
         configure(**options)
 
 
-@pytest.mark.parametrize(("algo", "message"), [("acer", "under runtime=sync acer has one process"),
-                                               ("ppo", "ppo draws its minibatches in one process")])
-def test_algorithms_that_learn_from_stored_rollouts_have_one_process(algo: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        vantage.configure(algo, env="CartPole-v1", runtime="sync", num_workers=2, num_envs=4, obs_norm=False,
+def test_an_algorithm_with_a_replay_has_one_process() -> None:
+    with pytest.raises(ConfigError, match="under runtime=sync acer has one process"):
+        vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2, num_envs=4, obs_norm=False,
                           reward_norm=False)
 
 
 @pytest.mark.parametrize(("cores", "options", "workers", "threads"), [
     (2, {"env": "Pong", "num_envs": 16}, 2, 1),
     (4, {"env": "Pong", "num_envs": 16}, 2, 2),
+    (2, {"env": "Pong", "algo": "ppo", "num_envs": 32}, 2, 1),
     (4, {"env": "Pong", "num_envs": 32}, 4, 1),
     (3, {"env": "Pong", "num_envs": 16}, 1, 3),
     (5, {"env": "Pong", "num_envs": 16}, 2, 2),
     (2, {"env": "Pong", "num_envs": 8}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "threads": 2}, 1, 2),
-    (2, {"env": "Pong", "num_envs": 16, "advantage_norm": True}, 1, 2),
+    (2, {"env": "Pong", "num_envs": 16, "norm": "batch"}, 1, 2),
     (2, {"env": "CartPole-v1", "num_envs": 16}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "device": "cpu:0"}, 2, 1),
     (4, {"env": "CartPole-v1", "num_envs": 16, "num_workers": 2}, 2, 2),

@@ -37,13 +37,15 @@ CASES: dict[str, dict[str, Any]] = {
     "two processes": {"env": "CartPole-v1", "steps": 4_000, "num_workers": 2, "obs_norm": False, "reward_norm": False,
                       "advantage_norm": False, "eval_every": 1_500, "eval_episodes": 2, "optimizer": "adam",
                       "memory": "lstm", "memory_size": 8},
+    "ppo in two processes": {"algo": "ppo", "env": "CartPole-v1", "steps": 4_096, "num_workers": 2, "obs_norm": False,
+                             "reward_norm": False, "eval_every": 0},
     "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1},
 }
 
 
 def configure(**options: Any) -> vantage.Config:
-    return vantage.configure("a2c", **(QUIET | options))
+    return vantage.configure(options.pop("algo", "a2c"), **(QUIET | options))
 
 
 def finish(config: vantage.Config, run: Path) -> vantage.Report:

@@ -52,4 +52,4 @@ class A2C:
             rollout.terminated, rollout.keep, rollout.valid, gamma=update.at(self.gamma),
             gae_lambda=update.at(self.gae_lambda), value_coef=update.at(self.value_coef),
             entropy_coef=update.at(self.entropy_coef), advantage_norm=self.advantage_norm,
-            value_target=self.value_target, behaviour_log_probs=behaviour)
+            value_target=self.value_target, behaviour_log_probs=behaviour, total=update.total)

@@ -5,7 +5,7 @@ Nothing here imports torch, so that the command can list an algorithm's hyperpar
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -105,6 +105,8 @@ class Update:
     """Source of random draws, restored by an exact resume."""
     replayed: bool = False
     """The rollout comes from the replay."""
+    total: Callable[[Tensor], Tensor] = lambda sums: sums
+    """Adds sums over the rollout [N] of all processes that share the update: for statistics of the whole batch."""
 
     def at(self, schedule: str) -> float:
         """The value of a scheduled coefficient now."""

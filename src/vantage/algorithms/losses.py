@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import torch
@@ -17,10 +17,16 @@ def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Te
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
-def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, "T B"]:
-    """`x` to mean 0 and standard deviation 1 over the valid steps."""
-    centred = x - masked_mean(x, valid)
-    return centred / (masked_mean(centred.square(), valid).sqrt() + 1e-8)
+def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
+              total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Float[Tensor, "T B"]:
+    """`x` to mean 0 and standard deviation 1 over the valid steps; `total` adds the sums of other processes."""
+
+    def mean(y: Tensor) -> Tensor:
+        sums = total(torch.stack([torch.where(valid, y, 0.0).sum(), valid.sum().to(y.dtype)]))
+        return sums[0] / sums[1].clamp(min=1)
+
+    centred = x - mean(x)
+    return centred / (mean(centred.square()).sqrt() + 1e-8)
 
 
 @torch.no_grad()
@@ -38,6 +44,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
              valid: Bool[Tensor, "T B"], *, gamma: float, gae_lambda: float, value_coef: float, entropy_coef: float,
              advantage_norm: bool = False, value_target: str = "lambda",
              behaviour_log_probs: Float[Tensor, "T B"] | None = None,
+             total: Callable[[Tensor], Tensor] = lambda sums: sums,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout, and what to log of it.
 
@@ -58,7 +65,7 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
     if value_target == "return":
         _, targets = estimate(gae_lambda=1.0)
     if advantage_norm:
-        advantages = normalise(advantages, valid)
+        advantages = normalise(advantages, valid, total)
     policy_loss = -masked_mean(advantages * log_probs, valid)
     value_loss = 0.5 * masked_mean((targets - values[:-1]).square(), valid)
     entropy = masked_mean(entropies, valid)

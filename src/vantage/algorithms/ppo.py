@@ -56,7 +56,7 @@ class PPO:
         advantages, targets = gae(rollout.rewards, rollout.values, discounts, rollout.keep,
                                   gae_lambda=update.at(self.gae_lambda))
         if self.advantage_norm and self.advantage_norm_over == "rollout":
-            advantages = normalise(advantages, rollout.valid)
+            advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets
 
     def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -67,7 +67,7 @@ class PPO:
                                       bootstrap=False)
         advantages = minibatch.advantages
         if self.advantage_norm and self.advantage_norm_over == "minibatch":
-            advantages = normalise(advantages, minibatch.valid)
+            advantages = normalise(advantages, minibatch.valid, update.total)
         distribution = model.distribution
         return ppo_loss(
             distribution.log_prob(params, minibatch.actions),

@@ -93,7 +93,8 @@ class Learner:
         advantages, targets = algorithm.estimate(rollout, update)
         rows: list[dict[str, float]] = []
         for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
-                                     epochs=reuse.epochs, generator=self.minibatch_generator):
+                                     epochs=reuse.epochs, generator=self.minibatch_generator,
+                                     rank=self.sink.rank, num_ranks=self.sink.num_ranks):
             rows.append(self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step))
             if reuse.max_kl is not None and rows[-1]["train/approx_kl"] > reuse.max_kl:
                 break
@@ -101,7 +102,7 @@ class Learner:
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         average = None if self.average is None else self.average.model
-        return Update(step, self.config.schedule_steps, average, self.generator, replayed)
+        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self.sink.total)
 
     def _scaled(self, rollout: Rollout) -> Rollout:
         if self.reward_normalizer is None:

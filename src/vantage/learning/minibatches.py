@@ -12,29 +12,40 @@ from vantage.types import Minibatch, Rollout, map_obs
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
-                generator: torch.Generator) -> Iterator[Minibatch]:
+                generator: torch.Generator, rank: int = 0, num_ranks: int = 1) -> Iterator[Minibatch]:
     """Every step of `rollout` once an epoch, in minibatches of about `size` steps in random order.
 
     `advantages` and `targets` [T, B] are those of the whole rollout. An LSTM or GRU needs the steps before, so its
     minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
+
+    Data-parallel ranks draw the minibatches of one process with all environments from equal generators; each yields the
+    share of its own environments, which may be empty.
     """
     length, num_envs = rollout.rewards.shape
+    all_envs = num_envs * num_ranks
     assert rollout.values is not None
     mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
     whole = Minibatch(
         obs=map_obs(lambda part: part[:-1], rollout.obs), is_first=rollout.is_first[:-1], state=rollout.state,
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
-    items, parts = num_envs, max(1, round(num_envs * length / size))
+    items, parts = all_envs, max(1, round(all_envs * length / size))
     if not model.recurrent:
         states = model.states(whole.obs, whole.is_first, whole.state)
         whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0), lambda _, i: states[i].flatten(0, 1))
         items *= length
     for _ in range(epochs):
-        order = torch.randperm(items, generator=generator).to(rollout.rewards.device)
-        for chosen in order.tensor_split(min(parts, items)):
+        order = torch.randperm(items, generator=generator)
+        for drawn in order.tensor_split(min(parts, items)):
+            chosen = _own(drawn, num_envs, rank, num_ranks).to(rollout.rewards.device)
             yield _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
                        lambda x, _, chosen=chosen: x.index_select(0, chosen))  # type: ignore[misc]
+
+
+def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
+    """Which `items`, numbered by time and then by environment of all ranks, this rank has, in its own numbers."""
+    times, envs = items // (num_envs * num_ranks), items % (num_envs * num_ranks)
+    return (times * num_envs + envs % num_envs)[envs // num_envs == rank]
 
 
 def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: Callable[[Tensor, int], Tensor]) -> Minibatch:

@@ -104,6 +104,10 @@ def follow(average: Tensor, weights: Tensor, decay: float) -> None:
 class GradientSink(Protocol):
     """The weights that an update moves."""
 
+    rank: int
+    """The place of this process among the `num_ranks` that share every update, environments in order."""
+    num_ranks: int
+
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> float:
         """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping.
@@ -111,6 +115,9 @@ class GradientSink(Protocol):
         `gradient` and `metrics` are means over the `num_valid` valid steps of this process; a sink of several
         processes makes both the means over all. Nothing moves where the norm or the loss is not finite.
         """
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of a few `values` [N] over the processes that share every update."""
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics, for a checkpoint."""
@@ -121,6 +128,8 @@ class GradientSink(Protocol):
 
 class OwnWeights:
     """The weights of this process alone, `vector` [P], and those of an average policy that follow them."""
+
+    rank, num_ranks = 0, 1
 
     def __init__(self, vector: Tensor, config: OptimizerConfig, average: Tensor | None = None,
                  average_decay: float = 0.0) -> None:
@@ -137,6 +146,10 @@ class OwnWeights:
             if self._average is not None:
                 follow(self._average, self._vector, self._average_decay)
         return norm
+
+    def total(self, values: Tensor) -> Tensor:
+        """`values`."""
+        return values
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics; none before the first step."""

@@ -1,7 +1,7 @@
 """The gradient sink of ranks on one CPU: they share weights, gradients and optimiser statistics in memory.
 
-Each rank sums, clips and moves its slice of the flat vector between barriers. gloo, which sends the gradient through
-sockets (4.8 MB with the network a3c), takes 13% more CPU time a step of default A2C on Pong in two processes.
+Each rank sums, clips and moves its slice of the flat vector between barriers. gloo sends the gradient through sockets,
+which takes 13% more CPU time a step of default A2C on Pong in two processes.
 """
 
 from __future__ import annotations
@@ -9,46 +9,31 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
-from multiprocessing.context import SpawnContext
 from threading import Lock
 from time import perf_counter, sleep
 
 import torch
 from torch import Tensor
 
-from vantage.config_groups import OptimizerConfig
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.weights import LOSS, shorten
-from vantage.runtimes.shared_memory import SharedMemory
+from vantage.runtimes.shared_memory import RankMemory
 
 SPIN_SECONDS = 0.02
 """Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up
 to 1.5 times as fast as in one with spinning, 1.2 times without."""
-NAP_SECONDS, _METRICS = 0.002, 64
+NAP_SECONDS = 0.002
 _fence = Lock()
 _yield = getattr(os, "sched_yield", lambda: sleep(0))
 
 
 def order_memory() -> None:
     """A memory fence, for processors such as ARM's; acquiring and releasing an uncontended lock is one."""
-    for _ in range(2):
-        with _fence:
-            pass
-
-
-class RankMemory:
-    """Weights [P], a gradient [P] for each rank, and optimiser statistics; spawned processes inherit them."""
-
-    def __init__(self, size: int, num_ranks: int, config: OptimizerConfig, context: SpawnContext) -> None:
-        self.config, statistics = config, STATISTICS[config.optimizer]
-        tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
-                   "sums": torch.zeros(num_ranks, _METRICS, dtype=torch.float64),
-                   "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
-                   "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
-        tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
-                    for name, value in statistics.items()}
-        self.memory = SharedMemory(tensors, context)
+    with _fence:
+        pass
+    with _fence:
+        pass
 
 
 class SharedRankWeights:
@@ -60,11 +45,12 @@ class SharedRankWeights:
     def __init__(self, shared: RankMemory, learner: Learner, rank: int,
                  check: Callable[[], None] = lambda: None) -> None:
         memory, config = shared.memory, shared.config
-        self._rank, self._check = rank, check
+        self.rank, self._check = rank, check
+        self._command, self._results = memory["command"], memory["results"]
         self._gradients, self._sums, self._squares = memory["gradients"], memory["sums"], memory["squares"]
         self._arrivals = memory["arrivals"].numpy()[:, 0]
-        num_ranks, size = self._gradients.shape
-        self._part = slice(*(size * i // num_ranks for i in (rank, rank + 1)))
+        self.num_ranks, size = self._gradients.shape
+        self._part = slice(*(size * i // self.num_ranks for i in (rank, rank + 1)))
         self._statistics = {name: memory[name] for name in STATISTICS[config.optimizer]}
         if rank == 0 and (own := learner.sink.optimizer_tensors()):
             self.load_optimizer(own)
@@ -78,7 +64,8 @@ class SharedRankWeights:
               max_grad_norm: float) -> float:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
         columns = len(metrics) + 1
-        self._sums[self._rank, :columns] = torch.tensor([1.0, *metrics.values()], dtype=torch.float64) * num_valid
+        own = torch.tensor([1.0, *metrics.values()], dtype=torch.float64) * num_valid
+        self._sums[self.rank, :columns] = own
         self.barrier()
         counts, (total, *sums) = self._sums[:, 0].tolist(), self._sums[:, :columns].sum(0).tolist()
         total = max(1.0, total)
@@ -86,7 +73,7 @@ class SharedRankWeights:
         mean = self._gradients[0, self._part].mul_(counts[0] / total)
         for row, count in zip(self._gradients[1:], counts[1:], strict=True):
             mean.add_(row[self._part], alpha=count / total)
-        self._squares[self._rank, 0] = torch.linalg.vector_norm(mean).double().square()
+        self._squares[self.rank, 0] = torch.linalg.vector_norm(mean).double().square()
         self.barrier()
         norm = math.sqrt(self._squares[:, 0].sum().item())
         shorten(mean, norm, max_grad_norm)
@@ -95,11 +82,33 @@ class SharedRankWeights:
         self.barrier()
         return norm
 
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all ranks."""
+        self._sums[self.rank, :len(values)] = values
+        self.barrier()
+        total = self._sums[:, :len(values)].sum(0).to(values.dtype)
+        self.barrier()
+        return total
+
+    def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
+        """The command and the step of rank 0."""
+        if self.rank == 0:
+            self._command[:] = torch.tensor([command, step])
+        self.barrier()
+        command, step = self._command.tolist()
+        return command, step
+
+    def gather_rows(self, row: Tensor) -> list[Tensor]:
+        """The tensors [N] of all ranks."""
+        self._results[self.rank] = row
+        self.barrier()
+        return list(self._results)
+
     def barrier(self) -> None:
         """Wait for all ranks; what each wrote before is visible to all after."""
-        arrival = self._arrivals[self._rank] + 1
+        arrival = self._arrivals[self.rank] + 1
         order_memory()
-        self._arrivals[self._rank] = arrival
+        self._arrivals[self.rank] = arrival
         started = perf_counter()
         while self._arrivals.min() < arrival:
             if perf_counter() - started < SPIN_SECONDS:

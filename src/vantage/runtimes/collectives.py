@@ -38,6 +38,7 @@ class RankWeights:
 
     def __init__(self, learner: Learner) -> None:
         self._own, self._group = learner.sink, None
+        self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         if learner.flat.vector.device.type == "cuda":
             torch.cuda.set_device(learner.flat.vector.device)
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
@@ -52,6 +53,31 @@ class RankWeights:
         gradient.copy_(total[:len(gradient)])
         metrics |= zip(list(metrics), total[len(gradient):-1].tolist(), strict=True)
         return self._own.apply(gradient, total[-1].item(), metrics, lr=lr, max_grad_norm=max_grad_norm)
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum over all ranks."""
+        values = values.clone()
+        all_reduce(values, self._group)
+        return values
+
+    def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
+        """The command and the step of rank 0, which does not wait for the others."""
+        with _noticing():
+            numbers = torch.tensor([command, step])
+            work = dist.broadcast(numbers, 0, async_op=True)
+            if self.rank > 0 and work is not None:
+                work.wait()
+            command, step = numbers.tolist()
+            return command, step
+
+    def gather_rows(self, row: Tensor) -> list[Tensor]:
+        """The tensors [N] of all ranks, on rank 0; empty on others, which do not wait."""
+        with _noticing():
+            rows = [torch.empty_like(row) for _ in range(self.num_ranks)] if self.rank == 0 else []
+            work = dist.gather(row, rows or None, 0, async_op=True)
+            if rows and work is not None:
+                work.wait()
+            return rows
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics, which all ranks have."""
@@ -106,17 +132,6 @@ def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
         work.wait()
 
 
-def broadcast_command(command: int = 0, step: int = 0) -> tuple[int, int]:
-    """The command and the step of rank 0, which does not wait for the others."""
-    with _noticing():
-        numbers = torch.tensor([command, step])
-        work = dist.broadcast(numbers, 0, async_op=True)
-        if dist.get_rank() > 0 and work is not None:
-            work.wait()
-        command, step = numbers.tolist()
-        return command, step
-
-
 def broadcast(value: Any = None) -> Any:
     """The object of rank 0. Objects take 1 ms more than numbers, of 140 ms for an update of Pong."""
     with _noticing():
@@ -132,16 +147,6 @@ def gather(value: Any) -> list[Any]:
         values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
         dist.gather_object(value, values, 0)
         return values or []
-
-
-def gather_rows(row: Tensor) -> list[Tensor]:
-    """The tensors of all ranks, of one shape, on rank 0; empty on others, which do not wait."""
-    with _noticing():
-        rows = [torch.empty_like(row) for _ in range(dist.get_world_size())] if dist.get_rank() == 0 else []
-        work = dist.gather(row, rows or None, 0, async_op=True)
-        if rows and work is not None:
-            work.wait()
-        return rows
 
 
 @contextmanager

@@ -29,9 +29,10 @@ from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.barrier import RankMemory, SharedRankWeights
-from vantage.runtimes.collectives import RankLostError, RankWeights, broadcast_command, gather, gather_rows, launched
+from vantage.runtimes.barrier import SharedRankWeights
+from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
 from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_memory import RankMemory
 from vantage.runtimes.worker import Process, prepare_process, start
 from vantage.system import deaf_to_signals
 from vantage.types import Episode
@@ -71,7 +72,7 @@ class Ranks:
                 weights = {name: {key: tensor.cpu() for key, tensor in group.items()}
                            for name, group in learner.tensors().items()}
                 collectives.broadcast((config, weights, acting, checkpoint is not None))
-                _share(learner, 0, shared, self._check)
+                self._weights = _share(learner, 0, shared, self._check)
         except BaseException:
             self.close()
             raise
@@ -80,7 +81,8 @@ class Ranks:
         context, size, shared = multiprocessing.get_context("spawn"), self._config.runtime.num_workers, None
         if self._actor_learner.device.type == "cpu":
             vector = self._actor_learner.learner.flat.vector
-            shared = RankMemory(len(vector), size, self._config.optimizer, context)
+            shared = RankMemory(len(vector), size, _row_size(self._actor_learner.config), self._config.optimizer,
+                                context)
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
@@ -109,7 +111,7 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for row in gather_rows(_row(self._actor_learner, total))[1:]:
+                for row in self._weights.gather_rows(_row(self._actor_learner.config, total))[1:]:
                     total += _from_row(row)
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
@@ -147,7 +149,7 @@ class Ranks:
     def _commanding(self, command: Command, step: int = 0) -> Iterator[None]:
         self._waiting = False
         with self._noticing():
-            broadcast_command(command, step)
+            self._weights.share_command(command, step)
             yield
         self._waiting = True
 
@@ -195,11 +197,11 @@ def follow_torchrun() -> bool:
 def follow(rank: int, shared: RankMemory | None = None) -> None:
     """Follow the commands of rank 0 until STOP."""
     if (run := collectives.broadcast()) is not None:  # else `dismiss`
-        config, weights, saved, resumed = run
+        config, tensors, saved, resumed = run
         prepare_process(config)
         one = ActorLearner(rank_config(config), worker=rank, index=rank)
-        one.learner.load(weights)
-        _share(one.learner, rank, shared)
+        one.learner.load(tensors)
+        weights = _share(one.learner, rank, shared)
         prefix, notes = f"partner_{rank}_", []
         if acting := {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}:
             notes = one.restore_acting(acting)
@@ -208,33 +210,35 @@ def follow(rank: int, shared: RankMemory | None = None) -> None:
             if resumed:
                 notes = ["the checkpoint follows an error, so its environments begin new episodes"]
         gather(notes)
-        _serve(one)
+        _serve(one, weights)
         one.close()
     collectives.leave()
 
 
-def _serve(one: ActorLearner) -> None:
-    while (order := broadcast_command())[0] != Command.STOP:
+def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> None:
+    while (order := weights.share_command())[0] != Command.STOP:
         command, step = order
         if command == Command.ADVANCE:
-            gather_rows(_row(one, one.advance(lambda: step)))  # noqa: B023  called at once
+            weights.gather_rows(_row(one.config, one.advance(lambda: step)))  # noqa: B023  called at once
         else:
             gather(one.acting_tensors())
 
 
-def _share(learner: Learner, rank: int, shared: RankMemory | None, check: Callable[[], None] = lambda: None) -> None:
-    if shared is None:
-        RankWeights(learner)
-    else:
-        SharedRankWeights(shared, learner, rank, check)
+def _share(learner: Learner, rank: int, shared: RankMemory | None,
+           check: Callable[[], None] = lambda: None) -> SharedRankWeights | RankWeights:
+    return RankWeights(learner) if shared is None else SharedRankWeights(shared, learner, rank, check)
 
 
-def _row(one: ActorLearner, advance: Advance) -> Tensor:
+def _row_size(config: Config) -> int:
+    return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
+
+
+def _row(config: Config, advance: Advance) -> Tensor:
     """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (4 + 3 * advance.steps - len(numbers)), dtype=torch.float64)
+    return torch.tensor(numbers + [torch.nan] * (_row_size(config) - len(numbers)), dtype=torch.float64)
 
 
 def _from_row(row: Tensor) -> Advance:

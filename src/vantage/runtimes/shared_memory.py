@@ -1,6 +1,6 @@
-"""Shared memory of Hogwild workers: weights, optimiser statistics, normalisers, counters, and the sink that uses them.
+"""Memory that the processes of a run share, and the gradient sink of Hogwild workers, who write it without a lock.
 
-No process waits for another: each counter and each normaliser's statistics has one writer, and weights and optimiser
+No worker waits for another: each counter and each normaliser's statistics has one writer, and weights and optimiser
 statistics are written without a lock, so that a write is lost now and then (Niu et al. 2011, arXiv:1106.5730).
 """
 
@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
+from vantage.config_groups import OptimizerConfig
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, make_optimizer
 from vantage.learning.weights import LOSS, clip_gradient, flat_size, follow
@@ -116,6 +117,23 @@ class SharedWeights:
             fcntl.lockf(self._lock.fileno(), fcntl.LOCK_UN)
 
 
+class RankMemory:
+    """What data-parallel ranks on one CPU share: weights [P], and for each rank a gradient [P] and numbers."""
+
+    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig,
+                 context: SpawnContext) -> None:
+        self.config, statistics = config, STATISTICS[config.optimizer]
+        tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
+                   "command": torch.zeros(2, dtype=torch.int64),
+                   "results": torch.zeros(num_ranks, result_size, dtype=torch.float64),
+                   "sums": torch.zeros(num_ranks, 64, dtype=torch.float64),
+                   "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
+                   "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
+        tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
+                    for name, value in statistics.items()}
+        self.memory = SharedMemory(tensors, context)
+
+
 def merge_rows(counts: np.ndarray, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, ...]:
     """Merge rows of counts, means and variances; a single row is returned unchanged, bit for bit.
 
@@ -134,6 +152,8 @@ class HogwildWeights:
 
     Mnih et al. 2016, arXiv:1602.01783, algorithm S3. The gradient is copied at every update and never aliased.
     """
+
+    rank, num_ranks = 0, 1  # no update is shared
 
     def __init__(self, shared: SharedWeights, learner: Learner, worker: int) -> None:
         self._shared, self._learner, self._worker = shared, learner, worker
@@ -189,6 +209,10 @@ class HogwildWeights:
             if self._learner.average is not None:
                 follow(self._shared.average, self._vector, self._learner.average.decay)
         return norm
+
+    def total(self, values: Tensor) -> Tensor:
+        """`values`."""
+        return values
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The statistics of all workers, a row for each or one for all."""
