@@ -3,10 +3,12 @@
 PYTHON ?= python3
 
 # Not ?=: the shell's own ENV, if set, is a file for sh to read and no environment to train on.
-ALGO = a2c
+ALGO = ppo
 ENV = Pong
-MINUTES = 60
+MINUTES = 10
 ARGS =
+# Pong is won by then: the highest score is 21.
+STOP = $(if $(filter Pong,$(ENV)),--stop-at-return 20 --return-window 30)
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -29,7 +31,7 @@ setup: $(STAMP)
 	@echo 'Vantage is in $(VENV): $(BIN)/vantage --help, or . $(BIN)/activate and then vantage --help'
 
 train: $(STAMP)
-	@$(BIN)/vantage train $(ALGO) --env $(ENV) --max-minutes $(MINUTES) --report $(ARGS)
+	@$(BIN)/vantage train $(ALGO) --env $(ENV) --max-minutes $(MINUTES) $(STOP) --report $(ARGS)
 
 test: $(STAMP)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)

@@ -209,6 +209,9 @@ class Queue:
 
 def _low_priority() -> None:
     """In the child: the lowest priority, as batch work, and SIGTERM when the queue dies."""
+    os.setsid()
+    with suppress(OSError):  # Linux may share cores among sessions, where nice counts only within each
+        Path("/proc/self/autogroup").write_text("19")
     os.nice(19)
     compute_for_long()
     with suppress(AttributeError):  # prctl is Linux's

@@ -1,6 +1,7 @@
-"""Training speed of A2C and A3C on Pong, Vantage against Stable-Baselines3 and PFRL, alternating in one run. No scores.
+"""Training speed on Pong of A2C, A3C and PPO, Vantage against Stable-Baselines3 and PFRL, alternating. No scores.
 
-    make bench                                                          all of it, about fifteen minutes
+    make bench                                                          A2C and A3C, about fifteen minutes
+    make bench ARGS="--algo ppo"                                        PPO, about six minutes
     make bench ARGS="--rounds 2 --seconds 5"                            a quick look
 
 or in an environment of its own:
@@ -48,10 +49,19 @@ SAME_WORK = {
     "max_grad_norm": 0.5, "optimizer": "rmsprop_tf", "optimizer_eps": 1e-5, "optimizer_decay": 0.99,
 }
 
+# The PPO of Stable-Baselines3's model zoo on Atari.
+PPO_WORK = {
+    **{key: value for key, value in SAME_WORK.items() if key != "optimizer_decay"},
+    "num_envs": 8, "rollout_length": 128, "epochs": 4, "minibatch_size": 256, "clip": 0.1, "lr": 2.5e-4,
+    "gae_lambda": 0.95, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5, "optimizer": "adam",
+    "optimizer_eps": 1e-5, "image_norm": "none", "advantage_norm_over": "minibatch",
+}
+
 SB3 = {
     "sb3-dummy": "Stable-Baselines3, environments in its process",
     "sb3-subproc": "Stable-Baselines3, each environment in a process of its own",
 }
+SB3_PPO = {name.replace("sb3", "sb3-ppo"): title for name, title in SB3.items()}
 CLASSIC_ROLLOUT = 20
 LARGE_BATCH = {"num_envs": 32, "rollout_length": 20}
 VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -65,16 +75,23 @@ VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
                     {**SAME_WORK, "num_envs": 1, "rollout_length": CLASSIC_ROLLOUT}),
     "a3c-default": ("a3c", "Vantage's A3C, all its own defaults", {}),
 }
+VANTAGE_PPO: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "ppo": ("ppo", "Vantage, the same work", PPO_WORK),
+    "ppo-large": ("ppo", "Vantage, the same work in batches of 32 x 32", {**PPO_WORK, "num_envs": 32,
+                                                                        "rollout_length": 32}),
+    "ppo-default": ("ppo", "Vantage, all its own defaults", {}),
+}
 PFRL = {"pfrl": "PFRL's A3C, one environment a worker, rollouts of 20"}
-CONTESTANTS = {**SB3, **PFRL, **{name: title for name, (_, title, _) in VANTAGE.items()}}
+CONTESTANTS = {"a2c": {**SB3, **PFRL, **{name: title for name, (_, title, _) in VANTAGE.items()}},
+               "ppo": {**SB3_PPO, **{name: title for name, (_, title, _) in VANTAGE_PPO.items()}}}
 
 
 def train_sb3(name: str, cores: int) -> Segment:
-    """Stable-Baselines3's A2C with the hyperparameters of its model zoo."""
+    """Stable-Baselines3's A2C or PPO with the hyperparameters of its model zoo."""
     import ale_py
     import gymnasium
     import torch
-    from stable_baselines3 import A2C
+    from stable_baselines3 import A2C, PPO
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_atari_env
     from stable_baselines3.common.sb2_compat.rmsprop_tf_like import RMSpropTFLike
@@ -97,10 +114,17 @@ def train_sb3(name: str, cores: int) -> Segment:
         return gymnasium.make("PongNoFrameskip-v4", **options)
 
     torch.set_num_threads(cores)
-    envs = make_atari_env(make_pong, n_envs=SB3_BATCH["num_envs"], seed=0,
-                          vec_env_cls=SubprocVecEnv if name == "sb3-subproc" else DummyVecEnv)
-    model = A2C("CnnPolicy", VecFrameStack(envs, 4), n_steps=SB3_BATCH["rollout_length"], ent_coef=0.01, vf_coef=0.25,
-                device="cpu", policy_kwargs={"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}})
+    work: dict[str, Any] = PPO_WORK if name in SB3_PPO else SB3_BATCH
+    envs = make_atari_env(make_pong, n_envs=work["num_envs"], seed=0,
+                          vec_env_cls=SubprocVecEnv if name.endswith("subproc") else DummyVecEnv)
+    model: Any
+    if name in SB3_PPO:
+        model = PPO("CnnPolicy", VecFrameStack(envs, 4), n_steps=128, batch_size=256, n_epochs=4, learning_rate=2.5e-4,
+                    clip_range=0.1, ent_coef=0.01, vf_coef=0.5, device="cpu")
+    else:
+        model = A2C("CnnPolicy", VecFrameStack(envs, 4), n_steps=SB3_BATCH["rollout_length"], ent_coef=0.01,
+                    vf_coef=0.25, device="cpu",
+                    policy_kwargs={"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}})
 
     def segment(seconds: float) -> int:
         before = model.num_timesteps
@@ -134,12 +158,12 @@ def train_vantage(algo: str, overrides: dict[str, Any], run: Path) -> Segment:
 def contest(name: str, cores: int, run: Path, pipe: Connection) -> None:
     """A contestant's process: a segment for each number of seconds received, until it receives None."""
     os.setpgrp()
-    if name in SB3:
+    if name in SB3 or name in SB3_PPO:
         train = train_sb3(name, cores)
     elif name in PFRL:
         train = train_pfrl(cores, run, rollout_length=CLASSIC_ROLLOUT)
     else:
-        algo, _, overrides = VANTAGE[name]
+        algo, _, overrides = (VANTAGE | VANTAGE_PPO)[name]
         train = train_vantage(algo, overrides, run)
     pipe.send((0, 0.0))
     while (seconds := pipe.recv()) is not None:
@@ -222,14 +246,14 @@ def machine(cores: int) -> str:
             f"Python {platform.python_version()}\n{', '.join(versions)}")
 
 
-def table(rounds: list[dict[str, float]]) -> str:
+def table(rounds: list[dict[str, float]], titles: dict[str, str]) -> str:
     """Rates, and their ratios, round by round, to the faster form of Stable-Baselines3, else to PFRL; as Markdown."""
     medians = {name: statistics.median(rates[name] for rates in rounds) for name in rounds[0]}
-    opponent = max((name for name in medians if name in SB3), key=medians.__getitem__, default="pfrl")
+    opponent = max((name for name in medians if name.startswith("sb3")), key=medians.__getitem__, default="pfrl")
     lines = [f"| contestant | steps/s, median | to {opponent}: min | median | max |", "|---|---|---|---|---|"]
     for name, rate in medians.items():
         ratios = [rates[name] / rates[opponent] for rates in rounds]
-        lines.append(f"| {CONTESTANTS[name]} (`{name}`) | {rate:,.0f} | {min(ratios):.2f} | "
+        lines.append(f"| {titles[name]} (`{name}`) | {rate:,.0f} | {min(ratios):.2f} | "
                      f"{statistics.median(ratios):.2f} | {max(ratios):.2f} |")
     return "\n".join(lines)
 
@@ -239,21 +263,25 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="how often each contestant runs (default: 5)")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long each time (default: 15)")
     parser.add_argument("--warm-up", type=float, default=5.0, help="seconds before the first round (default: 5)")
-    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), metavar="CONTESTANT",
-                        help=f"some of {', '.join(CONTESTANTS)}")
+    parser.add_argument("--algo", choices=CONTESTANTS, default="a2c", help="a2c, with a3c, or ppo (default: a2c)")
+    every = CONTESTANTS["a2c"] | CONTESTANTS["ppo"]
+    parser.add_argument("--only", nargs="+", choices=every, metavar="CONTESTANT",
+                        help="; ".join(f"{algo}: some of {', '.join(names)}" for algo, names in CONTESTANTS.items()))
     arguments = parser.parse_args()
-    if not set(arguments.only) & {*SB3, *PFRL}:
-        parser.error(f"nothing to compare with: --only needs one of {', '.join([*SB3, *PFRL])}")
+    names = [name for name in CONTESTANTS[arguments.algo] if name in (arguments.only or every)]
+    opponents = [name for name in CONTESTANTS[arguments.algo] if name.startswith("sb3") or name in PFRL]
+    if not set(names) & set(opponents):
+        parser.error(f"nothing to compare with: --only needs one of {', '.join(opponents)}")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     print(machine(cores))
-    print(f"A2C on Pong: agent steps (4 frames each) per second of whole training; {arguments.rounds} rounds of "
-          f"{arguments.seconds:g} s each\n", flush=True)
+    print(f"{arguments.algo.upper()} on Pong: agent steps (4 frames each) per second of whole training; "
+          f"{arguments.rounds} rounds of {arguments.seconds:g} s each\n", flush=True)
     rounds = []
-    for rates in measure(arguments.only, rounds=arguments.rounds, seconds=arguments.seconds, warm_up=arguments.warm_up,
+    for rates in measure(names, rounds=arguments.rounds, seconds=arguments.seconds, warm_up=arguments.warm_up,
                          cores=cores):
         rounds.append(rates)
         print(f"round {len(rounds)}: " + ", ".join(f"{name} {rate:,.0f}" for name, rate in rates.items()), flush=True)
-    print(f"\n{table(rounds)}")
+    print(f"\n{table(rounds, every)}")
 
 
 if __name__ == "__main__":

@@ -185,7 +185,10 @@ class RunConfig:
     tensorboard: bool = key(True, "write TensorBoard event files")
     log_weights: bool = key(False, "TensorBoard: network graph, histograms at each save, and config")
     max_minutes: float = key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
-    stop_at_return: float | None = key(None, "stop when the mean of the last 100 training episodes reaches this")
+    return_window: int = key(100, "training episodes that rollout/ep_rew_mean and stop_at_return cover", low=1,
+                             high=10**6)
+    stop_at_return: float | None = key(None, "stop when the mean of the last return_window training episodes reaches "
+                                       "this")
     stop_at_eval: float | None = key(None, "stop when the mean of an evaluation and of its first 20 games reaches this")
 
     def __post_init__(self) -> None:

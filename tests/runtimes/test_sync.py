@@ -234,6 +234,14 @@ def test_scores_are_logged_by_their_mean_worst_and_best_of_the_last_hundred() ->
     assert [found[f"rollout/ep_rew_{what}"] for what in ("min", "mean", "max")] == [0, 49.5, 99]
 
 
+def test_the_goal_of_training_games_is_their_mean_over_the_window() -> None:
+    config = configure(env="CartPole-v1", stop_at_return=20.0, return_window=2)
+    progress = Progress(1, window=config.run.return_window)
+    for score, reached in ((60.0, False), (-30.0, False), (69.0, False), (-29.0, True)):
+        progress.add(Advance(steps=1, episodes=(Episode(0, score, 5),)))
+        assert (progress.goal_reached(config) is not None) is reached, score
+
+
 def test_a_run_has_a_checkpoint_from_the_start(tmp_path: Path) -> None:
     config = configure(env="CartPole-v1", steps=1_024, eval_every=0, save_every=10**6)
     finish(config, tmp_path / "whole")

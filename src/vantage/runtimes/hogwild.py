@@ -54,7 +54,8 @@ class HogwildRun:
         self._restarts = 0
         self._evaluation: Generator[None] | None = None
         self._replay_bytes = replay_share(config.runtime.num_workers)
-        self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers)
+        self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers,
+                                 config.run.return_window)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
         self._counters["steps"][0] = self.progress.step
         self.recorder.show_weights(self._learner.model)

@@ -11,9 +11,6 @@ from typing import Any
 from vantage.config import Config
 from vantage.types import Episode
 
-WINDOW = 100
-"""Games that rollout/ep_rew_mean, ep_rew_min, ep_rew_max and ep_len_mean cover."""
-
 _SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved")
 
 
@@ -41,7 +38,7 @@ class Advance:
 class Progress:
     """Counters of one run, saved in its checkpoints, and the metrics computed from them."""
 
-    def __init__(self, frames_per_step: float, num_workers: int = 1) -> None:
+    def __init__(self, frames_per_step: float, num_workers: int = 1, window: int = 100) -> None:
         self.frames_per_step, self.num_workers = frames_per_step, num_workers
         self.step = 0
         self.episodes = 0
@@ -51,8 +48,8 @@ class Progress:
         """Step and seconds of the last evaluation, or of the start."""
         self.solved = False
         """The last evaluation reached the config's `stop_at_eval`."""
-        self.recent: deque[tuple[float, int]] = deque(maxlen=WINDOW)
-        """Score and length of the last games."""
+        self.recent: deque[tuple[float, int]] = deque(maxlen=window)
+        """Score and length of the last games: rollout/ep_rew_mean, ep_rew_min, ep_rew_max, ep_len_mean."""
         self.best_return: float | None = None
         self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
@@ -65,8 +62,13 @@ class Progress:
         return perf_counter() - self._started
 
     @property
+    def complete(self) -> bool:
+        """There are as many recent games as the window covers."""
+        return len(self.recent) == self.recent.maxlen
+
+    @property
     def return_mean(self) -> float | None:
-        """Mean raw score of the last 100 games; None before the first has ended."""
+        """Mean raw score of the recent games; None before the first has ended."""
         return fmean(score for score, _ in self.recent) if self.recent else None
 
     def goal_reached(self, config: Config) -> str | None:
@@ -74,8 +76,8 @@ class Progress:
         if config.run.stop_at_eval is not None and self.solved:
             return f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the policy in best/"
         goal, mean = config.run.stop_at_return, self.return_mean
-        if goal is not None and mean is not None and len(self.recent) == WINDOW and mean >= goal:
-            return f"the mean of the last games reached stop_at_return={goal:g}"
+        if goal is not None and mean is not None and self.complete and mean >= goal:
+            return f"the mean of the last {self.recent.maxlen} games reached stop_at_return={goal:g}"
         return None
 
     def add(self, advance: Advance) -> None:
@@ -134,6 +136,6 @@ class Progress:
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:
     """`Progress.goal_reached` of the saved `state`."""
-    progress = Progress(1.0)
+    progress = Progress(1.0, window=config.run.return_window)
     progress.load(state)
     return progress.goal_reached(config)

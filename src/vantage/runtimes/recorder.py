@@ -17,7 +17,7 @@ from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.weight_log import WeightLog
-from vantage.runtimes.progress import WINDOW, Progress
+from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
 
@@ -46,7 +46,8 @@ class Recorder:
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
         if not config.run.evaluates:
-            log.info(f"no evaluations beside training: best/ goes by the mean of {WINDOW} training games")
+            log.info(f"no evaluations beside training: best/ goes by the mean of "
+                     f"{config.run.return_window} training games")
 
     @property
     def goal(self) -> str | None:
@@ -110,7 +111,7 @@ class Recorder:
 
         `again`: this step has been saved, and evaluated since.
         """
-        if not self.config.run.evaluates and len(self.progress.recent) == WINDOW:
+        if not self.config.run.evaluates and self.progress.complete:
             self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step)
         try:
             tensors, state = self._contents()

@@ -44,7 +44,7 @@ class SyncRun:
                 load_learner(one.learner, checkpoint)
             for note in one.groups[0].notes if workers == 1 else one.groups[0].notes[:-1]:  # the last says where
                 log.info(note)
-            self.progress = Progress(one.groups[0].frames_per_step, workers)
+            self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
             self.recorder.show_weights(one.model)
             if workers > 1:
