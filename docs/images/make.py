@@ -32,7 +32,7 @@ MOST_BYTES = 150_000
 PREVIEWS = {"Pong": "Pong --memory none --frame-stack 4", "rl-a3c-pytorch": "Pong --algo rl-a3c-pytorch",
             "Breakout": "Breakout --grayscale false --memory none --frame-stack 2", "CartPole-v1": "CartPole-v1"}
 PONG, LANDER, POLE = "runs/Pong/a2c-1", "runs/LunarLander-v3/acer-1", "runs/CartPole-v1/a2c-1"
-SECONDS = 300
+SECONDS = 600
 """A command that takes longer is treated as hung."""
 
 # A page with the picture must not make the browser fetch fonts.
@@ -77,11 +77,6 @@ def export() -> None:
     """A policy as ONNX and as safetensors."""
     terminal("export", f"vantage export {POLE} --format onnx", f"vantage export {POLE} --format safetensors",
              columns=118)
-
-
-def bench() -> None:
-    """Where the time goes."""
-    terminal("bench", "vantage bench a2c --env Pong --seconds 24", columns=76)
 
 
 def doctor() -> None:
@@ -232,11 +227,11 @@ def check_size(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "preview": preview, "train": train, "search": search, "plot": plot, "export": export, "bench": bench,
-    "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
+    "preview": preview, "train": train, "search": search, "plot": plot, "export": export, "doctor": doctor,
+    "play": play, "record": record, "report": report, "watch": watch}
 NEEDS = {"record": PONG, "report": PONG, "watch": LANDER, "export": POLE, "plot": POLE}
 """The run that a picture shows."""
-PROGRAMS = {**dict.fromkeys(("train", "search", "export", "bench", "doctor"), ("tmux",)),
+PROGRAMS = {**dict.fromkeys(("train", "search", "export", "doctor"), ("tmux",)),
             "play": ("Xvfb", "xdotool"), "watch": ("Xvfb",)}
 """What a picture needs besides `vantage`; the report needs Chromium."""
 
