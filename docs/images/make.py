@@ -1,7 +1,7 @@
-"""Makes the pictures of README and docs anew from real runs: `python docs/images/make.py --help`.
+"""Draws the pictures of the documentation from real runs: `python docs/images/make.py --help`.
 
-Everything is shown as the commands make it: terminals are those of tmux, windows those of an X server, the report that
-of a browser. Short runs on CartPole-v1 are trained for it; finished ones of Pong and LunarLander-v3 are given.
+Pictures show what the commands print or draw: terminals come from tmux, windows from an X server, the report from a
+browser. The script trains short runs on CartPole-v1; give it finished runs on Pong and LunarLander-v3.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ MOST_BYTES = 150_000
 PREVIEWS = {"Pong": "Pong --memory none --frame-stack 4", "rl-a3c-pytorch": "Pong --algo rl-a3c-pytorch",
             "Breakout": "Breakout --grayscale false --memory none --frame-stack 2", "CartPole-v1": "CartPole-v1"}
 PONG, LANDER, POLE = "runs/Pong/a2c-1", "runs/LunarLander-v3/acer-1", "runs/CartPole-v1/a2c-1"
-SECONDS = 300
-"""After this long a command is taken for hung."""
+SECONDS = 600
+"""A command that takes longer is treated as hung."""
 
-# Whoever looks at a page with the picture in it shall fetch nothing else.
+# A page with the picture must not make the browser fetch fonts.
 SVG = re.sub(r"@font-face {{.*?}}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code, monospace", "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace")
 
@@ -48,7 +48,7 @@ def preview() -> None:
 
 
 TRAINING = "vantage train a2c --env CartPole-v1 --steps 200k --seed 1 --threads 1 --log-every-seconds 0.3"
-"""Others use its run, which is `POLE`."""
+"""Trains `POLE`, which other pictures use."""
 
 
 def train() -> None:
@@ -58,10 +58,9 @@ def train() -> None:
 
 
 def search() -> None:
-    """The live table of a search, and what it leaves."""
+    """The lines of a search, and its history as a plot."""
     terminal("search", "vantage search a2c --env CartPole-v1 --space space.json --trials 14 --steps 24k "
-             "--eval-every 2k --reduction 2 --seed 1 --threads 1", columns=140,
-             until=lambda screen: "12 of 14 trials ended" in screen)
+             "--eval-every 2k --reduction 2 --seed 1 --threads 1", columns=140)
     keep_png(Image.open("runs/search/CartPole-v1/a2c-1/history.png"), "search-history")
 
 
@@ -78,11 +77,6 @@ def export() -> None:
     """A policy as ONNX and as safetensors."""
     terminal("export", f"vantage export {POLE} --format onnx", f"vantage export {POLE} --format safetensors",
              columns=118)
-
-
-def bench() -> None:
-    """Where the time goes."""
-    terminal("bench", "vantage bench a2c --env Pong --seconds 24", columns=76)
 
 
 def doctor() -> None:
@@ -116,7 +110,7 @@ def record() -> None:
             frames.append(frame.quantize(16, palette=frames[0] if frames else None, dither=Image.Dither.NONE))
     path = HERE / "record.gif"
     frames[0].save(path, save_all=True, append_images=frames[1:], duration=lasts, loop=0)
-    said(path)
+    check_size(path)
 
 
 def report() -> None:
@@ -130,19 +124,19 @@ def report() -> None:
 
 
 def browser() -> str:
-    """The name that Chromium has here; "" where there is none."""
+    """The name of Chromium on this machine; "" if it is missing."""
     return next(filter(shutil.which, ("chromium", "chromium-browser", "google-chrome")), "")
 
 
 def run(command: str) -> None:
-    """A command whose output does not matter."""
+    """Run a command and discard its output."""
     print(f"$ {command}", flush=True)
     subprocess.run(shlex.split(command), check=True, timeout=SECONDS, stdout=subprocess.DEVNULL)
 
 
 def terminal(name: str, *commands: str, columns: int = 100, rows: int = 50,
              until: Callable[[str], bool] | None = None) -> None:
-    """The screen of a terminal at the end of the commands, or when it first shows what `until` waits for."""
+    """Capture the screen of a terminal after the commands, or as soon as `until` accepts it."""
     typed = [f"printf '\\033[1m$ %s\\033[0m\\n' {shlex.quote(command)}; {command}" for command in commands]
     print(*(f"$ {command}" for command in commands), sep="\n", flush=True)
     tmux = ["tmux", "-L", f"vantage-images-{os.getpid()}", "-f", os.devnull]
@@ -166,7 +160,7 @@ def terminal(name: str, *commands: str, columns: int = 100, rows: int = 50,
 
 
 def keep_svg(screen: str, name: str, columns: int) -> None:
-    """A screen with its colours. What only names the kernel of this machine is left out."""
+    """Write a screen with its colours as SVG, without the local part of the kernel's version."""
     screen = screen.replace(platform.release(), platform.release().partition("-")[0])
     console = Console(record=True, width=columns, file=StringIO(), legacy_windows=False)
     console.print(Text.from_ansi(screen.rstrip()), soft_wrap=True)
@@ -174,12 +168,12 @@ def keep_svg(screen: str, name: str, columns: int) -> None:
     path = HERE / f"{name}.svg"
     path.write_text(console.export_svg(title=f"vantage {name}", code_format=SVG, unique_id=f"vantage-{name}"),
                     encoding="utf-8")
-    said(path)
+    check_size(path)
 
 
 @contextmanager
 def window(name: str, command: str) -> Iterator[str]:
-    """The window that `command` opens, as it is when the caller is done with it; yields the display."""
+    """Open the window of `command` and yield its display; on exit, write a picture of the window."""
     print(f"$ {command}", flush=True)
     read, write = os.pipe()
     server = subprocess.Popen(["Xvfb", "-displayfd", str(write), "-screen", "0", "1000x800x24", "-wr", "-noreset"],
@@ -204,7 +198,7 @@ def window(name: str, command: str) -> Iterator[str]:
 
 
 def photographed(display: str) -> Image.Image | None:
-    """What is on a white screen, None where that is empty."""
+    """The part of a white screen that is not white; None if all of it is."""
     screen = ImageGrab.grab(xdisplay=display).convert("RGB")
     box = ImageChops.difference(screen, Image.new("RGB", screen.size, "white")).getbbox()
     return None if box is None else screen.crop(box)
@@ -216,16 +210,16 @@ def xdotool(display: str, *words: str) -> None:
 
 
 def keep_png(picture: Image.Image, name: str) -> None:
-    """The picture, in fewer colours where it would be too large."""
+    """Write the picture, with fewer colours if the file would be too large."""
     path = HERE / f"{name}.png"
     picture.convert("RGB").save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
         picture.convert("RGB").quantize(128).save(path, optimize=True)
-    said(path)
+    check_size(path)
 
 
-def said(path: Path) -> None:
-    """Say what was made; an error where it is too large for a page."""
+def check_size(path: Path) -> None:
+    """Print the size of a picture; ValueError if it is too large for a page."""
     size = path.stat().st_size
     print(f"{path.name}: {size / 1000:.0f} kB", flush=True)
     if size > MOST_BYTES:
@@ -233,14 +227,17 @@ def said(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "preview": preview, "train": train, "search": search, "plot": plot, "export": export, "bench": bench,
-    "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
+    "preview": preview, "train": train, "search": search, "plot": plot, "export": export, "doctor": doctor,
+    "play": play, "record": record, "report": report, "watch": watch}
 NEEDS = {"record": PONG, "report": PONG, "watch": LANDER, "export": POLE, "plot": POLE}
-"""The run that a picture is of."""
+"""The run that a picture shows."""
+PROGRAMS = {**dict.fromkeys(("train", "search", "export", "doctor"), ("tmux",)),
+            "play": ("Xvfb", "xdotool"), "watch": ("Xvfb",)}
+"""What a picture needs besides `vantage`; the report needs Chromium."""
 
 
 def main() -> None:
-    """Make the pictures that were asked for, in a temporary directory, so that no path of this machine is in them."""
+    """Make the requested pictures, in a temporary directory so that they show no path of this machine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("only", nargs="*", metavar="KIND", help=f"which pictures: {', '.join(KINDS)} (all)")
     parser.add_argument("--pong", metavar="RUN", help="a finished run of make train: for record and report")
@@ -256,9 +253,12 @@ def main() -> None:
     for run_given in filter(None, given.values()):
         if not (Path(run_given) / "config.json").exists():
             parser.error(f"{run_given} is no run directory")
-    missing = [name for name in ("tmux", "Xvfb", "xdotool", "vantage") if shutil.which(name) is None]
-    if missing or not browser():
-        parser.error(f"install {', '.join(missing or ['chromium'])} first")
+    programs = {"vantage", *(program for kind in only for program in PROGRAMS.get(kind, ()))}
+    missing = [program for program in sorted(programs) if shutil.which(program) is None]
+    if "report" in only and not browser():
+        missing.append("chromium")
+    if missing:
+        parser.error(f"install {', '.join(missing)} first")
     with tempfile.TemporaryDirectory() as folder:
         for path, run_given in given.items():
             if run_given is not None:
@@ -271,7 +271,7 @@ def main() -> None:
         for kind in sorted(only, key=list(KINDS).index):
             KINDS[kind]()
     if not arguments.only and len(only) < len(KINDS):
-        print(f"not made, for want of a run: {', '.join(kind for kind in KINDS if kind not in only)}")
+        print(f"not made, because they need a run: {', '.join(kind for kind in KINDS if kind not in only)}")
 
 
 if __name__ == "__main__":
