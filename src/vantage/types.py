@@ -73,10 +73,11 @@ class Minibatch:
     without recurrent memory, single steps side by side, [1, N]. The fields are those of `Rollout` without its last row.
     """
 
-    obs: Obs
+    inputs: tuple[Tensor, ...]
+    """[T, B, ...] what the networks see of each part of the observations: stacked and normalised."""
     is_first: Tensor
     state: State
-    """Policy state before obs[0]."""
+    """Policy state before the first step; () without recurrent memory."""
     actions: Tensor
     valid: Tensor
     action_mask: Tensor | None

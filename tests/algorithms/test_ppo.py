@@ -121,7 +121,7 @@ def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dic
         assert rewards == sorted(rollout.behaviour[..., 0].flatten().tolist())
     assert not torch.equal(parts[0].behaviour, parts[2].behaviour), "each epoch is shuffled anew"
     for part in parts:
-        params, values = model.unroll(part.obs, part.is_first, part.state, part.action_mask, bootstrap=False)
+        params, values = model.unroll_inputs(part.inputs, part.is_first, part.state, part.action_mask)
         torch.testing.assert_close(params, part.behaviour)
         torch.testing.assert_close(values, part.values)
 

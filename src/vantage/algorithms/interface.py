@@ -29,11 +29,12 @@ class Model(Protocol):
     """The deviation of a Gaussian policy is not learned."""
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
-               cache: dict[str, Tensor] | None = None, /, *, bootstrap: bool = True) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations, the last row without gradients.
+               cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
+        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations, the last row without gradients."""
 
-        Without `bootstrap` the observations are a minibatch's [T, B, ...], and every row has gradients.
-        """
+    def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: Tensor, state: State,
+                      action_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Parameters [T, B, P] and values [T, B] of a minibatch's inputs."""
 
     def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                         ) -> tuple[Tensor, Tensor]:

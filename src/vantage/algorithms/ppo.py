@@ -63,8 +63,8 @@ class PPO:
         """The loss of `vantage.algorithms.losses.ppo_loss` on one minibatch."""
         from vantage.algorithms.losses import normalise, ppo_loss  # imports torch
 
-        params, values = model.unroll(minibatch.obs, minibatch.is_first, minibatch.state, minibatch.action_mask,
-                                      bootstrap=False)
+        params, values = model.unroll_inputs(minibatch.inputs, minibatch.is_first, minibatch.state,
+                                             minibatch.action_mask)
         advantages = minibatch.advantages
         if self.advantage_norm and self.advantage_norm_over == "minibatch":
             advantages = normalise(advantages, minibatch.valid, update.total)

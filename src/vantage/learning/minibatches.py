@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Minibatch, Rollout, map_obs
+from vantage.types import Minibatch, Rollout, State, map_obs
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
@@ -25,21 +25,22 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     all_envs = num_envs * num_ranks
     assert rollout.values is not None
     mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
+    is_first = rollout.is_first[:-1]
     whole = Minibatch(
-        obs=map_obs(lambda part: part[:-1], rollout.obs), is_first=rollout.is_first[:-1], state=rollout.state,
+        inputs=model.inputs(map_obs(lambda part: part[:-1], rollout.obs), is_first, rollout.state),
+        is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
     items, parts = all_envs, max(1, round(all_envs * length / size))
     if not model.recurrent:
-        states = model.states(whole.obs, whole.is_first, whole.state)
-        whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0), lambda _, i: states[i].flatten(0, 1))
+        whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
         items *= length
     for _ in range(epochs):
         order = torch.randperm(items, generator=generator)
         for drawn in order.tensor_split(min(parts, items)):
             chosen = _own(drawn, num_envs, rank, num_ranks).to(rollout.rewards.device)
             yield _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
-                       lambda x, _, chosen=chosen: x.index_select(0, chosen))  # type: ignore[misc]
+                       tuple(part.index_select(0, chosen) for part in whole.state))
 
 
 def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
@@ -48,11 +49,11 @@ def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
     return (times * num_envs + envs % num_envs)[envs // num_envs == rank]
 
 
-def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: Callable[[Tensor, int], Tensor]) -> Minibatch:
-    """`batch` with `timed` of all that is [T, B, ...] and `state` of each part of the state and its index."""
+def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:
+    """`batch` with `timed` of all that is [T, B, ...], and `state`."""
     return Minibatch(
-        obs=map_obs(timed, batch.obs), is_first=timed(batch.is_first),
-        state=tuple(state(part, i) for i, part in enumerate(batch.state)), actions=timed(batch.actions),
-        valid=timed(batch.valid), action_mask=None if batch.action_mask is None else timed(batch.action_mask),
+        inputs=tuple(map(timed, batch.inputs)), is_first=timed(batch.is_first), state=state,
+        actions=timed(batch.actions), valid=timed(batch.valid),
+        action_mask=None if batch.action_mask is None else timed(batch.action_mask),
         behaviour=timed(batch.behaviour), values=timed(batch.values), advantages=timed(batch.advantages),
         targets=timed(batch.targets))

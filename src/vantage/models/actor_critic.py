@@ -148,29 +148,56 @@ class ActorCritic(nn.Module):
         return features, params, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
-               cache: ActivationCache | None = None, *, bootstrap: bool = True) -> tuple[Params, Values]:
+               cache: ActivationCache | None = None) -> tuple[Params, Values]:
         """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
 
-        With `bootstrap` no gradient flows from the last row into its torso. `cache` holds the outputs of `step` for the
-        other rows, [T-1, B, ...], from the present weights.
+        No gradient flows from the last row, which is only bootstrapped from, into its torso. `cache` holds the outputs
+        of `step` for the other rows, [T-1, B, ...], from the present weights.
         """
-        params, features = self.unroll_features(obs, is_first, state, action_mask, cache, bootstrap=bootstrap)
+        params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
 
     def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
-                        cache: ActivationCache | None = None, *, critic: bool = True,
-                        bootstrap: bool = True) -> tuple[Params, Features]:
+                        cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
         """Like `unroll`, with the critic's features (without `critic`, the actor's) instead of values."""
-        raw = self._split(obs)
-        for i, past in enumerate(state[:self.num_frame_states]):
-            raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
-        last, cache = self._prepare([part[-1] for part in raw]) if bootstrap else None, cache or None
+        raw = self._stacks(obs, is_first, state)
+        last, cache = self._prepare([part[-1] for part in raw]), cache or None
         inputs: list[Tensor] | None = None
         if cache:
             cache = {name: part.flatten(0, 1) for name, part in cache.items()}
             inputs = self._prepare([cache["stack"].permute(0, 3, 1, 2)])
-        elif len(is_first) > bootstrap:
-            inputs = self._prepare([part[:len(is_first) - bootstrap].flatten(0, 1) for part in raw])
+        elif len(is_first) > 1:
+            inputs = self._prepare([part[:-1].flatten(0, 1) for part in raw])
+        return self._unroll(inputs, last, is_first, state, action_mask, cache, critic=critic)
+
+    @torch.no_grad()
+    def inputs(self, obs: Obs, is_first: IsFirst, state: State) -> tuple[Tensor, ...]:
+        """What the torsos receive of observations [T, B, ...]: stacked and normalised, images with channels last.
+
+        A rollout that is learned from several times needs them once; `observe` changes the normalisers.
+        """
+        raw = self._stacks(obs, is_first, state)
+        rows = [self._prepare([part[t] for part in raw]) for t in range(len(is_first))]  # small enough for the caches
+        return tuple(torch.stack([x.permute(0, 2, 3, 1) if part.kind == "image" else x for x in column])
+                     for part, column in zip(self.parts, zip(*rows, strict=True), strict=True))
+
+    def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
+                      action_mask: Mask | None = None) -> tuple[Params, Values]:
+        """`unroll` of `inputs` [T, B, ...]; gradients flow through every row."""
+        flat = [x.flatten(0, 1) for x in inputs]
+        flat = [x.permute(0, 3, 1, 2) if part.kind == "image" else x for part, x in zip(self.parts, flat, strict=True)]
+        params, features = self._unroll(flat, None, is_first, state, action_mask)
+        return params, self.state_values(features, params)
+
+    def _stacks(self, obs: Obs, is_first: Tensor, state: State) -> list[Tensor]:
+        raw = self._split(obs)
+        for i, past in enumerate(state[:self.num_frame_states]):
+            raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
+        return raw
+
+    def _unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
+                action_mask: Tensor | None, cache: ActivationCache | None = None, *,
+                critic: bool = True) -> tuple[Tensor, Tensor]:
         actor_state, critic_state = self._memory_states(state)
         features = self.actor.unroll(inputs, last, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
@@ -230,12 +257,6 @@ class ActorCritic(nn.Module):
         """An LSTM or GRU carries the past, so that steps cannot be computed out of order."""
         return self.actor.num_states > 0
 
-    def states(self, obs: Obs, is_first: IsFirst, state: State) -> State:
-        """The state before every observation [T, B, ...] of a policy that is not `recurrent`: its past frames."""
-        stacks = [stack_frames(part, is_first, past, pad=self.policy.stack_pad)
-                  for part, past in zip(self._split(obs), state, strict=True)] if state else []
-        return tuple(torch.unflatten(stack, 2, (self.policy.frame_stack, -1))[:, :, :-1] for stack in stacks)
-
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
 
@@ -251,9 +272,9 @@ class ActorCritic(nn.Module):
     def _prepare_part(self, name: str, is_image: bool, x: Tensor) -> Tensor:
         dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
         if is_image:
+            if normalised:  # in full precision; torsos divide by 255
+                return cast(Tensor, self.normalizers[name](to_floats(x, dtype), 255.0)).to(self.image_dtype or dtype)
             x = to_floats(x, self.image_dtype or dtype)
-            if normalised:
-                return cast(Tensor, self.normalizers[name](x, 255.0)).to(x.dtype)  # torsos divide by 255
             return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
         if normalised:
             x = self.normalizers[name](torch.unflatten(x, -1, (self.policy.frame_stack, -1))).flatten(-2)
