@@ -18,6 +18,10 @@ import torch
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import Checkpoint, load, load_latest, load_named
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
+
+STATE = {"spec": json.loads(json.dumps(EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))).to_json())),
+         "progress": {"step": 1, "episodes": 1, "seconds": 0.1, "recent": [[2.5, 7]], "best_return": None}}
 
 
 class Killed(BaseException):
@@ -34,11 +38,11 @@ def save_best(run: Path, step: int) -> Path:
 
 def content(mark: int) -> dict[str, Any]:
     return {"tensors": {"model": {"weight": torch.arange(6.0) + mark}, "optimizer": {"t": torch.tensor(mark)}},
-            "state": {"mark": mark}}
+            "state": STATE | {"mark": mark}}
 
 
 def assert_is(saved: Checkpoint, mark: int) -> None:
-    assert saved.state == {"mark": mark}
+    assert saved.state == STATE | {"mark": mark}
     assert torch.equal(saved.tensors["model"]["weight"], torch.arange(6.0) + mark)
     assert saved.tensors["optimizer"]["t"].item() == mark
 
@@ -95,8 +99,8 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
         "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16), "expanded": torch.ones(1).expand(3),
         "not finite": torch.tensor([float("nan"), float("inf")]), "parameter": torch.nn.Parameter(torch.ones(2)),
     }
-    path = checkpoint.save(tmp_path, 1, tensors={"model": group}, state={}, keep=1)
-    loaded = load(path).tensors["model"]
+    path = checkpoint.save(tmp_path, 1, tensors={"model": {}, "envs_0": group}, state=STATE, keep=1)
+    loaded = load(path).tensors["envs_0"]
     assert set(loaded) == set(group)
     for name, tensor in group.items():
         assert loaded[name].dtype == tensor.dtype
@@ -106,8 +110,8 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
 
 
 def test_state_comes_back_equal_beside_a_manifest_of_all_files(tmp_path: Path) -> None:
-    state = {"rng": {"state": 2**127 + 1, "inc": 5}, "best": float("-inf"), "seconds": 0.1, "text": "é\n", "none": None,
-             "list": [[1, 2], []], "true": True}
+    state = STATE | {"rng": {"state": 2**127 + 1, "inc": 5}, "best": float("-inf"), "seconds": 0.1, "text": "é\n",
+                     "none": None, "list": [[1, 2], []], "true": True}
     path = tmp_path / "checkpoints/step-000000012345"
     saved = load(checkpoint.save(tmp_path, 12_345, tensors={"model": {}}, state=state, keep=1))
     assert (saved.state, saved.step, saved.path) == (state, 12_345, path)
@@ -165,9 +169,9 @@ def save_again(run: Path, step: int) -> None:
 
 
 @pytest.mark.parametrize(("error", "raised", "message"), [
-    (Killed(), Killed, None), (OSError(errno.ENOSPC, "full"), CheckpointError, "cannot save .*full.*ENOSPC.*free")])
+    (Killed(), Killed, None), (OSError(errno.EIO, "broken"), CheckpointError, "cannot save .*broken.*EIO.*free")])
 @pytest.mark.parametrize("action", [save_new, save_again, save_best])
-def test_a_kill_or_a_full_disk_at_any_point_of_a_save_leaves_a_whole_checkpoint(
+def test_a_kill_or_an_error_at_any_point_of_a_save_leaves_a_whole_checkpoint(
         action: Callable[[Path, int], object], error: BaseException, raised: type[BaseException], message: str | None,
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for number, (call, at) in enumerate(points(lambda run: action(run, 2), lambda run: action(run, 1), tmp_path)):
@@ -179,7 +183,7 @@ def test_a_kill_or_a_full_disk_at_any_point_of_a_save_leaves_a_whole_checkpoint(
         saved = load_named(run)
         assert saved.state["mark"] in (1, 2) and not caplog.messages
         assert_is(saved, saved.state["mark"])
-        with failing("fsync", 1, OSError(errno.ENOSPC, "full")), pytest.raises(CheckpointError):
+        with failing("fsync", 1, OSError(errno.EIO, "broken")), pytest.raises(CheckpointError):
             action(run, 3)
         assert load_named(run).state["mark"] in (1, 2) and not list(run.rglob(".*.new"))
         action(run, 4)
@@ -237,13 +241,88 @@ def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:
     assert_is(load(path), 1)
 
 
+def stranger(path: Path, changes: dict[str, Any]) -> None:
+    """Replace values in state.json, by dotted names, with right hashes in the manifest."""
+    saved, manifest = (json.loads((path / name).read_text()) for name in ("state.json", "manifest.json"))
+    for name, value in changes.items():
+        *groups, last = name.split(".")
+        entry = saved["state"]
+        for group in groups:
+            entry = entry[group]
+        if value is ...:
+            del entry[last]
+        else:
+            entry[last] = value
+    data = json.dumps(saved).encode()
+    (path / "state.json").write_bytes(data)
+    manifest["files"]["state.json"] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("progress", ...), ("progress", []), ("progress.seconds", ...), ("progress.step", -1), ("progress.step", "9"),
+    ("progress.seconds", float("nan")), ("progress.recent", ...), ("progress.recent", [[1]]),
+    ("progress.recent", [["a", 1]]), ("progress.best_return", "high"), ("workers_started", "all"), ("spec", ...),
+    ("spec", []), ("spec.obs", {}), ("spec.obs", {"kind": "sound", "shape": [4]}), ("spec.obs.shape", [4, 4]),
+    ("spec.obs.shape", [10**12]), ("spec.action.kind", "leap"), ("spec.action.sizes", []),
+    ("spec.action.sizes", [-2]), ("spec.action", {"kind": "box", "sizes": [2], "low": [0], "high": [1]}),
+    ("spec.masked", "no")])
+def test_a_state_that_no_run_writes_is_refused_in_one_line(tmp_path: Path, name: str, value: Any) -> None:
+    path = save(tmp_path, 1)
+    stranger(path, {name: value})
+    with pytest.raises(CheckpointError, match=rf"step-000000000001 .*: {name.split('.')[0]}[ .]") as error:
+        load(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    tensors = {"model": {"weight": torch.tensor([1.0, value])}}
+    path = checkpoint.save(tmp_path, 1, tensors=tensors, state=STATE, keep=1)
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: weight has values that are not finite"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["state.json", "manifest.json", "model.safetensors"])
+def test_links_in_place_of_files_are_not_followed(tmp_path: Path, name: str) -> None:
+    file = save(tmp_path, 1) / name
+    file.symlink_to(file.rename(tmp_path / "elsewhere"))
+    with pytest.raises(CheckpointError, match=f"{name} is a symbolic link"):
+        load(file.parent)
+
+
+def test_a_full_disk_takes_the_oldest_checkpoints_but_never_the_newest_valid_one(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    for step in (1, 2, 3, 4):
+        save(tmp_path, step, keep=4)
+    flip(tmp_path / "checkpoints/step-000000000004/state.json")
+    write, capacity = Path.write_bytes, 3
+
+    def limited(path: Path, data: bytes) -> int:
+        if len(list(path.parents[1].glob("*step-*"))) > capacity:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, data)
+
+    monkeypatch.setattr(Path, "write_bytes", limited)
+    save(tmp_path, 5, keep=4)
+    assert steps(tmp_path) == [f"step-00000000000{step}" for step in (3, 4, 5)]
+    [message] = caplog.messages
+    assert "the disk is full: removed step-000000000001, step-000000000002" in message
+    capacity = 1
+    with pytest.raises(CheckpointError, match=r"No space left on device \(ENOSPC\)"):
+        save(tmp_path, 6, keep=4)
+    assert_is(load_latest(tmp_path), 5)
+
+
 @pytest.mark.parametrize(("name", "data", "message"), [
     ("../secret.safetensors", b"", "not a file of a checkpoint"), ("/etc/passwd", b"", "not a file of a checkpoint"),
     ("model.pkl", b"", "not a file of a checkpoint"), ("model.safetensors\n", b"", "not a file of a checkpoint"),
     ("state.json", b"[" * 100_000, "state.json is not JSON"), ("state.json", b"[]", "state.json holds list"),
     ("state.json", b'{"step": 2, "state": {}}', "state.json is of step 2"), ("state.json", b"\xff", "is damaged"),
+    ("model.safetensors", b"\xff" * 7 + b"\x7f{}", "model.safetensors is not a safetensors file"),
     ("model.safetensors", b"\x80\x05cos\nsystem\n", "model.safetensors is not a safetensors file"),
-    (None, {"step": "1"}, "manifest.json is damaged"), (None, {"version": 2}, "manifest.json is damaged"),
+    (None, {"step": "1"}, "manifest.json is damaged"), (None, {"step": -1}, "manifest.json is damaged"),
+    (None, {"version": 2}, "manifest.json is damaged"),
     (None, {"files": {}}, "manifest.json is damaged"),
     (None, {"files": {"state.json": None}}, "state.json is damaged")])
 def test_a_checkpoint_of_a_stranger_is_refused_where_its_content_is_not_what_it_claims(

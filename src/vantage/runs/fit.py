@@ -1,17 +1,61 @@
-"""Whether a new run can start from a saved policy; if not, the difference and what to do. Nothing is copied here."""
+"""Whether saved tensors fit a network; if not, the difference and what to do. Nothing is copied here."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
+from pathlib import Path
+
+from torch import Tensor
 
 from vantage.config import Config
 from vantage.config_groups import PolicyConfig
-from vantage.errors import ConfigError
+from vantage.errors import CheckpointError, ConfigError
 from vantage.models.actor_critic import ActorCritic
+from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.policy_file import SavedPolicy
 from vantage.types import EnvSpec
 
 _NO_DIFFERENCE = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
+
+
+def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
+    """The tensors whose names or shapes are not those of `model`."""
+    theirs, ours = ({name: list(tensor.shape) for name, tensor in tensors.items()}
+                    for tensors in (saved, model.state_dict()))
+    return [f"{name} is {theirs.get(name, 'nothing')} there, {ours.get(name, 'nothing')} here"
+            for name in ours | theirs if theirs.get(name) != ours.get(name)]
+
+
+@contextlib.contextmanager
+def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config: str = "config.json") -> Iterator[None]:
+    """Turn errors of loading the tensors `saved` in `path` into a ConfigError that names those that differ.
+
+    The cause is `config`, or the class of the user's own network.
+    """
+    try:
+        yield
+    except (KeyError, RuntimeError, ValueError) as error:
+        different, network = differences(saved, model), model.policy.network
+        if ":" in network and any(".network." in name for name in different):
+            config = f"the class network={network}"
+        others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
+        reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
+        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"
+                          ) from None
+
+
+@contextlib.contextmanager
+def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Turn errors of restoring a run from odd content into a CheckpointError of one line."""
+    try:
+        yield
+    except (IndexError, KeyError, TypeError) as error:
+        if checkpoint is None:
+            raise
+        raise CheckpointError(f"{checkpoint.path} cannot be continued: {type(error).__name__}: {error}; it is not what "
+                              "Vantage writes, or code that config.json names has changed") from error
 
 
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
@@ -23,16 +67,13 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
                               "options such as --action-subset and --screen-size that make them so")
-    saved, new = ({name: list(tensor.shape) for name, tensor in tensors.items()}
-                  for tensors in (policy.tensors, model.state_dict()))
-    different = [f": {name} is {saved.get(name, 'nothing')} there, {new.get(name, 'nothing')} here"
-                 for name in new | saved if saved.get(name) != new.get(name)]
+    different = differences(policy.tensors, model)
     used = _use(source, model.spec)
     keys = [f.name for f in fields(PolicyConfig) if f.name not in _NO_DIFFERENCE] if different else list(used)
     options = [f"--{key.replace('_', '-')} {str(getattr(source.policy, key)).lower()}" for key in keys
                if used.get(key, True) and getattr(source.policy, key) != getattr(config.policy, key)]
     if different or options:
-        raise ConfigError(f"{start}it is another network{''.join(different[:1])}; give "
+        raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
 
 
