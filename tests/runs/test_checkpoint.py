@@ -291,6 +291,13 @@ def test_links_in_place_of_files_are_not_followed(tmp_path: Path, name: str) -> 
         load(file.parent)
 
 
+def test_a_file_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    os.truncate(path / "model.safetensors", 2**43)  # without blocks on the disk
+    with pytest.raises(CheckpointError, match=r"model\.safetensors is larger than the memory"):
+        load(path)
+
+
 def test_a_full_disk_takes_the_oldest_checkpoints_but_never_the_newest_valid_one(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     for step in (1, 2, 3, 4):

@@ -112,6 +112,15 @@ def test_crafted_checkpoints_are_refused_in_one_line(capsys: pytest.CaptureFixtu
             assert says in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("best_return", [None, 3])
+def test_a_best_checkpoint_is_evaluated_without_its_score_too(best_return: float | None) -> None:
+    run = train("run", eval_every=40, eval_episodes=1)
+    saved = json.loads((run / "best" / "state.json").read_text())
+    saved["state"]["progress"]["best_return"] = best_return
+    replace_file(run / "best", "state.json", json.dumps(saved).encode())
+    assert vantage.load(run).scores.get("eval/mean_reward") == best_return
+
+
 def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(capsys: pytest.CaptureFixture[str]) -> None:
     run = train("run")
     file = run / "config.json"

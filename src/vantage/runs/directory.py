@@ -87,15 +87,19 @@ class RunDirectory:
         with _reading(source):
             return cls(path, Config.from_json(text, source=str(source)))
 
-    def recovered(self) -> RunDirectory | None:
-        """Where this directory was deleted or renamed, a new one beside it with the same config; otherwise None."""
+    def recovered(self, config: Config) -> RunDirectory | None:
+        """Where this directory was deleted or renamed, a new one beside it for the run of `config`; otherwise None.
+
+        max_minutes stays that of this directory: `config` may have one for the session alone.
+        """
         if self.path.is_dir():
             return None
         path = self.path.with_name(f"{self.path.name}-recovered")
         while path.exists():
             path = path.with_name(f"{path.name}-again")
         with contextlib.suppress(ConfigError):  # the disk is gone: saving says so
-            run = RunDirectory.create(self.config, env_name=self.config.env.id, path=path)
+            config = config.change(max_minutes=self.config.run.max_minutes)
+            run = RunDirectory.create(config, env_name=config.env.id, path=path)
             log.warning(f"{self.path} was deleted or renamed while it trains: it is saved in {path} from now on")
             return run
         return None

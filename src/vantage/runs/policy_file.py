@@ -76,8 +76,9 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     progress, scores = saved.state["progress"], {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if saved.path.name == "best" and run.config.run.evaluates:
-        scores["eval/mean_reward"] = float(progress["best_return"])
+    best = progress.get("best_return")
+    if saved.path.name == "best" and run.config.run.evaluates and best is not None:
+        scores["eval/mean_reward"] = float(best)
     description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
     return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))

@@ -128,7 +128,7 @@ class Recorder:
             log.warning(str(error))
 
     def _move_if_gone(self) -> None:
-        if (recovered := self.directory.recovered()) is not None:
+        if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
             self._writer.open(recovered.path)
 
