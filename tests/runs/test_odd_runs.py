@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 from contextlib import closing
@@ -11,12 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+from checkpoints import replace_file
 from safetensors import torch as safetensors
 
 import vantage
 from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError
-from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.checkpoint import load, load_latest, newest_step
 from vantage.runs.metrics import read_metrics
 from vantage.training import train_updates
 
@@ -38,14 +38,6 @@ def train(run: str, **options: Any) -> Path:
     *_, last = vantage.train(config(**options), run=run)
     assert last.status == "done"
     return Path(run)
-
-
-def replace_file(checkpoint: Path, name: str, data: bytes) -> None:
-    """Replace a file of a checkpoint, with the right hash in its manifest."""
-    (checkpoint / name).write_bytes(data)
-    manifest = json.loads((checkpoint / "manifest.json").read_text())
-    manifest["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    (checkpoint / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.mark.parametrize("options", [{}, {"init_from": "source"}], ids=["new", "init_from"])
@@ -96,20 +88,48 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
             use()
 
 
-def test_crafted_checkpoints_are_refused_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    run = train("run", keep_checkpoints=1)
-    path = load_latest(run).path
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint; to be copied."""
+    return train(str(tmp_path_factory.mktemp("runs") / "trained"), keep_checkpoints=1)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("progress", None), ("progress", []), ("progress.seconds", None), ("progress.step", -1), ("progress.step", "9"),
+    ("progress.seconds", float("nan")), ("progress.recent", None), ("progress.recent", [[1]]),
+    ("progress.recent", [["a", 1]]), ("progress.best_return", "high"), ("workers_started", "all"), ("spec", None),
+    ("spec", []), ("spec.obs", {}), ("spec.obs", {"kind": "sound", "shape": [4]}), ("spec.obs.shape", [4, 4]),
+    ("spec.obs.shape", [10**12]), ("spec.action.kind", "leap"), ("spec.action.sizes", []),
+    ("spec.action.sizes", [-2]), ("spec.action", {"kind": "box", "sizes": [2], "low": [0], "high": [1]}),
+    ("spec.masked", "no")])
+def test_a_state_that_no_run_writes_is_refused_in_one_line(trained: Path, name: str, value: Any) -> None:
+    path = load_latest(Path(shutil.copytree(trained, "run"))).path
     saved = json.loads((path / "state.json").read_text())
-    weights = safetensors.load_file(path / "model.safetensors")
-    for name, data, says in (
-            ("acting.safetensors", safetensors.save({}), "cannot be continued: KeyError: 'generator'"),
-            ("model.safetensors", safetensors.save(weights | {"value_head.bias": torch.tensor([torch.nan])}),
-             "value_head.bias has values that are not finite"),
-            ("state.json", json.dumps(saved | {"state": {}}).encode(), "progress is None")):
-        replace_file(path, name, data)
-        for command in (["resume", "--steps", "160"], ["evaluate", "--episodes", "1"])[:1 + (name[:2] != "ac")]:
-            assert main([command[0], str(run), *command[1:]]) == 1
-            assert says in capsys.readouterr().err
+    *groups, last = name.split(".")
+    entry = saved["state"]
+    for group in groups:
+        entry = entry[group]
+    entry[last] = value
+    replace_file(path, "state.json", json.dumps(saved).encode())
+    with pytest.raises(CheckpointError, match=rf"step-000000000080 .*: {name.split('.')[0]}[ .]") as error:
+        load(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(("name", "change", "says", "commands"), [
+    ("acting", {}, "cannot be continued: KeyError: 'generator'", ["resume"]),
+    ("model", {"value_head.bias": torch.tensor([torch.nan])}, "value_head.bias has values that are not finite",
+     ["resume", "evaluate"]),
+    ("model", {"value_head.bias": torch.tensor([torch.inf])}, "not finite", ["evaluate"])])
+def test_crafted_tensors_are_refused_in_one_line(
+        name: str, change: dict[str, torch.Tensor], says: str, commands: list[str], trained: Path,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    path = load_latest(Path(shutil.copytree(trained, "run"))).path
+    tensors = safetensors.load_file(path / f"{name}.safetensors") | change if change else {}
+    replace_file(path, f"{name}.safetensors", safetensors.save(tensors))
+    for command in commands:
+        assert main([command, "run", *(["--steps", "160"] if command == "resume" else [])]) == 1
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("best_return", [None, 3])
