@@ -13,7 +13,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.learning.collect import Array, tensor_obs
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import fitting
+from vantage.runs.fit import fitting
 from vantage.runs.policy_file import read_policy
 from vantage.types import Obs, State
 
@@ -75,6 +75,7 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     policy = read_policy(path, checkpoint, trust=trust)
     about = policy.description
     model = make_model(about.config.policy, about.spec, critic=about.config.algorithm.needs.critic)
-    with fitting(*((path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header"))):
+    source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")
+    with fitting(source, policy.tensors, model, config):
         model.load_state_dict(policy.tensors)
     return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores)

@@ -24,9 +24,9 @@ from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError
 from vantage.machine import prepare, resolve_device
-from vantage.runs.checkpoint import Checkpoint, load_latest
+from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
-from vantage.runs.initial import check_fits
+from vantage.runs.fit import check_fits, continuing
 from vantage.runs.lock import locked
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
@@ -115,22 +115,28 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     saved = _resumed_config(_with_launched(directory.config), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):
-        checkpoint = load_latest(directory.path)
-        if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
-            raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go "
-                              "on")
-        if reached := goal_reached(checkpoint.state["progress"], config):
-            raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
-                              f"{run} and another goal")
-        if config.at("lr", checkpoint.step) == 0:
-            log.warning("the schedule of lr has ended at 0, so nothing more is learned; resume with --extend-schedule")
-        session = start(config, directory, checkpoint)
+        checkpoint = load_to_resume(directory.path)
+        if checkpoint is not None:
+            _check_unfinished(checkpoint, config, run)
+        with continuing(checkpoint):
+            session = start(config, directory, checkpoint, read_initial(config) if checkpoint is None else None)
         try:
             directory.change_config(saved)
         except BaseException:
             session.close("interrupted")
             raise
         yield from updates(session)
+
+
+def _check_unfinished(checkpoint: Checkpoint, config: Config, run: str | Path) -> None:
+    """ConfigError where the run has nothing left to do."""
+    if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
+        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
+    if reached := goal_reached(checkpoint.state["progress"], config):
+        raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
+                          f"{run} and another goal")
+    if config.at("lr", checkpoint.step) == 0:
+        log.warning("the schedule of lr has ended at 0, so nothing more is learned; resume with --extend-schedule")
 
 
 def _with_launched(config: Config) -> Config:

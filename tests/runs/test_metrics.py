@@ -94,6 +94,14 @@ def test_a_failing_disk_is_reported_once_and_later_lines_are_whole(
     assert steps(tmp_path) == [1, 4]
 
 
+def test_a_link_in_place_of_the_metrics_is_not_written_through(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("text")
+    (tmp_path / "metrics.jsonl").symlink_to("precious")
+    with pytest.raises(ConfigError, match=r"metrics\.jsonl is a symbolic link"):
+        write(tmp_path, range(3), resume_step=0)
+    assert (tmp_path / "precious").read_text() == "text"
+
+
 def test_files_that_cannot_be_opened_do_not_stop_training(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "metrics.jsonl").mkdir()
     (tmp_path / "tensorboard").write_text("a file in the way")

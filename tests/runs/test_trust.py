@@ -122,17 +122,26 @@ def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
     assert Path("imported").exists()
 
 
-def test_tensors_alone_and_runs_without_foreign_code_need_no_trust_but_policy_files_do() -> None:
+def test_exported_files_are_ones_own_on_the_machine_that_wrote_them(caplog: pytest.LogCaptureFixture) -> None:
     run, path = make_run(), Path("p.safetensors")
-    forget_key()
     policy = read_policy(run.path, runs_code=False)
     write_weights(path, policy.tensors, policy.description)
-    assert read_policy(path, runs_code=False).description.config == run.config
+    caplog.clear()
+    assert read_policy(path).description == policy.description
+    assert caplog.messages == ["imports module stranger, named by p.safetensors"]
+    forget_key()
     with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
         read_policy(path)
     assert read_policy(path, trust=True).description == policy.description
+    assert read_policy(path, runs_code=False).description.config == run.config
+
+
+def test_tensors_alone_and_runs_without_foreign_code_need_no_trust() -> None:
+    run = make_run()
+    forget_key()
+    read_policy(run.path, runs_code=False)
     shutil.rmtree("run")
-    make_run("auto")
+    run = make_run("auto")
     forget_key()
     assert read_policy(run.path).description.step == 1
     assert not Path("imported").exists()

@@ -44,7 +44,8 @@ def make_run(path: Path, spec: EnvSpec = SIMPLE, **keys: Any) -> Path:
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
     directory = RunDirectory.create(config, env_name=config.env.id, path=path, argv=())
-    state = {"spec": spec.to_json(), "progress": {"recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
+    state = {"spec": spec.to_json(), "progress": {
+        "step": 1000, "episodes": 2, "seconds": 1.0, "recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
     checkpoint.save(directory.path, 1000, tensors={"model": model.state_dict()}, state=state, keep=1)
     return path
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, Literal, cast
 
 import torch
@@ -16,9 +17,10 @@ from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
 from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer, RunningStats
-from vantage.models.recurrent import Recurrent, push_frame, stack_frames
-from vantage.models.torsos import ConvTorso, channels_last, make_torso, to_floats
-from vantage.types import ArraySpec, EnvSpec, Obs, State
+from vantage.models.recurrent import push_frame, stack_frames
+from vantage.models.torsos import ConvTorso, channels_last, to_floats
+from vantage.models.trunk import Trunk
+from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
 Mask = Bool[Tensor, "*T B A"]
@@ -26,48 +28,8 @@ Params = Float[Tensor, "*T B P"]
 Features = Float[Tensor, "*T B F"]
 Values = Float[Tensor, "*T B"]
 
-
-class Trunk(nn.Module):
-    """One torso for each part of an observation, their features side by side, then the memory if there is one."""
-
-    def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
-        super().__init__()
-        self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
-                                    for part in parts)
-        self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
-        self.memory: Recurrent | None = None
-        if policy.memory != "none":
-            self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
-                                    init=policy.init)
-            self.out_features = policy.memory_size
-        self.num_states = 0 if self.memory is None else self.memory.num_states
-
-    def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
-        """Features [N, F] of one tensor [N, ...] per part."""
-        if cache is not None:
-            return cast(Tensor, self.torsos[0](inputs[0], cache))
-        features = []
-        for torso, part in zip(self.torsos, inputs, strict=True):
-            half = part.dtype == torch.bfloat16
-            with torch.autocast(part.device.type, torch.bfloat16) if half else nullcontext():
-                out = torso(part)
-            features.append(out.float() if half else out)
-        return features[0] if len(features) == 1 else torch.cat(features, -1)
-
-    def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
-             cache: ActivationCache | None = None) -> tuple[Tensor, State]:
-        features = self.encode(inputs, cache)
-        return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
-
-    def unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
-               cache: ActivationCache | None = None) -> Tensor:
-        rows = [] if inputs is None else [self.encode(inputs, cache)]
-        if last is not None:
-            with torch.no_grad():  # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
-                rows.append(self.encode(last))
-        features = rows[0] if len(rows) == 1 else torch.cat(rows)
-        features = torch.unflatten(features, 0, is_first.shape)
-        return features if self.memory is None else self.memory.unroll(features, is_first, state)
+MAX_WEIGHTS = 500_000_000
+"""Training holds about four times as many numbers, 8 GB."""
 
 
 class ActorCritic(nn.Module):
@@ -292,7 +254,25 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
         raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {action}; drop "
                           "action_mask from the environment's info")
     check_inputs(policy, spec)
+    check_size(policy, spec, critic=critic)
     return ActorCritic(policy, spec, critic=critic)
+
+
+def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
+    """ConfigError for more than `MAX_WEIGHTS`, without allocating them; a network of the user's own is not counted."""
+    network = "auto" if ":" in policy.network else policy.network
+    # std=state slices a bias, for which torch would import its compiler on the meta device; it adds few weights.
+    plain = replace(policy, network=network, init="torch", std="free")
+    try:
+        with torch.device("meta"):
+            model = ActorCritic(plain, spec, critic=critic)
+        size = sum(parameter.numel() for parameter in model.parameters())
+    except RuntimeError:  # sizes beyond 64 bits
+        size = 2**63
+    if size > MAX_WEIGHTS:
+        raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, with hidden="
+                          f"{policy.hidden}, memory={policy.memory}, memory_size={policy.memory_size} and observations "
+                          f"{spec.obs}; give smaller ones")
 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import difflib
 import itertools
 import json
+import logging
 import math
 import os
 import platform
@@ -24,10 +25,11 @@ from typing import Any
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
-from vantage.runs.trust import check_code, foreign_code, is_own, signature
+from vantage.runs.files import write_atomically
+from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 
-_SIGNATURE = "config_hmac"
-"""Key of meta.json: the HMAC of config.json, see `trust`."""
+log = logging.getLogger(__name__)
+
 _LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
@@ -50,7 +52,7 @@ class RunDirectory:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
             made = path = _make(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
             text = config.to_json()
-            meta = _describe(config, sys.argv if argv is None else argv) | {_SIGNATURE: signature(text)}
+            meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)
@@ -80,10 +82,27 @@ class RunDirectory:
             modules = foreign_code(read_json_object(text, source=str(source)), runs_code=runs_code)
         signed = None
         with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
-            signed = _read_object(path / "meta.json").get(_SIGNATURE)
+            signed = _read_object(path / "meta.json").get(SIGNATURE)
         check_code(modules, source=str(source), trusted=trust or is_own(text, signed))
         with _reading(source):
             return cls(path, Config.from_json(text, source=str(source)))
+
+    def recovered(self, config: Config) -> RunDirectory | None:
+        """Where this directory was deleted or renamed, a new one beside it for the run of `config`; otherwise None.
+
+        max_minutes stays that of this directory: `config` may have one for the session alone.
+        """
+        if self.path.is_dir():
+            return None
+        path = self.path.with_name(f"{self.path.name}-recovered")
+        while path.exists():
+            path = path.with_name(f"{path.name}-again")
+        with contextlib.suppress(ConfigError):  # the disk is gone: saving says so
+            config = config.change(max_minutes=self.config.run.max_minutes)
+            run = RunDirectory.create(config, env_name=config.env.id, path=path)
+            log.warning(f"{self.path} was deleted or renamed while it trains: it is saved in {path} from now on")
+            return run
+        return None
 
     def remove(self) -> None:
         """Remove a run that could not start, and the folders above it that are then empty."""
@@ -98,7 +117,7 @@ class RunDirectory:
         text = config.to_json()
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
-            self._write("meta.json", json.dumps(self.read_meta() | {_SIGNATURE: signature(text)}, indent=2))
+            self._write("meta.json", json.dumps(self.read_meta() | {SIGNATURE: signature(text)}, indent=2))
         return RunDirectory(self.path, config)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
@@ -143,26 +162,6 @@ def _read_object(path: Path) -> dict[str, Any]:
 def directory_name(env_name: str) -> str:
     """The environment's id as one directory name, with - for / and :."""
     return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
-    try:
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
-            temporary.unlink()
-
-
-def write_atomically(path: Path, text: str) -> None:
-    """Replace the content of `path` by `text`, as in `replacing`."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def _make(path: Path | None, numbered: Path) -> Path:

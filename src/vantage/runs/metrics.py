@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vantage.errors import ConfigError
+from vantage.runs.files import open_file
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -30,16 +31,22 @@ class MetricWriter:
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
-        self._path, self._folder = run / FILE_NAME, run / "tensorboard"
-        self._failed = False
+        self._tensorboard, self._folder = tensorboard, run
         self._file: int | None = None
         self._board: SummaryWriter | None = None
+        self.open(run, resume_step)
+
+    def open(self, run: Path, resume_step: int | None = None) -> None:
+        """Write into `run` from now on."""
+        self._failed = True  # closing files of a removed directory is no news
+        self.close()
+        self._failed, self._path, self._folder = False, run / FILE_NAME, run / "tensorboard"
         with self._reporting(self._path):
-            if resume_step is not None and self._path.exists():
+            self._file = open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            if resume_step is not None:
                 # One system call, which is atomic and needs no free space.
-                os.truncate(self._path, _end_of(self._path, resume_step))
-            self._file = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        if tensorboard:
+                os.ftruncate(self._file, _end_of(self._path, resume_step))
+        if self._tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # half a second, only if it is used
 
             with self._reporting(self._folder):

@@ -21,8 +21,9 @@ from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import read_json_object
 from vantage.runs.checkpoint import load_named
+from vantage.runs.content import check_finite, read_spec
 from vantage.runs.directory import RunDirectory
-from vantage.runs.trust import check_code, foreign_code
+from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 from vantage.types import EnvSpec
 
 SUFFIX = ".safetensors"
@@ -75,9 +76,10 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     progress, scores = saved.state["progress"], {}
     if progress["recent"]:
         scores["rollout/ep_rew_mean"] = fmean(score for score, _ in progress["recent"])
-    if saved.path.name == "best" and run.config.run.evaluates:
-        scores["eval/mean_reward"] = float(progress["best_return"])
-    description = Description(run.config, EnvSpec.from_json(saved.state["spec"]), saved.step,
+    best = progress.get("best_return")
+    if saved.path.name == "best" and run.config.run.evaluates and best is not None:
+        scores["eval/mean_reward"] = float(best)
+    description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
     return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
 
@@ -85,12 +87,12 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:
     """Write a policy file, replacing any other at `path`; OSError if it cannot be written."""
     # Other readers of safetensors recognise PyTorch's tensors by format "pt".
-    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()},
-                          metadata={"format": "pt", **description.to_header()}))
+    header = {"format": "pt", **description.to_header(), SIGNATURE: signature(description.config.to_json()) or ""}
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=header))
 
 
 def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
-    """Read a policy file. It has no signature: code from outside Vantage always needs `trust`."""
+    """Read a policy file. Code from outside Vantage needs `trust`, unless this user wrote the file."""
     try:
         with safe_open(path, framework="pt") as file:
             header, source = file.metadata() or {}, str(path)
@@ -98,11 +100,13 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
                 raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
                                   "a file or a run directory")
             modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
-            check_code(modules, source=source, trusted=trust)
-            config, spec = Config.from_json(header["config"], source=source), json.loads(header["spec"])
-            description = Description(config, EnvSpec.from_json(spec), int(header["step"]), header["checkpoint"],
+            check_code(modules, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
+            config, spec = Config.from_json(header["config"], source=source), read_spec(json.loads(header["spec"]))
+            description = Description(config, spec, int(header["step"]), header["checkpoint"],
                                       json.loads(header["scores"]))
-            return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118  not a mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
+            check_finite({"model": tensors})
+            return tensors, description
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}; export the policy again") from None
     except OSError as error:

@@ -1,8 +1,8 @@
 """Which code a run's config would import, and whether this user wrote that config. Importing the code is not done here.
 
 A config may name a class as module:Class. Opening a run imports that module, so a run from someone else could execute
-whatever lies in the current folder. meta.json therefore holds an HMAC of config.json, made with a secret key of this
-user: a run that carries it is the user's own.
+whatever lies in the current folder. meta.json and the headers of exported files therefore hold an HMAC of the config,
+made with a secret key of this user: a run or a file that carries it is the user's own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from vantage.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
+SIGNATURE = "config_hmac"
+"""Key of the HMAC in meta.json and in the header of an exported file."""
 _KEY_BYTES = 32
 # A dotted or lower-case attribute could reach any function, such as vantage.runs.directory:subprocess.Popen or
 # gymnasium:make, which env_kwargs would then call with arguments of the config's choice.

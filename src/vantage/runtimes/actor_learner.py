@@ -19,7 +19,8 @@ from vantage.learning.collect import Position, collect, empty_rollout, join_firs
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import Checkpoint, fitting, load_replay
+from vantage.runs.checkpoint import Checkpoint, load_replay
+from vantage.runs.fit import fitting
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
@@ -193,7 +194,7 @@ def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     """Give `learner` the checkpoint's tensors; ConfigError where they are of another policy or optimiser."""
     optimizer = learner.config.optimizer.optimizer
-    with fitting(checkpoint.path):
+    with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']}, not {optimizer}")
         learner.load(checkpoint.tensors)

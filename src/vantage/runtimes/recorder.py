@@ -98,6 +98,7 @@ class Recorder:
         """Record the evaluation of the policy of `step`; saves it, or `contents`, if it is the best."""
         if self._pending:
             self.report()  # two since the last report: write both
+        self._move_if_gone()
         self._pending = {**metrics, "eval/step": step}
         self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step)
 
@@ -111,6 +112,7 @@ class Recorder:
 
         `again`: this step has been saved, and evaluated since.
         """
+        self._move_if_gone()
         if not self.config.run.evaluates and self.progress.complete:
             self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step)
         try:
@@ -125,6 +127,11 @@ class Recorder:
             if final:
                 raise
             log.warning(str(error))
+
+    def _move_if_gone(self) -> None:
+        if (recovered := self.directory.recovered(self.config)) is not None:
+            self.directory = recovered
+            self._writer.open(recovered.path)
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Write the replay that belongs to the checkpoint of this step. A run can continue without it."""

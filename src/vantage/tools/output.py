@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vantage.errors import ConfigError
-from vantage.runs.directory import replacing
+from vantage.runs.files import replacing
 
 
 @contextlib.contextmanager

@@ -12,7 +12,8 @@ from typing import Any, Literal, Protocol
 
 from vantage.errors import ConfigError
 from vantage.keys import read_json_object
-from vantage.runs.directory import directory_name, write_atomically
+from vantage.runs.directory import directory_name
+from vantage.runs.files import write_atomically
 from vantage.runs.lock import locked
 
 MOST = 10_000

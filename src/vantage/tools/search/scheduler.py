@@ -22,7 +22,7 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from vantage.errors import ConfigError, VantageError
-from vantage.runs.directory import write_atomically
+from vantage.runs.files import write_atomically
 from vantage.system import deaf_to_signals, tied_process
 from vantage.tools.display import say
 from vantage.tools.plot import plot

@@ -1,0 +1,58 @@
+"""The part of a network between its inputs and its heads: a torso for each part of an observation, then the memory."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from vantage.config_groups import PolicyConfig
+from vantage.models.activation_cache import ActivationCache
+from vantage.models.recurrent import Recurrent
+from vantage.models.torsos import make_torso
+from vantage.types import ArraySpec, State
+
+
+class Trunk(nn.Module):
+    """One torso for each part of an observation, their features side by side, then the memory if there is one."""
+
+    def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
+        super().__init__()
+        self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
+                                    for part in parts)
+        self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
+        self.memory: Recurrent | None = None
+        if policy.memory != "none":
+            self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
+                                    init=policy.init)
+            self.out_features = policy.memory_size
+        self.num_states = 0 if self.memory is None else self.memory.num_states
+
+    def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
+        """Features [N, F] of one tensor [N, ...] per part."""
+        if cache is not None:
+            return cast(Tensor, self.torsos[0](inputs[0], cache))
+        features = []
+        for torso, part in zip(self.torsos, inputs, strict=True):
+            half = part.dtype == torch.bfloat16
+            with torch.autocast(part.device.type, torch.bfloat16) if half else nullcontext():
+                out = torso(part)
+            features.append(out.float() if half else out)
+        return features[0] if len(features) == 1 else torch.cat(features, -1)
+
+    def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
+             cache: ActivationCache | None = None) -> tuple[Tensor, State]:
+        features = self.encode(inputs, cache)
+        return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
+
+    def unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
+               cache: ActivationCache | None = None) -> Tensor:
+        rows = [] if inputs is None else [self.encode(inputs, cache)]
+        if last is not None:
+            with torch.no_grad():  # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
+                rows.append(self.encode(last))
+        features = rows[0] if len(rows) == 1 else torch.cat(rows)
+        features = torch.unflatten(features, 0, is_first.shape)
+        return features if self.memory is None else self.memory.unroll(features, is_first, state)

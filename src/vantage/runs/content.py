@@ -1,0 +1,75 @@
+"""What state.json and the tensors of a policy must hold. They may come from someone else, with right hashes.
+
+Each check raises ValueError in one line; the caller adds the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from vantage.types import EnvSpec
+
+_LARGEST_SIDE = 10**7
+"""Of an observation or an action."""
+_LEARNED = ("model", "average", "optimizer", "rewards")
+"""Groups of tensors that are finite as long as training goes well; environments may hold anything."""
+_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at")
+_NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "best_return": None}
+"""Counters that old checkpoints lack."""
+
+
+def check_state(state: Mapping[str, Any]) -> None:
+    """Check what every runtime saves beside the tensors: the counters of the run and its environment's spec."""
+    progress = state.get("progress")
+    if not isinstance(progress, Mapping):
+        raise ValueError(f"progress is {progress!r:.80}")
+    counters = _NEW_COUNTERS | dict(progress)
+    for name in _COUNTERS:
+        if not _is_number(counters.get(name)) or counters[name] < 0:
+            raise ValueError(f"progress.{name} is {counters.get(name)!r:.80}")
+    if counters["best_return"] is not None and not _is_number(counters["best_return"]):
+        raise ValueError(f"progress.best_return is {counters['best_return']!r:.80}")
+    games = counters.get("recent")
+    if not isinstance(games, list) or not all(
+            isinstance(game, list) and len(game) == 2 and all(map(_is_number, game)) for game in games):
+        raise ValueError(f"progress.recent is {games!r:.80}")
+    if not _is_number(state.get("workers_started", 0)):
+        raise ValueError(f"workers_started is {state['workers_started']!r:.80}")
+    read_spec(state.get("spec"))
+
+
+def read_spec(values: Any) -> EnvSpec:
+    """The spec that `EnvSpec.to_json` wrote."""
+    try:
+        spec = EnvSpec.from_json(values)
+        shapes, action = [part.shape for part in spec.parts], spec.action
+        bounds = action.sizes[0] if action.kind == "box" else 0
+        valid = (bool(shapes) and isinstance(spec.masked, bool) and all(map(_is_shape, (*shapes, action.sizes)))
+                 and all(len(part.shape) == {"image": 3, "vector": 1}[part.kind] for part in spec.parts)
+                 and action.kind in ("discrete", "multi_discrete", "multi_binary", "box")
+                 and len(action.low) == len(action.high) == bounds
+                 and all(isinstance(bound, float | int) for bound in (*action.low, *action.high)))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        valid = False
+    if not valid:
+        raise ValueError(f"spec is {values!r:.200}")
+    return spec
+
+
+def check_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Refuse learned tensors with NaN or infinity."""
+    for group in _LEARNED:
+        for name, tensor in groups.get(group, {}).items():
+            if not tensor.isfinite().all():
+                raise ValueError(f"{group}.safetensors: {name} has values that are not finite")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and -1e300 < value < 1e300
+
+
+def _is_shape(shape: tuple[object, ...]) -> bool:
+    return bool(shape) and all(type(side) is int and 0 < side <= _LARGEST_SIDE for side in shape)

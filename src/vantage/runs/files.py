@@ -1,0 +1,64 @@
+"""Small files of a run: never opened through a link, and replaced completely or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from vantage.errors import ConfigError
+
+_TEMPORARY = re.compile(r"\.(?:config|meta|summary)\.(\d{1,9})\.json")
+
+
+def open_file(path: Path, flags: int) -> int:
+    """A descriptor of `path`. ConfigError for a symbolic link: in a run of someone else it could lead anywhere."""
+    try:
+        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise ConfigError(f"{path} is a symbolic link, which Vantage does not follow; put the file itself in its place"
+                          ) from None
+
+
+def sync(path: Path) -> None:
+    """Bring a file, or the names in a directory, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file."""
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        sync(temporary)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
+            temporary.unlink()
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace the content of `path` by `text`, as in `replacing`."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with replacing(path) as temporary, open(open_file(temporary, flags), "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def remove_leftovers(run: Path) -> None:
+    """Remove temporary files of config.json, meta.json and summary.json that killed processes left in `run`."""
+    for path in run.glob(".*.json"):
+        if (match := _TEMPORARY.fullmatch(path.name)) and not psutil.pid_exists(int(match[1])):
+            with contextlib.suppress(OSError):
+                path.unlink()

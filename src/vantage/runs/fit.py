@@ -1,0 +1,91 @@
+"""Whether saved tensors fit a network; if not, the difference and what to do. Nothing is copied here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.config_groups import PolicyConfig
+from vantage.errors import CheckpointError, ConfigError
+from vantage.models.actor_critic import ActorCritic
+from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.policy_file import SavedPolicy
+from vantage.types import EnvSpec
+
+_NO_DIFFERENCE = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
+
+
+def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
+    """The tensors whose names or shapes are not those of `model`."""
+    theirs, ours = ({name: list(tensor.shape) for name, tensor in tensors.items()}
+                    for tensors in (saved, model.state_dict()))
+    return [f"{name} is {theirs.get(name, 'nothing')} there, {ours.get(name, 'nothing')} here"
+            for name in ours | theirs if theirs.get(name) != ours.get(name)]
+
+
+@contextlib.contextmanager
+def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config: str = "config.json") -> Iterator[None]:
+    """Turn errors of loading the tensors `saved` in `path` into a ConfigError that names those that differ.
+
+    The cause is `config`, or the class of the user's own network.
+    """
+    try:
+        yield
+    except (KeyError, RuntimeError, ValueError) as error:
+        different, network = differences(saved, model), model.policy.network
+        if ":" in network and any(".network." in name for name in different):
+            config = f"the class network={network}"
+        others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
+        reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
+        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"
+                          ) from None
+
+
+@contextlib.contextmanager
+def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
+    """Turn errors of restoring a run from odd content into a CheckpointError of one line."""
+    try:
+        yield
+    except (IndexError, KeyError, TypeError) as error:
+        if checkpoint is None:
+            raise
+        raise CheckpointError(f"{checkpoint.path} cannot be continued: {type(error).__name__}: {error}; it is not what "
+                              "Vantage writes, or code that config.json names has changed") from error
+
+
+def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
+    """ConfigError unless `model`, made for a new run of `config`, can take the tensors of `policy`."""
+    start, source = f"init_from={config.policy.init_from}: ", policy.description.config
+    squash = source.policy.squash_mean and config.policy.squash_mean
+    there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
+    for what, theirs in there.items():
+        if theirs != here[what]:
+            raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
+                              "options such as --action-subset and --screen-size that make them so")
+    different = differences(policy.tensors, model)
+    used = _use(source, model.spec)
+    keys = [f.name for f in fields(PolicyConfig) if f.name not in _NO_DIFFERENCE] if different else list(used)
+    options = [f"--{key.replace('_', '-')} {str(getattr(source.policy, key)).lower()}" for key in keys
+               if used.get(key, True) and getattr(source.policy, key) != getattr(config.policy, key)]
+    if different or options:
+        raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "
+                          f"{' '.join(options) or 'weights of the same network'}")
+
+
+def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]:
+    return {"actions": (spec.action.kind, spec.action.sizes), "observations": spec.obs,
+            "critic": config.algorithm.needs.critic,
+            "action bounds, to which squash_mean scales": squash and (spec.action.low, spec.action.high)}
+
+
+def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
+    """Config keys that change what a policy computes with the same tensors, and whether this one uses them."""
+    box = spec.action.kind == "box"
+    return {"activation": True, "obs_scale": any(part.kind == "image" for part in spec.parts),
+            "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box, "squash_mean": box,
+            "log_std_init": box and config.policy.std == "fixed"}

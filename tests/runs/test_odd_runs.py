@@ -1,0 +1,152 @@
+"""Runs that were cut short, moved or crafted: each is continued where that is possible, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from checkpoints import replace_file
+from safetensors import torch as safetensors
+
+import vantage
+from vantage.cli import main
+from vantage.errors import CheckpointError, ConfigError
+from vantage.runs.checkpoint import load, load_latest, newest_step
+from vantage.runs.metrics import read_metrics
+from vantage.training import train_updates
+
+NETWORK = """
+import torch
+class Net(torch.nn.Linear):
+    def __init__(self, shape):
+        super().__init__(shape[0], {width})
+"""
+
+
+def config(**options: Any) -> vantage.Config:
+    return vantage.configure("a2c", **({"env": "CartPole-v1", "threads": 1, "tensorboard": False, "eval_every": 0,
+                                        "num_envs": 2, "hidden": "8", "rollout_length": 4, "steps": 80,
+                                        "save_every": 40, "log_every_seconds": 1000} | options))
+
+
+def train(run: str, **options: Any) -> Path:
+    *_, last = vantage.train(config(**options), run=run)
+    assert last.status == "done"
+    return Path(run)
+
+
+@pytest.mark.parametrize("options", [{}, {"init_from": "source"}], ids=["new", "init_from"])
+def test_a_run_without_a_checkpoint_begins_at_step_0(
+        options: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    train("source", seed=1)
+    whole, run = train("whole", **options), train("run", **options)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(CheckpointError, match="no valid checkpoint"):  # its metrics say that it has learned something
+        next(vantage.resume(run))
+    (run / "metrics.jsonl").unlink()
+    *_, last = vantage.resume(run)
+    assert (last.status, last.step) == ("done", 80) and "it begins at step 0" in caplog.text
+    ours, theirs = (load_latest(path).tensors["model"] for path in (run, whole))
+    assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # TensorBoard's writer
+@pytest.mark.parametrize("renamed", [False, True])
+def test_a_run_that_is_deleted_or_renamed_while_it_trains_is_saved_beside(
+        renamed: bool, caplog: pytest.LogCaptureFixture) -> None:
+    run, recovered = Path("runs/one"), Path("runs/one-recovered")
+    with closing(train_updates(config(steps=10**6, log_every_seconds=0, tensorboard=True), run=run)) as updates:
+        for report in updates:
+            if report is not None and report.step == 64:
+                _ = run.rename("runs/two") if renamed else shutil.rmtree(run)
+            if report is not None and report.step >= 200:
+                break
+    assert report is not None and report.run == str(recovered) and not run.exists()
+    [message] = [message for message in caplog.messages if "one-recovered" in message]
+    assert "runs/one was deleted or renamed" in message
+    assert newest_step(recovered) == 200 and [line["step"] for line in read_metrics(recovered)][-1] == 200
+    *_, last = vantage.resume(recovered, steps=240)
+    assert last.status == "done"
+
+
+def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(".")
+    Path("own_net.py").write_text(NETWORK.format(width=5))
+    run = train("run", network="own_net:Net", memory="lstm", memory_size=4)
+    monkeypatch.delitem(__import__("sys").modules, "own_net")
+    Path("own_net.py").write_text(NETWORK.format(width=7) + "# edited")
+    message = (r"does not fit the class network=own_net:Net, as if that had been edited since: "
+               r"actor\.torsos\.0\.network\.weight is \[5, 4\] there, \[7, 4\] here, "
+               r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; restore it$")
+    for use in (lambda: vantage.load(run), lambda: next(vantage.resume(run, steps=160))):
+        with pytest.raises(ConfigError, match=message):
+            use()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with one checkpoint; to be copied."""
+    return train(str(tmp_path_factory.mktemp("runs") / "trained"), keep_checkpoints=1)
+
+
+@pytest.mark.parametrize(("name", "value"), [
+    ("progress", None), ("progress", []), ("progress.seconds", None), ("progress.step", -1), ("progress.step", "9"),
+    ("progress.seconds", float("nan")), ("progress.recent", None), ("progress.recent", [[1]]),
+    ("progress.recent", [["a", 1]]), ("progress.best_return", "high"), ("workers_started", "all"), ("spec", None),
+    ("spec", []), ("spec.obs", {}), ("spec.obs", {"kind": "sound", "shape": [4]}), ("spec.obs.shape", [4, 4]),
+    ("spec.obs.shape", [10**12]), ("spec.action.kind", "leap"), ("spec.action.sizes", []),
+    ("spec.action.sizes", [-2]), ("spec.action", {"kind": "box", "sizes": [2], "low": [0], "high": [1]}),
+    ("spec.masked", "no")])
+def test_a_state_that_no_run_writes_is_refused_in_one_line(trained: Path, name: str, value: Any) -> None:
+    path = load_latest(Path(shutil.copytree(trained, "run"))).path
+    saved = json.loads((path / "state.json").read_text())
+    *groups, last = name.split(".")
+    entry = saved["state"]
+    for group in groups:
+        entry = entry[group]
+    entry[last] = value
+    replace_file(path, "state.json", json.dumps(saved).encode())
+    with pytest.raises(CheckpointError, match=rf"step-000000000080 .*: {name.split('.')[0]}[ .]") as error:
+        load(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+@pytest.mark.parametrize(("name", "change", "says", "commands"), [
+    ("acting", {}, "cannot be continued: KeyError: 'generator'", ["resume"]),
+    ("model", {"value_head.bias": torch.tensor([torch.nan])}, "value_head.bias has values that are not finite",
+     ["resume", "evaluate"]),
+    ("model", {"value_head.bias": torch.tensor([torch.inf])}, "not finite", ["evaluate"])])
+def test_crafted_tensors_are_refused_in_one_line(
+        name: str, change: dict[str, torch.Tensor], says: str, commands: list[str], trained: Path,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    path = load_latest(Path(shutil.copytree(trained, "run"))).path
+    tensors = safetensors.load_file(path / f"{name}.safetensors") | change if change else {}
+    replace_file(path, f"{name}.safetensors", safetensors.save(tensors))
+    for command in commands:
+        assert main([command, "run", *(["--steps", "160"] if command == "resume" else [])]) == 1
+        assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("best_return", [None, 3])
+def test_a_best_checkpoint_is_evaluated_without_its_score_too(best_return: float | None) -> None:
+    run = train("run", eval_every=40, eval_episodes=1)
+    saved = json.loads((run / "best" / "state.json").read_text())
+    saved["state"]["progress"]["best_return"] = best_return
+    replace_file(run / "best", "state.json", json.dumps(saved).encode())
+    assert vantage.load(run).scores.get("eval/mean_reward") == best_return
+
+
+def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(capsys: pytest.CaptureFixture[str]) -> None:
+    run = train("run")
+    file = run / "config.json"
+    file.write_text(file.read_text().replace('"hidden": "8"', '"hidden": "65536,65536,65536"'))
+    for command in (["evaluate", str(run)], ["resume", str(run), "--steps", "160"],
+                    ["train", "a2c", "--env", "CartPole-v1", "--memory", "lstm", "--memory-size", "65536"]):
+        assert main(command) == 2
+        error = capsys.readouterr().err
+        assert "the network would have" in error and "give smaller ones" in error and "Traceback" not in error
