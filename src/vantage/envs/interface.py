@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
@@ -80,6 +80,8 @@ class Simulators:
     receive: Callable[[Array], Outcome]  # take a step with these actions, or finish the one that `send` began
     close: Callable[[], object]  # a second call does nothing
     send: Callable[[Array], object] | None = None  # begin a step, if the simulators run beside this thread
+    bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
     exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0

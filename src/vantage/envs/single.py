@@ -23,7 +23,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators
 from vantage.envs.options import apply_options, changed, check_options, frames_of, mean_of, subset_of
-from vantage.envs.spaces import describe, make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.spaces import Bounds, bounds_of, describe, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.importing import add_current_folder, load_class
 from vantage.specs import ActionSpec, EnvSpec
@@ -145,7 +145,7 @@ class Workers:
         try:
             result = function(*args, **kwargs)
         except (EOFError, ConnectionError) as error:
-            wait([process.sentinel for process in self._vector.processes], timeout=1.0)
+            wait([process.sentinel for process in self._vector.processes], timeout=10.0)
             dead = {self._seeds.first_env + i: process.exitcode for i, process in enumerate(self._vector.processes)
                     if process.exitcode is not None}
             raise EnvError(f"processes of {self._seeds.name} ended without an error (exit codes by environment: {dead})"
@@ -161,7 +161,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
-    spec, own_limit = probe(one, seeds)
+    spec, bounds, own_limit = probe(one, seeds)
     parent = os.getpid() if config.vector == "async" else 0
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     vector: Any = (Workers(factories, seeds) if parent
@@ -172,7 +172,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
         spec = EnvSpec(spec.obs, ActionSpec("discrete", (len(actions),)), spec.masked)
     limit = config.max_episode_steps or own_limit
     return Simulators(
-        spec=spec, actions=actions, longest_game=LONGEST_GAME,
+        spec=spec, bounds=bounds, actions=actions, longest_game=LONGEST_GAME,
         notes=(*describe(spec), f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
                *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
@@ -182,8 +182,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
         frames_per_step=mean_of(frames_of(config, skip=1, pooled=1)[0]))
 
 
-def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, int | None]:
-    """The spec of an environment and the time limit of its registration, from a temporary instance."""
+def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, Bounds, int | None]:
+    """The spec of an environment, its bounds and the time limit of its registration, from a temporary instance."""
     env = one()
     try:
         (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
@@ -195,7 +195,8 @@ def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, 
     finally:
         with suppress(Exception):
             env.close()
-    return EnvSpec(obs, action, MASK in info), env.spec.max_episode_steps if env.spec else None
+    limit = env.spec.max_episode_steps if env.spec else None
+    return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), limit
 
 
 def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:

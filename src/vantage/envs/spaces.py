@@ -6,6 +6,8 @@ The conversions raise ValueError or TypeError for values of another shape or typ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +20,7 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
+Bounds = Mapping[str, tuple[Array, Array]]
 CHANNELS = (1, 3, 4)
 FLOAT32 = np.dtype(np.float32)
 
@@ -27,21 +30,35 @@ def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec |
 
     Parts of nested Dict and Tuple spaces are named by their path. `batch` is the shape of the leading axes, () or (B,).
     """
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
+    leaves = _leaves(space)
+    if () in leaves:
         return _leaf_observer(space, batch)
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    parts = {name: make_observer(child, batch) for name, child in children}
+    parts = {path: _leaf_observer(leaf, batch) for path, leaf in leaves.items()}
 
     def convert(value: Any) -> dict[str, Array]:
         converted: dict[str, Array] = {}
-        for name, (_, convert_part) in parts.items():
+        for path, (_, convert_part) in parts.items():
             try:
-                converted |= _by_path(name, convert_part(value[name]))
+                converted[_name(path)] = convert_part(reduce(getitem, path, value))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise ValueError(f"in {name!r}: {type(error).__name__}: {error}") from None
+                raise ValueError(f"in {_name(path)!r}: {type(error).__name__}: {error}") from None
         return converted
 
-    return {path: leaf for name, (spec, _) in parts.items() for path, leaf in _by_path(name, spec).items()}, convert
+    return {_name(path): spec for path, (spec, _) in parts.items()}, convert
+
+
+def bounds_of(space: gym.Space[Any]) -> Bounds:
+    """Lowest and highest values of the Boxes of vectors in `space`, flat, by the name of the part ("" for the whole).
+
+    Each is widened by what float32 rounds away. Images have no bounds, since their type is checked.
+    """
+    def widen(bound: Array, sign: int) -> Any:
+        with np.errstate(over="ignore"):  # beyond float32 means no bound
+            bound = bound.ravel().astype(np.float32)
+            return bound + np.float32(sign * 1e-4) * np.maximum(1, abs(bound))
+
+    return {_name(path): (widen(leaf.low, -1), widen(leaf.high, 1)) for path, leaf in _leaves(space).items()
+            if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8}
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -103,17 +120,26 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 def describe(spec: EnvSpec) -> tuple[str, str]:
     """What a policy sees and does, in words."""
-    parts = (f"{name}: {part.kind} {by_x(part.shape)}" for name, part in _by_path("observations", spec.obs).items())
-    return ", ".join(parts), f"actions: {spec.action.kind} {by_x(spec.action.sizes)}" + ", masked" * spec.masked
+    named = {"observations": spec.obs} if isinstance(spec.obs, ArraySpec) else {
+        f"observations/{name}": part for name, part in spec.obs.items()}
+    parts = ", ".join(f"{name}: {part.kind} {by_x(part.shape)}" for name, part in named.items())
+    return parts, f"actions: {spec.action.kind} {by_x(spec.action.sizes)}" + ", masked" * spec.masked
 
 
 def by_x(sizes: Shape) -> str:
     return "x".join(map(str, sizes))
 
 
-def _by_path(name: object, part: Any) -> dict[str, Any]:
-    """{name: part}, or name/key for each key of a mapping."""
-    return {f"{name}/{key}": value for key, value in part.items()} if isinstance(part, dict) else {str(name): part}
+def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """The spaces in nested Dict and Tuple spaces by their paths; {(): space} for any other."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return {path: space}
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return {deeper: leaf for name, child in children for deeper, leaf in _leaves(child, (*path, name)).items()}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
 
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:

@@ -11,6 +11,7 @@ import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.checks import Checks
 from vantage.envs.history import MAX_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
 from vantage.envs.spaces import policy_spaces
@@ -35,6 +36,7 @@ class Environments:
         self.action_names, self.drawn, self.close = simulators.action_names, drawn, simulators.close
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
+        self._check = Checks(simulators.bounds, self._place, warn=not evaluation)
         self._history = History(num_envs, self.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
@@ -53,7 +55,7 @@ class Environments:
         everyone = np.ones(self.num_envs, bool)
         self._begin(everyone)
         self._obs, info = self._seeded_reset(everyone)
-        self._check_finite(self._obs, np.zeros(self.num_envs))
+        self._check(self._obs, self._score, self._sent, self._length)
         return First(self._obs, everyone, self._mask(info))
 
     def step(self, actions: Array) -> Step:
@@ -86,7 +88,7 @@ class Environments:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
         self._score += raw
-        self._check_finite(obs, raw)
+        self._check(obs, raw, self._sent, self._length)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
                          for i in self._over.nonzero()[0].tolist())
@@ -235,18 +237,6 @@ class Environments:
                 obs, _, terminated, truncated, info = self._simulators.receive(actions[t])
                 over = terminated | truncated
         return obs, over, info
-
-    def _check_finite(self, obs: Obs, rewards: Array) -> None:
-        """EnvError for a number that is not finite. One test per batch is cheaper than one per environment."""
-        parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
-        if all(np.isfinite(part).all() for part in (rewards, *parts) if part.dtype.kind == "f"):
-            return
-        for i in range(self.num_envs):
-            bad = [f"reward {rewards[i]}"] * (not np.isfinite(rewards[i]))
-            bad += [f"observation {part[i]}" for part in parts if not np.isfinite(part[i]).all()]
-            if bad:
-                after = f"action {self._sent[i]}" if self._length[i] else "reset"
-                raise EnvError(f"{self._place(i)}: {bad[0]} is not finite after {after}")
 
 
 def _merge(info: Info, other: Info, which: Array) -> Info:
