@@ -16,7 +16,7 @@ from vantage.envs.history import History
 from vantage.envs.ids import PROTOCOLS
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
-from vantage.specs import ActionSpec, ArraySpec
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 
 def make(env: str, num_envs: int = 2, **keys: Any):
@@ -187,11 +187,11 @@ def test_a_mask_that_cannot_be_used_is_an_error(fault, says):
 
 
 def test_a_mask_of_several_choices_allows_one_of_each():
-    masker = make_masker(ActionSpec("multi_discrete", (2, 3)))
-    assert masker((np.array([1, 0]), np.array([0, 1, 1]))).tolist() == [True, False, False, True, True]
-    assert masker(np.array([1, 0, 0, 1, 1])).tolist() == [True, False, False, True, True]
+    masker = make_masker(EnvSpec(ArraySpec("vector", (1,)), ActionSpec("multi_discrete", (2, 3)), masked=True))
+    for mask in ((np.array([1, 0]), np.array([0, 1, 1])), np.array([1, 0, 0, 1, 1])):
+        assert masker({"action_mask": mask}, False)["action_mask"].tolist() == [True, False, False, True, True]
     with pytest.raises(ValueError, match="allows no action"):
-        masker((np.array([1, 0]), np.array([0, 0, 0])))
+        masker({"action_mask": (np.array([1, 0]), np.array([0, 0, 0]))}, False)
 
 
 def fault_after_two_steps(fault: str, vector: str) -> str:

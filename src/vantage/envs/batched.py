@@ -4,8 +4,6 @@ of single environments are in `single`."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,11 +11,11 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators
+from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
 from vantage.envs.single import create
-from vantage.envs.spaces import bounds_of, describe, make_actor, make_masker, make_observer
-from vantage.errors import ConfigError, EnvError
+from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
+from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.specs import EnvSpec
 
@@ -56,7 +54,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
     return Simulators(
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, receive=batch.receive,
-        notes=(*describe(batch.spec), *warning, f"{num_envs} environments, in a vector of their own"),
+        notes=(*warning, f"{num_envs} environments, in a vector of their own"),
         close=vector.close, exact=exact, reseed_steps=RESEED_STEPS)
 
 
@@ -68,40 +66,29 @@ class Batch:
         self._shape = (vector.num_envs,)
         obs, self._observe = make_observer(vector.single_observation_space, self._shape)
         action, self._act = make_actor(vector.single_action_space, self._shape)
-        self._mask = make_masker(action, self._shape)
-        with self._named_errors():
+        with named_errors(self._place):
             _, info = vector.reset(seed=seeds.of(0, 0))
         self.spec = EnvSpec(obs, action, MASK in info)
+        self._mask = make_masker(self.spec, self._shape)
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
         """Reset where `which` is True; everywhere if no environment can be reset by itself."""
         each = self._seeds.of_all(episodes)
         seed, options = (each, {"reset_mask": which.copy()}) if self._exact else (each[0], None)
-        with self._named_errors():
+        with named_errors(self._place):
             obs, info = self._vector.reset(seed=seed, options=options)
-            return self._observe(obs), self._info(info, ~which)
+            return self._observe(obs), self._mask(info, ~which)
 
     def receive(self, actions: Array) -> Outcome:
         self._steps += 1
-        with self._named_errors():
+        with named_errors(self._place):
             obs, rewards, terminated, truncated, info = self._vector.step(self._act(actions))
             rewards, terminated, truncated = (np.array(part, dtype) for part, dtype in (
                 (rewards, np.float64), (terminated, bool), (truncated, bool)))
             if not rewards.shape == terminated.shape == truncated.shape == self._shape:
                 raise ValueError(f"rewards {rewards.shape}, terminated {terminated.shape} and truncated "
                                  f"{truncated.shape} must have the shape {self._shape}")
-            return self._observe(obs), rewards, terminated, truncated, self._info(info, terminated | truncated)
+            return self._observe(obs), rewards, terminated, truncated, self._mask(info, terminated | truncated)
 
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            raise EnvError(f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps}): "
-                           f"{type(error).__name__}: {error}") from error
-
-    def _info(self, info: Info, unused: Array) -> Info:
-        """Only the mask, [B, A] bool; not checked where it is `unused`."""
-        if self.spec.masked != (MASK in info):
-            raise ValueError(f"info {'lacks' if self.spec.masked else 'has'} action_mask, unlike at the first reset")
-        return {MASK: self._mask(info[MASK] | unused[:, None])} if self.spec.masked else {}
+    def _place(self) -> str:
+        return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.envs.interface import Array
+from vantage.envs.interface import MASK, Array, Info
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
@@ -52,12 +52,11 @@ def bounds_of(space: gym.Space[Any]) -> Bounds:
 
     Each is widened by what float32 rounds away. Images have no bounds, since their type is checked.
     """
-    def widen(bound: Array, sign: int) -> Any:
-        with np.errstate(over="ignore"):  # beyond float32 means no bound
-            bound = bound.ravel().astype(np.float32)
-            return bound + np.float32(sign * 1e-4) * np.maximum(1, abs(bound))
+    def widened(bound: Array, slack: float) -> Any:
+        bound = bound.ravel().astype(np.float64)
+        return bound + slack * (1 + abs(bound))
 
-    return {_name(path): (widen(leaf.low, -1), widen(leaf.high, 1)) for path, leaf in _leaves(space).items()
+    return {_name(path): (widened(leaf.low, -1e-4), widened(leaf.high, 1e-4)) for path, leaf in _leaves(space).items()
             if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8}
 
 
@@ -82,21 +81,29 @@ def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Co
     return spec, lambda action: np.asarray(np.reshape(action, batch + space.shape) + starts, space.dtype)
 
 
-def make_masker(spec: ActionSpec, batch: Shape = ()) -> Callable[[Any], Array]:
-    """A function that converts `info["action_mask"]`, one array or one for each component, to [*batch, A] bool.
+def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
+    """A function of `info` and a bool [*batch] that returns the action mask alone, [*batch, A] bool, if `spec` has one.
 
-    It raises ValueError for a mask of another size, or one that allows no action.
+    Where the bool is True, an episode is over or unchanged: the mask is not used and allows all. It raises ValueError
+    for a mask that is absent, unexpected, of another size, or allows no action.
     """
-    shape, ends = (*batch, sum(spec.sizes)), np.cumsum(spec.sizes)[:-1]
+    shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
 
-    def convert(value: Any) -> Array:
+    def convert(info: Info, unused: Any) -> Info:
+        if not spec.masked and MASK not in info:
+            return {}
+        if np.all(unused):
+            return {MASK: np.ones(shape, bool)}
+        if not (spec.masked and MASK in info):
+            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset")
+        value = info[MASK]
         mask = np.concatenate(value, axis=-1) if isinstance(value, tuple | list) else np.asarray(value)
-        mask = mask.astype(bool)
         if mask.shape != shape:
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
+        mask = mask.astype(bool) | np.asarray(unused)[..., None]
         if not all(part.any(axis=-1).all() for part in np.split(mask, ends, axis=-1)):
             raise ValueError("action_mask allows no action")
-        return mask
+        return {MASK: mask}
 
     return convert
 
@@ -118,12 +125,13 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     return obs, spaces.MultiDiscrete(list(spec.action.sizes))
 
 
-def describe(spec: EnvSpec) -> tuple[str, str]:
+def describe(spec: EnvSpec, action_names: tuple[str, ...] = ()) -> tuple[str, str]:
     """What a policy sees and does, in words."""
     named = {"observations": spec.obs} if isinstance(spec.obs, ArraySpec) else {
         f"observations/{name}": part for name, part in spec.obs.items()}
-    parts = ", ".join(f"{name}: {part.kind} {by_x(part.shape)}" for name, part in named.items())
-    return parts, f"actions: {spec.action.kind} {by_x(spec.action.sizes)}" + ", masked" * spec.masked
+    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"
+    return (", ".join(f"{name}: {part.kind} {by_x(part.shape)}" for name, part in named.items()),
+            f"actions: {actions}" + ", masked" * spec.masked)
 
 
 def by_x(sizes: Shape) -> str:
