@@ -2,8 +2,9 @@
 
     vantage train a2c --env numpy_vector_env:NumpyCartPole --num-envs 64 --steps 500k
 
-in the directory of this file. The class takes `num_envs`, has NEXT_STEP autoreset (the step after an end only resets),
-and takes a list of seeds with a `reset_mask`, so that Vantage can resume a run exactly.
+in the directory of this file. The class takes `num_envs` and has NEXT_STEP autoreset (the step after an end only
+resets). Its metadata declares that `reset` takes a list of seeds with a `reset_mask`, so that Vantage can resume a run
+exactly.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MAX_POSITION, MAX_ANGLE, MAX_STEPS = 2.4, 12 * np.pi / 180, 500
 class NumpyCartPole(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Barto, Sutton and Anderson 1983, as Gymnasium's CartPole-v1: pays 1 a step, for at most 500 steps."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}  # noqa: RUF012
 
     def __init__(self, num_envs: int, max_steps: int = MAX_STEPS) -> None:
         self.num_envs, self.max_steps = num_envs, max_steps

@@ -21,7 +21,8 @@ class Counter(gym.Env):
     def __init__(self, length: int = 5, fault: str = "", at: int = 3, bad_init: bool = False) -> None:
         if bad_init:
             raise OSError("no simulator here")
-        self.observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float64)
+        limit = 100 if fault == "far obs" else np.inf
+        self.observation_space = spaces.Box(-limit, np.float64([limit, np.inf, np.inf]), (3,), np.float64)
         self.action_space = spaces.Discrete(2)
         self.length, self.fault, self.at = length, fault, at
         self.steps = 0
@@ -47,8 +48,10 @@ class Counter(gym.Env):
             os.kill(os.getpid(), signal.SIGINT)
         if fault == "old step":
             return obs, reward, terminated, {}
-        obs = {"nan obs": obs * np.nan, "shape": np.zeros(4), "text": np.array(["a", "b", "c"])}.get(fault, obs)
-        return obs, {"inf reward": np.inf, "reward": None}.get(fault, reward), terminated, False, {}
+        obs = {"nan obs": obs * np.nan, "far obs": obs * 2, "shape": np.zeros(4),
+               "text": np.array(["a", "b", "c"])}.get(fault, obs)
+        reward = {"inf reward": np.inf, "reward": None, "large reward": -2e6}.get(fault, reward)
+        return obs, reward, terminated, False, {}
 
 
 class Drifting(Counter):

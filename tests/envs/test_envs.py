@@ -16,7 +16,7 @@ from vantage.envs.history import History
 from vantage.envs.ids import PROTOCOLS
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
-from vantage.specs import ActionSpec, ArraySpec
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 
 def make(env: str, num_envs: int = 2, **keys: Any):
@@ -49,7 +49,8 @@ def test_an_environment_belongs_to_a_family():
     ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
     ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
-    ("faulty_envs:Countr", "it has .*Counter")])
+    ("faulty_envs:Countr", "it has .*Counter"), ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
+    ("my.envs.Maze", "did you mean my.envs:Maze")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
         resolve_env(name)
@@ -186,11 +187,11 @@ def test_a_mask_that_cannot_be_used_is_an_error(fault, says):
 
 
 def test_a_mask_of_several_choices_allows_one_of_each():
-    masker = make_masker(ActionSpec("multi_discrete", (2, 3)))
-    assert masker((np.array([1, 0]), np.array([0, 1, 1]))).tolist() == [True, False, False, True, True]
-    assert masker(np.array([1, 0, 0, 1, 1])).tolist() == [True, False, False, True, True]
+    masker = make_masker(EnvSpec(ArraySpec("vector", (1,)), ActionSpec("multi_discrete", (2, 3)), masked=True))
+    for mask in ((np.array([1, 0]), np.array([0, 1, 1])), np.array([1, 0, 0, 1, 1])):
+        assert masker({"action_mask": mask}, False)["action_mask"].tolist() == [True, False, False, True, True]
     with pytest.raises(ValueError, match="allows no action"):
-        masker((np.array([1, 0]), np.array([0, 0, 0])))
+        masker({"action_mask": (np.array([1, 0]), np.array([0, 0, 0]))}, False)
 
 
 def fault_after_two_steps(fault: str, vector: str) -> str:
@@ -214,6 +215,22 @@ def test_an_error_names_environment_seed_episode_and_step(fault, says):
     message = fault_after_two_steps(fault, "sync")
     assert re.search(says, message)
     assert re.match(r"environment 0 of faulty_envs:Counter \(seed \d+, episode 0, step 3\)", message)
+
+
+@pytest.mark.parametrize(("options", "says"), [
+    ({"fault": "far obs"}, "observation has 200 at index 0, outside its Box of -100.* to 100"),
+    ({"fault": "large reward"}, "reward -2e\\+06 is beyond 1e\\+06"), ({}, "episode is longer than 1,000,000 steps")])
+def test_numbers_that_are_likely_a_mistake_are_warned_of_once_in_training(options, says, caplog):
+    for evaluation in (True, False):
+        envs = make("faulty_envs:Counter", options={"length": 10**9, "at": 100, **options}, evaluation=evaluation)
+        envs.reset()
+        if not options:
+            envs._length[1] = 1_000_000
+        for _ in range(300):
+            envs.step(np.zeros(2, int))
+    message, = (record.getMessage() for record in caplog.records)
+    place = f"environment {0 if options else 1} of faulty_envs:Counter \\(seed \\d+, episode 0, step 100(0100)?\\)"
+    assert re.match(f"{place}: .*{says}", message)
 
 
 def test_an_error_in_a_worker_process_has_the_same_message_and_a_traceback():

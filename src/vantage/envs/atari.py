@@ -11,24 +11,13 @@ from typing import Any
 import ale_py
 import gymnasium as gym
 import numpy as np
-from ale_py import AtariEnv, AtariVectorEnv, roms
+from ale_py import AtariEnv, AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
-from vantage.envs.options import (
-    Frames,
-    Picture,
-    Range,
-    frames_of,
-    margins_of,
-    mean_of,
-    numbers,
-    show_images,
-    subset_of,
-)
-from vantage.envs.spaces import by_x
+from vantage.envs.options import Picture, Play, margins_of, numbers
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -44,31 +33,28 @@ RESEED_STEPS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class Play:
-    """How a game is played and shown, with all defaults filled in."""
+class Game:
+    """A game, its rules and how it is shown, with all defaults filled in."""
 
-    game: str
+    rom: str
     protocol: AtariProtocol
-    skip: Range
-    pooled: int  # an observation is the maximum over this many of a step's last frames
+    play: Play
     picture: Picture
-    random_start: int
-    max_steps: int  # time limit of an episode in steps
 
     @classmethod
-    def of(cls, atari: AtariId, config: EnvConfig) -> Play:
-        skip, pooled = frames_of(config, skip=FRAME_SKIP, pooled=2)
+    def of(cls, atari: AtariId, config: EnvConfig) -> Game:
         changes: dict[str, Any] = {"noop_max": config.noop_max, "fire": config.fire_on_reset}
         protocol = dataclasses.replace(atari.protocol, **{k: v for k, v in changes.items() if v is not None})
         margins = (0, 0, 0, 0) if config.crop == "none" else margins_of(config, atari.game, screen_of(atari.game))
         picture = Picture(margins, numbers(config, "screen_size") or (SIDE, SIDE), config.grayscale is not False)
-        return cls(atari.game, protocol, skip, pooled, picture, config.random_start,
-                   config.max_episode_steps or int(MAX_FRAMES // mean_of(skip)))
+        play = Play.of(config, picture, skip=FRAME_SKIP, pooled=2, noop_max=protocol.noop_max, max_frames=MAX_FRAMES)
+        return cls(atari.game, protocol, play, picture)
 
     @property
     def is_native(self) -> bool:
         """ale_py's vector of emulators can play it."""
-        return self.skip[0] == self.skip[1] and self.pooled <= 2 and not self.random_start
+        play = self.play
+        return play.skip[0] == play.skip[1] and play.pooled <= 2 and not play.random_start
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -81,26 +67,24 @@ class Play:
         return obs[:, None] if self.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
 
 
-def native_emulators(play: Play, num_envs: int, threads: int) -> AtariVectorEnv:
+def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
     """ale_py's vector of emulators in C++, stepped by threads; of whole screens if they are cropped."""
-    protocol, picture = play.protocol, play.picture
-    height, width = screen_of(play.game) if any(picture.margins) else play.shape[1:]
+    protocol, play, picture = game.protocol, game.play, game.picture
+    height, width = screen_of(game.rom) if any(picture.margins) else game.shape[1:]
     return AtariVectorEnv(
-        play.game, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray, frameskip=play.skip[0],
+        game.rom, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray, frameskip=play.skip[0],
         maxpool=play.pooled == 2, noop_max=protocol.noop_max, img_height=height, img_width=width,
         repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions, reward_clipping=False,
         use_fire_reset=False, episodic_life=False, life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
         max_num_frames_per_episode=min(play.max_steps * play.skip[0], MOST_FRAMES))
 
 
-def wrapped_emulator(play: Play, *, rendered: bool = False) -> gym.Env[Any, Any]:
+def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]:
     """One emulator. Rewards of the actions with which an episode starts are not counted."""
-    env: gym.Env[Any, Any] = AtariEnv(
-        play.game, frameskip=1, obs_type="grayscale" if play.picture.gray else "rgb",
-        repeat_action_probability=play.protocol.sticky, full_action_space=play.protocol.full_actions,
-        render_mode="rgb_array" if rendered else None)
-    env = Frames(env, play.skip, play.pooled, noop_max=play.protocol.noop_max, random_start=play.random_start)
-    return gym.wrappers.TimeLimit(show_images(env, play.picture), play.max_steps)
+    return game.play.wrap(AtariEnv(
+        game.rom, frameskip=1, obs_type="grayscale" if game.picture.gray else "rgb",
+        repeat_action_probability=game.protocol.sticky, full_action_space=game.protocol.full_actions,
+        render_mode="rgb_array" if rendered else None))
 
 
 def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, threads: int = 0,
@@ -109,27 +93,25 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     if config.vector != "sync" or config.env_options:
         raise ConfigError(f"vector={config.vector} or env_kwargs={config.env_kwargs} has no effect on Atari; its "
                           "games run in threads and are shown by options such as screen_size; leave it out")
-    play = Play.of(atari, config)
-    native, threads = play.is_native and not rendered, min(num_envs, cores_for(threads))
+    game = Game.of(atari, config)
+    native, threads = game.is_native and not rendered, min(num_envs, cores_for(threads))
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    vector: Any = native_emulators(play, num_envs, threads) if native else SyncVectorEnv(
-        [lambda: wrapped_emulator(play, rendered=rendered)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+    vector: Any = native_emulators(game, num_envs, threads) if native else SyncVectorEnv(
+        [lambda: wrapped_emulator(game, rendered=rendered)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     ale_actions = vector.ale.get_action_set() if native else vector.envs[0].unwrapped._action_set
     meanings = tuple(action.name for action in ale_actions)
     # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
-    fires = play.protocol.fire and len(meanings) >= 3 and meanings[FIRE] == "FIRE"
+    fires = game.protocol.fire and len(meanings) >= 3 and meanings[FIRE] == "FIRE"
     if config.fire_on_reset and not fires:
         raise ConfigError(f"fire_on_reset has no effect on {config.id}, which does not have FIRE as the second of "
                           "its actions; leave it out")
-    subset = subset_of(config, meanings)
-    names = tuple(meanings[i] for i in subset)
 
     def show(obs: Array) -> Array:
         if native:
             obs = obs[:, 0]
-            if any(play.picture.margins):
-                obs = np.stack([play.picture(screen) for screen in obs])
-        return play.channels_first(obs)
+            if any(game.picture.margins):
+                obs = np.stack([game.picture(screen) for screen in obs])
+        return game.channels_first(obs)
 
     def reset(episodes: Array, which: Array) -> tuple[Obs, Info]:
         every = np.array(seeds.of_all(episodes))
@@ -140,36 +122,35 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         obs, rewards, terminated, truncated, info = vector.recv() if native else vector.step(actions)
         return show(obs), rewards, terminated, truncated, info
 
+    frames = game.play.frames_per_step
     return Simulators(
-        spec=EnvSpec(ArraySpec("image", play.shape), ActionSpec("discrete", (len(subset),))),
-        notes=_notes(play, names, threads, fires=fires), reset=reset, receive=receive,
+        spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
+        notes=_notes(game, threads, fires=fires), reset=reset, receive=receive,
         send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
-        reseed_steps=reseed_steps, frames_per_step=mean_of(play.skip),
-        longest_game=int(MAX_FRAMES // mean_of(play.skip)), fps=FRAMES_PER_SECOND / mean_of(play.skip),
-        action_names=names, actions=np.array(subset, np.int64), fires=fires, life_signal=play.protocol.life_signal)
+        reseed_steps=reseed_steps, frames_per_step=frames,
+        longest_game=int(MAX_FRAMES // frames), fps=FRAMES_PER_SECOND / frames,
+        action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)
 
 
 @lru_cache
 def screen_of(game: str) -> tuple[int, int]:
     """Height and width of a game's screen."""
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
-    ale = ale_py.ALEInterface()
-    path: Any = roms.get_rom_path(game)
-    ale.loadROM(path)
-    height, width = ale.getScreenDims()
+    height, width = AtariEnv(game, obs_type="grayscale").observation_space.shape
     return height, width
 
 
-def _notes(play: Play, actions: tuple[str, ...], threads: int, *, fires: bool) -> tuple[str, ...]:
-    protocol, frames = play.protocol, "-".join(map(str, sorted(set(play.skip))))
+def _notes(game: Game, threads: int, *, fires: bool) -> tuple[str, ...]:
+    protocol, play = game.protocol, game.play
+    frames = "-".join(map(str, sorted(set(play.skip))))
     switches = (f"sticky actions {protocol.sticky:g}" if protocol.sticky else "no sticky actions",
                 f"0 to {protocol.noop_max - 1} no-ops at a reset" if protocol.noop_max else "no no-op starts",
                 f"{'all' if protocol.full_actions else 'minimal'} actions",
                 "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
                 "a lost life ends the bootstrap in training" if protocol.life_signal else "no life signal")
     # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
-    where = f"in {threads} threads" if play.is_native else (
+    where = f"in {threads} threads" if game.is_native else (
         "on one core by Gymnasium's wrappers, as these frame_skip, max_frames and random_start leave ALE's native path")
     return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
-            f"observations: {by_x(play.shape)}, the maximum of {play.pooled} of {frames} frames",
-            f"actions: {', '.join(actions)}", f"time limit {play.max_steps} steps", f"emulators stepped {where}")
+            f"steps of {frames} frames, shown as the maximum of the last {play.pooled}",
+            f"time limit {play.max_steps} steps", f"emulators stepped {where}")

@@ -4,26 +4,23 @@ of single environments are in `single`."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, same_obs
+from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
 from vantage.envs.single import create
-from vantage.envs.spaces import describe, make_actor, make_masker, make_observer
-from vantage.errors import ConfigError, EnvError
+from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
+from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.specs import EnvSpec
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000
-PROBE_STEPS = 10
 
 
 def is_vector(env: EnvId) -> bool:
@@ -36,7 +33,7 @@ def is_vector(env: EnvId) -> bool:
 
 
 def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
-    """Seeded per environment where `reset(seed=[...], options={"reset_mask": ...})` works as in SyncVectorEnv."""
+    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together."""
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
@@ -50,80 +47,48 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
-    batch = Batch(vector, seeds)
-    where = "of their own" if batch.exact else (
-        "that does not take a seed for each and a reset_mask, so resumes are not exact: they begin new episodes")
-    notes = (*describe(batch.spec), f"{num_envs} environments, in a vector {where}")
-    return Simulators(spec=batch.spec, notes=notes, reset=batch.reset, receive=batch.receive, close=vector.close,
-                      exact=batch.exact, reseed_steps=RESEED_STEPS)
+    exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or vector.metadata.get("reset_mask") is True
+    batch = Batch(vector, seeds, exact=exact)
+    warning = () if exact else (
+        "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
+        "its metadata, which says that reset takes a list of seeds and a reset_mask",)
+    return Simulators(
+        spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, receive=batch.receive,
+        notes=(*warning, f"{num_envs} environments, in a vector of their own"),
+        close=vector.close, exact=exact, reseed_steps=RESEED_STEPS)
 
 
 class Batch:
     """A vector environment in the policy's shapes, checked."""
 
-    def __init__(self, vector: Any, seeds: Seeds) -> None:
-        self._vector, self._seeds, self._steps, self._shape = vector, seeds, 0, (vector.num_envs,)
+    def __init__(self, vector: Any, seeds: Seeds, *, exact: bool) -> None:
+        self._vector, self._seeds, self._exact, self._steps = vector, seeds, exact, 0
+        self._shape = (vector.num_envs,)
         obs, self._observe = make_observer(vector.single_observation_space, self._shape)
         action, self._act = make_actor(vector.single_action_space, self._shape)
-        self._mask = make_masker(action, self._shape)
-        with self._named_errors():
+        with named_errors(self._place):
             _, info = vector.reset(seed=seeds.of(0, 0))
-        self.spec, self.exact = EnvSpec(obs, action, MASK in info), True
-        try:
-            self.exact = self._takes_seeds()
-        except Exception:
-            self.exact = False
-        self._steps = 0
+        self.spec = EnvSpec(obs, action, MASK in info)
+        self._mask = make_masker(self.spec, self._shape)
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
         """Reset where `which` is True; everywhere if no environment can be reset by itself."""
-        if self.exact:
-            seed: Any = self._seeds.of_all(episodes)
-            options = None if which.all() else {"reset_mask": which.copy()}
-        else:
-            which, options = np.ones(self._shape, bool), None
-            seed = self._seeds.of(0, max(0, int(episodes.max())))
-        with self._named_errors():
+        each = self._seeds.of_all(episodes)
+        seed, options = (each, {"reset_mask": which.copy()}) if self._exact else (each[0], None)
+        with named_errors(self._place):
             obs, info = self._vector.reset(seed=seed, options=options)
-            return self._observe(obs), self._info(info, ~which)
+            return self._observe(obs), self._mask(info, ~which)
 
     def receive(self, actions: Array) -> Outcome:
         self._steps += 1
-        with self._named_errors():
+        with named_errors(self._place):
             obs, rewards, terminated, truncated, info = self._vector.step(self._act(actions))
             rewards, terminated, truncated = (np.array(part, dtype) for part, dtype in (
                 (rewards, np.float64), (terminated, bool), (truncated, bool)))
             if not rewards.shape == terminated.shape == truncated.shape == self._shape:
                 raise ValueError(f"rewards {rewards.shape}, terminated {terminated.shape} and truncated "
                                  f"{truncated.shape} must have the shape {self._shape}")
-            return self._observe(obs), rewards, terminated, truncated, self._info(info, terminated | truncated)
+            return self._observe(obs), rewards, terminated, truncated, self._mask(info, terminated | truncated)
 
-    def _takes_seeds(self) -> bool:
-        """Whether a reset of one environment by its seed repeats its first observation and leaves the others alone."""
-        everyone, episodes = np.ones(self._shape, bool), np.zeros(self._shape, np.int64)
-        one, spec, rng = np.arange(len(everyone)) == 0, self.spec.action, np.random.default_rng(0)
-        first, info = self.reset(episodes, everyone)
-        for _ in range(PROBE_STEPS):
-            chances = rng.random((len(everyone), sum(spec.sizes))) * info.get(MASK, 1)
-            choices = [part.argmax(axis=1) for part in np.split(chances, np.cumsum(spec.sizes)[:-1], axis=1)]
-            actions = chances.astype(np.float32) if spec.kind == "box" else np.stack(choices, axis=1)
-            obs, _, terminated, truncated, info = self.receive(actions.reshape(len(everyone), *spec.shape))
-            if not same_obs(obs, first).any() or terminated.any() or truncated.any():
-                break
-        again, _ = self.reset(episodes, one)
-        return bool((same_obs(again, first) | ~one).all() and (same_obs(again, obs) | one).all()
-                    and not (same_obs(obs, first) & ~one).any())
-
-    @contextmanager
-    def _named_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except (Exception, SystemExit) as error:
-            raise EnvError(f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps}): "
-                           f"{type(error).__name__}: {error}") from error
-
-    def _info(self, info: Info, unused: Array) -> Info:
-        """Only the mask, [B, A] bool; not checked where it is `unused`."""
-        if self.spec.masked != (MASK in info):
-            raise ValueError(f"info {'lacks' if self.spec.masked else 'has'} action_mask, unlike at the first reset")
-        return {MASK: self._mask(info[MASK] | unused[:, None])} if self.spec.masked else {}
+    def _place(self) -> str:
+        return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

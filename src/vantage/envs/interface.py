@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from numpy.typing import NDArray
 
+from vantage.errors import EnvError, VantageError
 from vantage.seeding import episode_seed
 from vantage.specs import EnvSpec, Episode
 
@@ -74,12 +75,14 @@ class Simulators:
     """B simulators that reset themselves in the step after an episode's end (NEXT_STEP), in the policy's shapes."""
 
     spec: EnvSpec
-    notes: tuple[str, ...]  # decisions about the environment, in words; the last says where the simulators run
+    notes: tuple[str, ...]  # how the environment is played, in words; the last says where the simulators run
     reset: Callable[[Array, Array], tuple[Obs, Info]]
     """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all."""
     receive: Callable[[Array], Outcome]  # take a step with these actions, or finish the one that `send` began
     close: Callable[[], object]  # a second call does nothing
     send: Callable[[Array], object] | None = None  # begin a step, if the simulators run beside this thread
+    bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
     exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0
@@ -88,15 +91,16 @@ class Simulators:
     longest_game: int = LONGEST_GAME  # steps after which an evaluation cuts a game and counts its score
     fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
-    actions: Array | None = None  # the simulator's action for each of the policy's; None if they are the same
     fires: bool = False  # press FIRE after a reset and after a lost life
     life_signal: bool = False  # a lost life ends the bootstrap in training
 
 
-def same_obs(obs: Obs, saved: Obs) -> Array:
-    """[B] bool: the observations are equal bit for bit."""
-    if isinstance(obs, Mapping):
-        assert isinstance(saved, Mapping)
-        return np.asarray(np.logical_and.reduce([same_obs(obs[key], saved[key]) for key in obs]))
-    assert isinstance(saved, np.ndarray)
-    return np.asarray((obs == saved).reshape(len(obs), -1).all(axis=1))
+@contextmanager
+def named_errors(place: Callable[[], str]) -> Iterator[None]:
+    """Turn any error but Vantage's own into an EnvError that begins with `place`."""
+    try:
+        yield
+    except VantageError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise EnvError(f"{place()}: {type(error).__name__}: {error}") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -16,7 +16,7 @@ from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
-from vantage.specs import ArraySpec
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
 NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
@@ -97,48 +97,23 @@ def subset_names(config: EnvConfig) -> tuple[str, ...]:
     return () if text == "all" else tuple(name.strip().upper() for name in text.split(","))
 
 
-def subset_of(config: EnvConfig, meanings: tuple[str, ...]) -> tuple[int, ...]:
-    """Indices of the actions in `action_subset`. `meanings` has the name of each action."""
+def choose_actions(config: EnvConfig, spec: EnvSpec, names: tuple[str, ...]) -> tuple[
+        EnvSpec, tuple[str, ...], Array | None]:
+    """`spec` and the actions' `names`, if they have any, with the `action_subset` alone, and its indices, if it is one.
+
+    ConfigError for an unknown action, or one that is named twice.
+    """
+    subset = subset_names(config)
+    if not subset:
+        return spec, names, None
+    meanings = names or tuple(map(str, range(spec.action.sizes[0])))
     index_of = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
-    indices = tuple(index_of.get(name, -1) for name in subset_names(config) or meanings)
+    indices = [index_of.get(name, -1) for name in subset]
     if -1 in indices or len(set(indices)) < len(indices):
         raise ConfigError(f"action_subset={config.action_subset} names an unknown action, or one twice; the actions "
                           f"are {', '.join(f'{i} {name}' for i, name in enumerate(meanings))}")
-    return indices
-
-
-def frames_of(config: EnvConfig, *, skip: int, pooled: int) -> tuple[Range, int]:
-    """Bounds on the frames of a step, and how many of the last are pooled into the observation; defaults given."""
-    low, high = sorted(numbers(config, "frame_skip") or (skip, skip))
-    if (config.max_frames or 0) > low:
-        raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise frame_skip "
-                          "or lower max_frames")
-    return (low, high), config.max_frames or min(pooled, low)
-
-
-def mean_of(skip: Range) -> float | int:
-    """Mean number of frames of a step; an int if it is fixed."""
-    return skip[0] if skip[0] == skip[1] else sum(skip) / 2
-
-
-def apply_options(env: gym.Env[Any, Any], config: EnvConfig) -> gym.Env[Any, Any]:
-    """Wrap `env` by the options, and by a time limit in steps of the result. ConfigError for one without effect."""
-    spec, _ = make_observer(env.observation_space)
-    if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
-        refuse(config, IMAGE, "this one observes something else")
-    elif config.grayscale is not None and spec.shape[0] == 1:
-        raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
-    if not isinstance(env.action_space, spaces.Discrete):
-        refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
-    skip, pooled = frames_of(config, skip=1, pooled=1)
-    if skip != (1, 1) or config.random_start:
-        env = Frames(env, skip, pooled, random_start=config.random_start)
-    size = numbers(config, "screen_size")
-    if config.crop != "none" or size or config.grayscale:
-        assert isinstance(spec, ArraySpec)
-        margins = margins_of(config, "", (spec.shape[1], spec.shape[2]))
-        env = show_images(env, Picture(margins, size, bool(config.grayscale)))
-    return gym.wrappers.TimeLimit(env, config.max_episode_steps) if config.max_episode_steps else env
+    action = ActionSpec("discrete", (len(indices),))
+    return replace(spec, action=action), tuple(names[i] for i in indices if names), np.array(indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,18 +146,68 @@ def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
     return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, 255, shape, np.uint8))
 
 
-class Frames(gym.Wrapper[Any, Any, Any, Any]):
-    """Steps of several frames, the number drawn from `skip`, both ends included, with rewards added up.
+@dataclass(frozen=True, slots=True)
+class Play:
+    """How an environment is played and shown, with all defaults filled in."""
 
-    The observation is the maximum over the last `pooled` frames of the step, or fewer if the episode ends within it.
+    skip: Range  # frames of a step
+    pooled: int  # an observation is the maximum over this many of a step's last frames
+    noop_max: int
+    random_start: int
+    picture: Picture | None
+    max_steps: int  # time limit of an episode in steps; 0: the environment's own
+
+    @classmethod
+    def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1, noop_max: int = 0,
+           max_frames: int = 0) -> Play:
+        """The options of `config`, with these defaults; `max_frames` is the default time limit in frames."""
+        low, high = sorted(numbers(config, "frame_skip") or (skip, skip))
+        if (config.max_frames or 0) > low:
+            raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise "
+                              "frame_skip or lower max_frames")
+        return cls((low, high), config.max_frames or min(pooled, low), noop_max, config.random_start, picture,
+                   config.max_episode_steps or int(max_frames // ((low + high) / 2)))
+
+    @property
+    def frames_per_step(self) -> float:
+        """The mean if the number is drawn; an int if it is fixed."""
+        return self.skip[0] if self.skip[0] == self.skip[1] else sum(self.skip) / 2
+
+    def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+        """`env`, played and shown like this."""
+        if self.skip != (1, 1) or self.noop_max or self.random_start:
+            env = Frames(env, self)
+        if self.picture is not None:
+            env = show_images(env, self.picture)
+        return gym.wrappers.TimeLimit(env, self.max_steps) if self.max_steps else env
+
+
+def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
+    """How `config` plays `env`. ConfigError for an option that has no effect on it."""
+    spec, _ = make_observer(env.observation_space)
+    picture, size = None, numbers(config, "screen_size")
+    if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
+        refuse(config, IMAGE, "this one observes something else")
+    elif config.grayscale is not None and spec.shape[0] == 1:
+        raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
+    elif config.crop != "none" or size or config.grayscale:
+        picture = Picture(margins_of(config, "", (spec.shape[1], spec.shape[2])), size, bool(config.grayscale))
+    if not isinstance(env.action_space, spaces.Discrete):
+        refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
+    return Play.of(config, picture)
+
+
+class Frames(gym.Wrapper[Any, Any, Any, Any]):
+    """Steps of several frames, the number drawn from `play.skip`, both ends included, with rewards added up.
+
+    The observation is the maximum over the last `play.pooled` frames of a step, or fewer if the episode ends within it.
     Episodes begin with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones; if the
     episode ends within them, the next one begins without any. The draws follow the last seeded reset.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], skip: Range, pooled: int, *, noop_max: int = 0,
-                 random_start: int = 0) -> None:
+    def __init__(self, env: gym.Env[Any, Any], play: Play) -> None:
         super().__init__(env)
-        self._skip, self._pooled, self._noop_max, self._random_start = skip, pooled, noop_max, random_start
+        self._play = play
         self._start_rng = self._skip_rng = np.random.default_rng()
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -190,18 +215,18 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
             self._start_rng, self._skip_rng = (np.random.default_rng((seed, i)) for i in range(2))
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        if self._random_start and MASK in info:
+        if self._play.random_start and MASK in info:
             raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
-        noops = int(self._start_rng.integers(self._noop_max)) if self._noop_max else 0
-        for t in range(noops + int(self._start_rng.integers(self._random_start + 1))):
+        noops = int(self._start_rng.integers(self._play.noop_max)) if self._play.noop_max else 0
+        for t in range(noops + int(self._start_rng.integers(self._play.random_start + 1))):
             obs, _, terminated, truncated, info = self.env.step(0 if t < noops else self.env.action_space.sample())
             if terminated or truncated:
                 return self.env.reset(options=options)
         return obs, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        low, high = self._skip
-        frames: deque[Any] = deque(maxlen=self._pooled)
+        low, high = self._play.skip
+        frames: deque[Any] = deque(maxlen=self._play.pooled)
         total: Any = 0.0
         for _ in range(low if low == high else int(self._skip_rng.integers(low, high + 1))):
             obs, reward, terminated, truncated, info = self.env.step(action)

@@ -21,12 +21,12 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators
-from vantage.envs.options import apply_options, changed, check_options, frames_of, mean_of, subset_of
-from vantage.envs.spaces import describe, make_actor, make_masker, make_observer, policy_spaces
-from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
+from vantage.envs.options import Play, changed, check_options, play_of
+from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
+from vantage.errors import ConfigError, EnvError
 from vantage.importing import add_current_folder, load_class
-from vantage.specs import ActionSpec, EnvSpec
+from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals, die_with
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
@@ -55,8 +55,7 @@ class Episodes(gym.Env[Any, Any]):
         self.env: gym.Env[Any, Any] | None = None
         self._build, self._seeds, self._index, self._parent = build, seeds, index, parent
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
-        self._masked, self._mask = spec.masked, make_masker(spec.action)
-        self._all_allowed = np.ones(sum(spec.action.sizes), bool)
+        self._mask = make_masker(spec)
         self._episode, self._steps, self._idle = IDLE, 0, False
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
@@ -73,7 +72,7 @@ class Episodes(gym.Env[Any, Any]):
                 _, self._observe = make_observer(self.env.observation_space)
                 _, self._act = make_actor(self.env.action_space)
             obs, info = self.env.reset(seed=self._seeds.of(self._index, episode))
-            return self._observe(obs), self._info(info, over=False)
+            return self._observe(obs), self._mask(info, False)
         except (Exception, SystemExit) as error:
             return self._blank, self._failure(error)
 
@@ -85,7 +84,7 @@ class Episodes(gym.Env[Any, Any]):
             assert self.env is not None
             obs, reward, terminated, truncated, info = self.env.step(self._act(action))
             over = bool(terminated or truncated)
-            return self._observe(obs), float(reward), bool(terminated), bool(truncated), self._info(info, over=over)
+            return self._observe(obs), float(reward), bool(terminated), bool(truncated), self._mask(info, over)
         except (Exception, SystemExit) as error:
             return self._blank, 0.0, False, False, self._failure(error)
 
@@ -94,16 +93,6 @@ class Episodes(gym.Env[Any, Any]):
             with suppress(Exception):  # it would hide the error before it, or end a run that is complete
                 self.env.close()
             self.env = None
-
-    def _info(self, info: Info, *, over: bool) -> Info:
-        """Only the mask: other entries would cost time in each step, most of all in worker processes."""
-        if not self._masked and MASK not in info:
-            return {}
-        if over:  # the next step only resets, so the mask is not used
-            return {MASK: self._all_allowed}
-        if not self._masked or MASK not in info:
-            raise ValueError(f"info {'lacks' if self._masked else 'has'} action_mask, unlike at the first reset")
-        return {MASK: self._mask(info[MASK])}
 
     def _failure(self, error: Exception | SystemExit) -> Info:
         place = self._seeds.place(self._index, self._episode, self._steps)
@@ -145,9 +134,12 @@ class Workers:
         try:
             result = function(*args, **kwargs)
         except (EOFError, ConnectionError) as error:
-            wait([process.sentinel for process in self._vector.processes], timeout=1.0)
-            dead = {self._seeds.first_env + i: process.exitcode for i, process in enumerate(self._vector.processes)
-                    if process.exitcode is not None}
+            ended = wait([process.sentinel for process in self._vector.processes], timeout=10.0)
+            dead = {}
+            for i, process in enumerate(self._vector.processes, self._seeds.first_env):
+                if process.sentinel in ended:
+                    process.join()  # a sentinel is ready before the exit code is
+                    dead[i] = process.exitcode
             raise EnvError(f"processes of {self._seeds.name} ended without an error (exit codes by environment: {dead})"
                            ": killed (out of memory?), or ended by os._exit; a script that trains with vector='async' "
                            "needs if __name__ == '__main__'") from error
@@ -161,41 +153,35 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
-    spec, own_limit = probe(one, seeds)
+    spec, bounds, own_limit = probe(one, seeds)
     parent = os.getpid() if config.vector == "async" else 0
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     vector: Any = (Workers(factories, seeds) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
-    actions = None
-    if config.action_subset != "all":
-        actions = np.array(subset_of(config, tuple(map(str, range(spec.action.sizes[0])))))
-        spec = EnvSpec(spec.obs, ActionSpec("discrete", (len(actions),)), spec.masked)
     limit = config.max_episode_steps or own_limit
     return Simulators(
-        spec=spec, actions=actions, longest_game=LONGEST_GAME,
-        notes=(*describe(spec), f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
+        spec=spec, bounds=bounds, longest_game=LONGEST_GAME,
+        notes=(f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
                *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=lambda episodes, which: vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes}),
         send=vector.send if parent else None, receive=vector.receive if parent else vector.step, close=vector.close,
         single=None if parent else lambda: vector.envs[0].env,
-        frames_per_step=mean_of(frames_of(config, skip=1, pooled=1)[0]))
+        frames_per_step=Play.of(config, None).frames_per_step)
 
 
-def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, int | None]:
-    """The spec of an environment and the time limit of its registration, from a temporary instance."""
+def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, Bounds, int | None]:
+    """The spec of an environment, its bounds and the time limit of its registration, from a temporary instance."""
     env = one()
     try:
-        (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
-        _, info = env.reset(seed=seeds.of(0, 0))
-    except VantageError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise EnvError(f"{seeds.place(0, 0, 0)}: {type(error).__name__}: {error}") from error
+        with named_errors(lambda: seeds.place(0, 0, 0)):
+            (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
+            _, info = env.reset(seed=seeds.of(0, 0))
     finally:
         with suppress(Exception):
             env.close()
-    return EnvSpec(obs, action, MASK in info), env.spec.max_episode_steps if env.spec else None
+    limit = env.spec.max_episode_steps if env.spec else None
+    return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), limit
 
 
 def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
@@ -211,24 +197,20 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
                           "its metadata's render_modes")
-    return apply_options(built, config)
+    return play_of(config, built).wrap(built)
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
     options = {**config.env_options, **more}
-    try:
-        if env.is_path:
-            return load_class(env.name, what="env")(**options)
-        add_current_folder()
-        with warnings.catch_warnings():
+    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings():
+        try:
+            if env.is_path:
+                return load_class(env.name, what="env")(**options)
+            add_current_folder()
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)
-    except (gym.error.Error, ImportError, TypeError) as error:
-        raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
-                          f"{type(error).__name__}: {error}") from error
-    except VantageError:
-        raise
-    except (Exception, SystemExit) as error:
-        raise EnvError(f"{env.name} cannot be built: {type(error).__name__}: {error}") from error
+        except (gym.error.Error, ImportError, TypeError) as error:
+            raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
+                              f"{type(error).__name__}: {error}") from error

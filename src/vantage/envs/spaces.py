@@ -6,18 +6,21 @@ The conversions raise ValueError or TypeError for values of another shape or typ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.envs.interface import Array
+from vantage.envs.interface import MASK, Array, Info
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
+Bounds = Mapping[str, tuple[Array, Array]]
 CHANNELS = (1, 3, 4)
 FLOAT32 = np.dtype(np.float32)
 
@@ -27,21 +30,34 @@ def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec |
 
     Parts of nested Dict and Tuple spaces are named by their path. `batch` is the shape of the leading axes, () or (B,).
     """
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
+    leaves = _leaves(space)
+    if () in leaves:
         return _leaf_observer(space, batch)
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    parts = {name: make_observer(child, batch) for name, child in children}
+    parts = {path: _leaf_observer(leaf, batch) for path, leaf in leaves.items()}
 
     def convert(value: Any) -> dict[str, Array]:
         converted: dict[str, Array] = {}
-        for name, (_, convert_part) in parts.items():
+        for path, (_, convert_part) in parts.items():
             try:
-                converted |= _by_path(name, convert_part(value[name]))
+                converted[_name(path)] = convert_part(reduce(getitem, path, value))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise ValueError(f"in {name!r}: {type(error).__name__}: {error}") from None
+                raise ValueError(f"in {_name(path)!r}: {type(error).__name__}: {error}") from None
         return converted
 
-    return {path: leaf for name, (spec, _) in parts.items() for path, leaf in _by_path(name, spec).items()}, convert
+    return {_name(path): spec for path, (spec, _) in parts.items()}, convert
+
+
+def bounds_of(space: gym.Space[Any]) -> Bounds:
+    """Lowest and highest values of the Boxes of vectors in `space`, flat, by the name of the part ("" for the whole).
+
+    Each is widened by what float32 rounds away. Images have no bounds, since their type is checked.
+    """
+    def widened(bound: Array, slack: float) -> Any:
+        bound = bound.ravel().astype(np.float64)
+        return bound + slack * (1 + abs(bound))
+
+    return {_name(path): (widened(leaf.low, -1e-4), widened(leaf.high, 1e-4)) for path, leaf in _leaves(space).items()
+            if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8}
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -65,21 +81,29 @@ def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Co
     return spec, lambda action: np.asarray(np.reshape(action, batch + space.shape) + starts, space.dtype)
 
 
-def make_masker(spec: ActionSpec, batch: Shape = ()) -> Callable[[Any], Array]:
-    """A function that converts `info["action_mask"]`, one array or one for each component, to [*batch, A] bool.
+def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
+    """A function of `info` and a bool [*batch] that returns the action mask alone, [*batch, A] bool, if `spec` has one.
 
-    It raises ValueError for a mask of another size, or one that allows no action.
+    Where the bool is True, an episode is over or unchanged: the mask is not used and allows all. It raises ValueError
+    for a mask that is absent, unexpected, of another size, or allows no action.
     """
-    shape, ends = (*batch, sum(spec.sizes)), np.cumsum(spec.sizes)[:-1]
+    shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
 
-    def convert(value: Any) -> Array:
+    def convert(info: Info, unused: Any) -> Info:
+        if not spec.masked and MASK not in info:
+            return {}
+        if np.all(unused):
+            return {MASK: np.ones(shape, bool)}
+        if not (spec.masked and MASK in info):
+            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset")
+        value = info[MASK]
         mask = np.concatenate(value, axis=-1) if isinstance(value, tuple | list) else np.asarray(value)
-        mask = mask.astype(bool)
         if mask.shape != shape:
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
+        mask = mask.astype(bool) | np.asarray(unused)[..., None]
         if not all(part.any(axis=-1).all() for part in np.split(mask, ends, axis=-1)):
             raise ValueError("action_mask allows no action")
-        return mask
+        return {MASK: mask}
 
     return convert
 
@@ -101,19 +125,29 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     return obs, spaces.MultiDiscrete(list(spec.action.sizes))
 
 
-def describe(spec: EnvSpec) -> tuple[str, str]:
+def describe(spec: EnvSpec, action_names: tuple[str, ...] = ()) -> tuple[str, str]:
     """What a policy sees and does, in words."""
-    parts = (f"{name}: {part.kind} {by_x(part.shape)}" for name, part in _by_path("observations", spec.obs).items())
-    return ", ".join(parts), f"actions: {spec.action.kind} {by_x(spec.action.sizes)}" + ", masked" * spec.masked
+    named = {"observations": spec.obs} if isinstance(spec.obs, ArraySpec) else {
+        f"observations/{name}": part for name, part in spec.obs.items()}
+    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"
+    return (", ".join(f"{name}: {part.kind} {by_x(part.shape)}" for name, part in named.items()),
+            f"actions: {actions}" + ", masked" * spec.masked)
 
 
 def by_x(sizes: Shape) -> str:
     return "x".join(map(str, sizes))
 
 
-def _by_path(name: object, part: Any) -> dict[str, Any]:
-    """{name: part}, or name/key for each key of a mapping."""
-    return {f"{name}/{key}": value for key, value in part.items()} if isinstance(part, dict) else {str(name): part}
+def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """The spaces in nested Dict and Tuple spaces by their paths; {(): space} for any other."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return {path: space}
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return {deeper: leaf for name, child in children for deeper, leaf in _leaves(child, (*path, name)).items()}
+
+
+def _name(path: tuple[Any, ...]) -> str:
+    return "/".join(map(str, path))
 
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:

@@ -11,13 +11,17 @@ import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.checks import Checks
 from vantage.envs.history import MAX_REPLAY_STEPS, History
-from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, same_obs
-from vantage.envs.spaces import policy_spaces
+from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
+from vantage.envs.options import choose_actions
+from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import Episode
 
 FIRE = 1
+SAVED = ("episode", "seeded_episode", "length", "score", "lives", "over", "press")
+"""Private arrays that a snapshot holds, one number for each environment."""
 DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
 
 
@@ -30,11 +34,13 @@ class Environments:
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
                  evaluation: bool = False, drawn: bool = False) -> None:
-        self.spec, self.notes, self.num_envs = simulators.spec, simulators.notes, num_envs
+        self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)
+        self.notes = (*describe(self.spec, self.action_names), *simulators.notes)
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
-        self.action_names, self.drawn, self.close = simulators.action_names, drawn, simulators.close
+        self.num_envs, self.drawn, self.close = num_envs, drawn, simulators.close
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
+        self._check = Checks(simulators.bounds, self._place, warn=not evaluation)
         self._history = History(num_envs, self.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
@@ -53,7 +59,7 @@ class Environments:
         everyone = np.ones(self.num_envs, bool)
         self._begin(everyone)
         self._obs, info = self._seeded_reset(everyone)
-        self._check_finite(self._obs, np.zeros(self.num_envs))
+        self._check(self._obs, self._score, self._sent, self._length)
         return First(self._obs, everyone, self._mask(info))
 
     def step(self, actions: Array) -> Step:
@@ -66,8 +72,10 @@ class Environments:
         if actions.shape != self._sent.shape:
             raise ValueError(f"actions have shape {actions.shape}, {self.num_envs} environments take "
                              f"{self._sent.shape}")
-        if self._simulators.actions is not None:
-            actions = np.where(self._press, FIRE, self._simulators.actions[actions])
+        if self._subset is not None:
+            actions = self._subset[actions]
+        if self._simulators.fires:
+            actions = np.where(self._press, FIRE, actions)
         self._sent = actions
         if self._simulators.send is not None:
             self._simulators.send(actions)
@@ -86,7 +94,7 @@ class Environments:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
         self._score += raw
-        self._check_finite(obs, raw)
+        self._check(obs, raw, self._sent, self._length)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
                          for i in self._over.nonzero()[0].tolist())
@@ -101,11 +109,8 @@ class Environments:
 
     def snapshot(self) -> dict[str, Array]:
         """Everything that `reset` needs to continue from here, as arrays."""
-        obs = ({f"obs.{key}": part for key, part in self._obs.items()} if isinstance(self._obs, Mapping)
-               else {"obs": self._obs})
-        arrays = {"episode": self._episode, "seeded_episode": self._seeded_episode, "length": self._length,
-                  "score": self._score, "lives": self._lives, "over": self._over, "press": self._press, **obs}
-        return {key: array.copy() for key, array in arrays.items()} | self._history.snapshot()
+        arrays = {name: getattr(self, f"_{name}") for name in SAVED} | _obs_arrays(self._obs)
+        return {name: array.copy() for name, array in arrays.items()} | self._history.snapshot()
 
     @property
     def fps(self) -> float:
@@ -114,10 +119,8 @@ class Environments:
 
     def render(self) -> Array:
         """A picture of the first environment, uint8 RGB [H, W, 3]. EnvError if it returns none."""
-        try:
+        with named_errors(lambda: f"{self._place(0)}: render()"):
             picture = np.asarray(self._single().render())
-        except (Exception, SystemExit) as error:
-            raise EnvError(f"{self._place(0)}: render() raised {type(error).__name__}: {error}") from error
         if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
             raise EnvError(f"{self._place(0)}: render() returned {picture.dtype} of shape {picture.shape}, not a "
                            "picture of uint8 [height, width, 3]")
@@ -184,9 +187,9 @@ class Environments:
     def _mask(self, info: Info) -> Array | None:
         """[B, A] bool, of the policy's actions."""
         mask: Array | None = info.get(MASK)
-        if mask is None or self._simulators.actions is None:
+        if mask is None or self._subset is None:
             return mask
-        mask = mask[:, self._simulators.actions]
+        mask = mask[:, self._subset]
         if not mask.any(axis=1).all():
             raise EnvError(f"{self._seeds.name}: action_mask allows none of action_subset={self._config.action_subset}")
         return mask
@@ -202,16 +205,16 @@ class Environments:
             raise ConfigError(f"the snapshot holds {shapes}, these environments {expected}; resume with the env and "
                               "the num_envs that the run began with")
         self._history.restore(snapshot)
-        self._episode, self._seeded_episode, self._length, self._score, self._lives, self._over, self._press = (
-            saved[key].copy() for key in ("episode", "seeded_episode", "length", "score", "lives", "over", "press"))
-        obs: Obs = ({key: saved[f"obs.{key}"] for key in self._obs} if isinstance(self._obs, Mapping)
-                    else saved["obs"])
+        for name in SAVED:
+            setattr(self, f"_{name}", saved[name].copy())
         dropped = self._history.starts < 0
         lost, info = np.ones(self.num_envs, bool), Info()
         if self._simulators.exact and not dropped.all():
             with suppress(EnvError):  # an environment whose replay differs may reject an action
                 self._obs, over, info = self._replay()
-                lost = ~same_obs(self._obs, obs) | (over != self._over) | dropped
+                lost = dropped | (over != self._over)
+                for name, part in _obs_arrays(self._obs).items():
+                    lost |= (part != saved[name]).reshape(self.num_envs, -1).any(axis=1)
         if lost.any():
             self._begin(lost)
             self._obs, again = self._seeded_reset(lost)
@@ -236,17 +239,10 @@ class Environments:
                 over = terminated | truncated
         return obs, over, info
 
-    def _check_finite(self, obs: Obs, rewards: Array) -> None:
-        """EnvError for a number that is not finite. One test per batch is cheaper than one per environment."""
-        parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
-        if all(np.isfinite(part).all() for part in (rewards, *parts) if part.dtype.kind == "f"):
-            return
-        for i in range(self.num_envs):
-            bad = [f"reward {rewards[i]}"] * (not np.isfinite(rewards[i]))
-            bad += [f"observation {part[i]}" for part in parts if not np.isfinite(part[i]).all()]
-            if bad:
-                after = f"action {self._sent[i]}" if self._length[i] else "reset"
-                raise EnvError(f"{self._place(i)}: {bad[0]} is not finite after {after}")
+
+def _obs_arrays(obs: Obs) -> dict[str, Array]:
+    """The parts of an observation by their names in a snapshot."""
+    return {f"obs.{key}": part for key, part in obs.items()} if isinstance(obs, Mapping) else {"obs": obs}
 
 
 def _merge(info: Info, other: Info, which: Array) -> Info:

@@ -157,7 +157,7 @@ class ActorLearner:
         if not saved:
             notes.append("the checkpoint follows an error, so every environment begins a new episode")
         elif first.lost:
-            notes.append(f"environments {', '.join(map(str, first.lost))} did not replay to the saved observation and "
+            notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
                          "begin a new episode: this resume is not exact")
         state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
         self._act_from(Position.after(first, state, self.device))

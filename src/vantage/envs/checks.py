@@ -1,0 +1,67 @@
+"""Checks of what environments return: errors for numbers that are not finite, warnings for what is likely a mistake."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from vantage.envs.history import MAX_REPLAY_STEPS
+from vantage.envs.interface import Array, Obs
+from vantage.envs.spaces import Bounds
+from vantage.errors import EnvError
+
+log = logging.getLogger(__name__)
+
+LARGEST_REWARD = 1e6
+CHECK_EVERY = 100  # steps between checks that would cost more than 1% of CartPole's time at every step
+
+
+class Checks:
+    """Checks one group of environments; `place` names one of them, with its seed, episode and step."""
+
+    def __init__(self, bounds: Bounds, place: Callable[[int], str], *, warn: bool) -> None:
+        self._bounds, self._place, self._calls = bounds, place, 0
+        self._warned = set() if warn else {"observation", "reward", "episode"}
+
+    def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
+        """Raise EnvError for a number that is not finite; warn once of each kind of suspicious number."""
+        parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
+        # One product for all environments costs a third of np.isfinite; an overflow only leads to the closer look.
+        if not (np.vdot(rewards, rewards) <= LARGEST_REWARD**2
+                and all(math.isfinite(np.vdot(part, part)) for part in parts if part.dtype.kind == "f")):
+            self._look_closer(parts, rewards, actions, lengths)
+        if self._calls % CHECK_EVERY == 0:
+            self._compare_with_bounds(obs, lengths)
+        self._calls += 1
+
+    def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array, lengths: Array) -> None:
+        for env, reward in enumerate(rewards.tolist()):
+            bad = [f"reward {reward}"] * (not math.isfinite(reward))
+            bad += [f"observation {part[env]}" for part in parts if not np.isfinite(part[env]).all()]
+            if bad:
+                after = f"action {actions[env]}" if lengths[env] else "reset"
+                raise EnvError(f"{self._place(env)}: {bad[0]} is not finite after {after}")
+            if abs(reward) > LARGEST_REWARD:
+                self._warn("reward", env, f"the reward {reward:g} is beyond {LARGEST_REWARD:g} in size, so that values "
+                           "hardly fit; set reward_scale or reward=clip")
+
+    def _compare_with_bounds(self, obs: Obs, lengths: Array) -> None:
+        for name, (low, high) in self._bounds.items():
+            part = obs[name] if isinstance(obs, Mapping) else obs
+            outside = (part < low) | (part > high)
+            if outside.any():
+                env, i = np.argwhere(outside)[0].tolist()
+                self._warn("observation", env, f"observation{name and f' {name!r}'} has {part[env, i]:g} at index {i}, "
+                           f"outside its Box of {low[i]:g} to {high[i]:g}; correct the observation_space")
+        env = int(lengths.argmax())
+        if lengths[env] > MAX_REPLAY_STEPS:
+            self._warn("episode", env, f"the episode is longer than {MAX_REPLAY_STEPS:,} steps, so that a resume "
+                       "begins a new one; set max_episode_steps")
+
+    def _warn(self, kind: str, env: int, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            log.warning(f"{self._place(env)}: {message}")
