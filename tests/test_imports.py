@@ -19,7 +19,8 @@ SOURCE = Path(vantage.__file__).parent
 LAYERS = (
     ("errors",),
     ("system", "schedules", "seeding", "specs"),
-    ("types", "keys", "importing"),
+    ("types", "importing"),
+    ("keys",),
     ("algorithms",),
     ("config_groups",),
     ("config",),
