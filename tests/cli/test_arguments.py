@@ -183,7 +183,7 @@ def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:
 def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
     paths = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run([sys.executable, "-m", "vantage.cli", "plot", "run", "-o", "x.png"], capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run", "-o", "x.png"], capture_output=True,
                           text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
     assert (done.returncode, done.stderr) == (
         2, "vantage: cannot import matplotlib: no matplotlib; `vantage doctor` says what to install\n")

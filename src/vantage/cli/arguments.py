@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial, wraps
 from inspect import signature
 from itertools import dropwhile, takewhile
@@ -26,8 +26,9 @@ from vantage.errors import ConfigError
 from vantage.keys import read_json_object, suggestion, typed
 from vantage.presets import configure, defaults
 
-Algo = Annotated[str, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"), arg(metavar="ALGO")]
-Env = Annotated[str, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
+Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
+                 arg(metavar="ALGO")]
+Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
 File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), arg(metavar="FILE.json")]
 
 _REGISTRY = ConstructorRegistry()
@@ -37,8 +38,8 @@ _REGISTRY = ConstructorRegistry()
 class ByAlgorithm:
     """What a command takes whose first word is an algorithm, beside config keys and options of its own."""
 
-    algo: Positional[Algo] = ""
-    env: Env = ""
+    algo: Positional[Algo] = None
+    env: Env = None
     runtime: Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild")] = None
     config: File = None
     from_search: Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")] = None
@@ -48,7 +49,7 @@ class ByAlgorithm:
 class ByEnvironment:
     """What a command takes whose first word is an environment."""
 
-    env: Positional[Env] = ""
+    env: Positional[Env] = None
     algo: Algo = "a2c"
     config: File = None
 
@@ -60,8 +61,8 @@ class Settings:
     algo: str
     env: str
     values: Mapping[str, Any]
-    source: str = ""
-    """The trial of a search that values come from."""
+    note: str = ""
+    """Where values come from that the command line does not contain."""
     flags: Collection[str] = ()
     """Keys that are flags of the command line."""
 
@@ -70,12 +71,6 @@ class Settings:
         config = configure(self.algo, env=self.env, **self.values)
         check_flags(config, self.flags)
         return config
-
-    def note(self) -> str:
-        """Where values come from that the command line does not contain."""
-        if self.source:
-            return f"config: {self.source}"
-        return f"defaults: {defaults(self.algo, self.env, str(self.values.get('atari_protocol', 'auto'))).source}"
 
 
 def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
@@ -105,15 +100,15 @@ def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, 
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
         groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
-        _parse(make_dataclass("Arguments", [
-            ("settings", kind), ("own", Annotated[object, arg(constructor=own, name="")]), *groups]), ["--help"], prog,
-            f"{text} Defaults are those of {shown.algo} on {shown.env.id}.")
-    for name in flags.keys() - shown.flat_keys():
-        if name in Config.every_key():
-            raise ConfigError(shown.why_unknown(name))
-        raise _unexpected(f"--{name}", [*shown.flat_keys(), *choices, *signature(own).parameters], prog)
-    for word in words[1:]:
-        raise _unexpected(word, (), prog)
+        others = [("choice", Annotated[object, arg(constructor=kind, name="")]),
+                  ("own", Annotated[object, arg(constructor=own, name="")])]
+        _parse(make_dataclass("Arguments", [*others, *groups]), ["--help"], prog,
+               f"{text} Defaults are those of {shown.algo} on {shown.env.id}.")
+    keys = shown.flat_keys()
+    for word in [*(f"--{name}" for name in flags if name not in keys), *words[1:]]:
+        if word[2:] in Config.every_key():
+            raise ConfigError(shown.why_unknown(word[2:]))
+        raise _unexpected(word, [*keys, *choices, *signature(own).parameters], prog)
     if not settings.algo:
         raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
     if not settings.env:
@@ -121,18 +116,21 @@ def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, 
         raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
     values = {**settings.values, **flags}
     resolved = configure(settings.algo, env=settings.env, **values).flat()
-    return partial(command, replace(settings, values={name: resolved[name] for name in values}, flags=flags), **options)
+    values = {name: resolved[name] for name in values}
+    note = settings.note or f"defaults: {defaults(settings.algo, settings.env, resolved['atari_protocol']).source}"
+    return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
 
 
 def _settings(algo: str = "", env: str = "", runtime: str | None = None, config: str | None = None,
               from_search: str | None = None) -> Settings:
     """The settings without the flags that are config keys."""
     values: dict[str, Any] = {}
-    source = ""
+    note = ""
     if from_search is not None:
         from vantage.tools.search.command import read_best
 
-        values, source = read_best(Path(from_search))
+        values, trial = read_best(Path(from_search))
+        note = f"config: {trial}"
         for name, word in (("algo", algo), ("env", env)):
             if word not in ("", values[name]):
                 raise ConfigError(f"--from-search {from_search} is of {name}={values[name]}, not {word}; leave one out")
@@ -150,7 +148,7 @@ def _settings(algo: str = "", env: str = "", runtime: str | None = None, config:
         values |= keys
     if runtime is not None:
         values["runtime"] = runtime
-    return Settings(algo, env, values, source)
+    return Settings(algo, env, values, note)
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
