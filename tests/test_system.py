@@ -26,13 +26,14 @@ HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-
 @pytest.mark.parametrize("code", [HOLD, HAVE_A_CHILD_HOLD], ids=["child", "grandchild"])
 def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: str) -> None:
     before = used_memory()
-    assert before > 20 * MIB
+    assert before is not None and before > 20 * MIB
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         during = used_memory()
         child.communicate()
     after = used_memory()
+    assert during is not None and after is not None
     assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
 
 
@@ -67,6 +68,30 @@ def test_a_thread_that_computes_for_long_keeps_a_policy_that_was_chosen_for_it(b
         assert thread.submit(list, policies()).result() == [getattr(os, after)] * 2
 
 
+def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
+    program = """
+import multiprocessing, os, sys, time
+from vantage.system import die_with
+
+def work(parent):
+    sys.platform = "darwin"
+    die_with(parent)
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+if __name__ == "__main__":
+    multiprocessing.get_context("spawn").Process(target=work, args=(os.getpid(),)).start()
+    time.sleep(60)
+"""
+    (tmp_path / "program.py").write_text(program)
+    with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    assert_ends(child, 10)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="prctl is Linux's")
 def test_a_tied_process_ends_with_its_parent_while_it_imports_its_target(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text("""
 import multiprocessing, os, pathlib, time

@@ -65,7 +65,8 @@ class Process:
 def _describe(exitcode: int) -> str:
     if exitcode < 0:
         name = next((each.name for each in signal.Signals if each == -exitcode), f"signal {-exitcode}")
-        return f"killed by {name} (out of memory?)"
+        return (f"killed by {name} (out of memory? or the thread that started the run has ended, and its processes "
+                "with it)")
     causes = {0: ", as where a simulator calls exit()",
               1: "; a script that trains with worker processes must do so under if __name__ == '__main__'"}
     return f"with exit status {exitcode}{causes.get(exitcode, '')}"
