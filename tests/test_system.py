@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from processes import assert_ends
 
-from vantage import system
+import vantage
+from vantage import machine, system
 from vantage.system import compute_for_long, cores_for, used_memory
 
 MIB = 2**20
@@ -43,6 +44,14 @@ def test_the_cpu_quota_of_a_container_limits_the_cores(tmp_path: Path, monkeypat
     for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):
         (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
         assert cores_for(0) == cores and cores_for(7) == 7
+
+
+@pytest.mark.parametrize(("workers", "warns"), [(8, False), (9, True)])
+def test_more_than_four_workers_per_core_are_warned_about(
+        workers: int, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
+    machine.prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=workers))
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["num_workers=9 on 2 cores"] * warns
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")

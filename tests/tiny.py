@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import multiprocessing
 import os
 import signal
@@ -20,9 +21,10 @@ Info = dict[str, Any]
 
 
 class Tiny(gym.Env[np.ndarray, Any]):
-    """Shared by all below: a vector observation of `size`, `arms` actions."""
+    """Shared by all below: a vector observation of `size`, `arms` actions, a time limit; `play` does a step."""
 
-    size, arms = 1, 2
+    size, arms, limit = 1, 2, math.inf
+    info: Info = {}  # noqa: RUF012
 
     def __init__(self) -> None:
         self.observation_space: spaces.Space[Any] = spaces.Box(-10, 10, (self.size,), np.float32)
@@ -32,20 +34,30 @@ class Tiny(gym.Env[np.ndarray, Any]):
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         self.t = 0
-        return self.begin(), {}
+        self.begin()
+        return self.obs(), dict(self.info)
 
-    def begin(self) -> Any:
-        return self.obs()
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        self.t += 1
+        reward, terminated = self.play(action)
+        return self.obs(), float(reward), terminated, not terminated and self.t >= self.limit, dict(self.info)
+
+    def begin(self) -> None:
+        """Draw what is new in an episode."""
 
     def obs(self) -> Any:
         return np.zeros(self.size, np.float32)
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        """The reward, and whether the task has ended."""
+        raise NotImplementedError
 
 
 class Bandit(Tiny):
     """Arm 1 pays 1, arm 0 nothing: needs the advantage."""
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        return self.obs(), float(action == 1), True, False, {}
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return action == 1, True
 
 
 class DelayedReward(Tiny):
@@ -53,23 +65,18 @@ class DelayedReward(Tiny):
 
     size = 7
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         self.good = False
-        return self.obs()
 
     def obs(self) -> Any:
         x = np.zeros(7, np.float32)
-        x[self.t], x[6] = 1, self.t > 0 and self.good
+        x[min(self.t, 5)], x[6] = 1, self.t > 0 and self.good
         return x
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        if self.t == 0:
+    def play(self, action: Any) -> tuple[Any, bool]:
+        if self.t == 1:
             self.good = bool(action == 1)
-        self.t += 1
-        if self.t == 6:
-            self.t = 5
-            return self.obs(), float(self.good), True, False, {}
-        return self.obs(), 0.0, False, False, {}
+        return self.t == 6 and self.good, self.t == 6
 
 
 class TimeLimitChain(Tiny):
@@ -78,26 +85,17 @@ class TimeLimitChain(Tiny):
     From place 0 nobody ever sees the reward: only the value at the time limit tells that walking is better.
     """
 
-    size = 6
+    size, limit = 6, 2
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         self.place = int(self.np_random.integers(6))
-        return self.obs()
 
     def obs(self) -> Any:
-        x = np.zeros(6, np.float32)
-        if self.place < 6:
-            x[self.place] = 1
-        return x
+        return np.eye(7, 6, dtype=np.float32)[self.place]  # zeros at the sixth place
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        self.t += 1
-        if action == 0:
-            return self.obs(), 0.1, True, False, {}
-        self.place += 1
-        if self.place == 6:
-            return self.obs(), 1.0, True, False, {}
-        return self.obs(), 0.0, False, self.t >= 2, {}
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.place += int(action)
+        return (self.place == 6, self.place == 6) if action else (0.1, True)
 
 
 class Recall(Tiny):
@@ -105,18 +103,14 @@ class Recall(Tiny):
 
     size = 2
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         self.cue = int(self.np_random.integers(2))
-        return self.obs()
 
     def obs(self) -> Any:
         return np.array([2.0 * self.cue - 1 if self.t == 0 else 0.0, self.t == 3], np.float32)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        self.t += 1
-        if self.t == 4:
-            return self.obs(), float(action == self.cue), True, False, {}
-        return self.obs(), 0.0, False, False, {}
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return self.t == 4 and action == self.cue, self.t == 4
 
 
 class ContinuousTarget(Tiny):
@@ -127,16 +121,15 @@ class ContinuousTarget(Tiny):
         self.bound = bound
         self.action_space = spaces.Box(-bound, bound, (1,), np.float32)
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         self.target = self.np_random.uniform(-0.8, 0.8)
-        return self.obs()
 
     def obs(self) -> Any:
         return np.array([self.target], np.float32)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def play(self, action: Any) -> tuple[Any, bool]:
         assert abs(action[0]) <= self.bound, "clipped on the way"
-        return self.obs(), -float((action[0] - self.target) ** 2), True, False, {}
+        return -(action[0] - self.target) ** 2, True
 
 
 class TwoSwitches(Tiny):
@@ -148,29 +141,27 @@ class TwoSwitches(Tiny):
         super().__init__()
         self.action_space = spaces.MultiBinary(2) if binary else spaces.MultiDiscrete([2, 3])
 
-    def begin(self) -> Any:
+    def begin(self) -> None:
         self.want = self.np_random.integers(2, size=2)
+
+    def obs(self) -> Any:
         return self.want.astype(np.float32)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        return self.want.astype(np.float32), float((action == self.want).mean()), True, False, {}
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return (action == self.want).mean(), True
 
 
 class MaskedBandit(Tiny):
     """Arm 2 pays most but is never allowed; of the allowed, arm 1 pays."""
 
-    arms = 3
+    arms, info = 3, {"action_mask": np.array([1, 1, 0], np.int8)}
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        obs, _ = super().reset(seed=seed)
-        return obs, {"action_mask": np.array([1, 1, 0], np.int8)}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def play(self, action: Any) -> tuple[Any, bool]:
         assert action != 2, "a forbidden action was taken"
-        return self.obs(), float(action), True, False, {"action_mask": np.array([1, 1, 0], np.int8)}
+        return action, True
 
 
-class Picture(Tiny):
+class Picture(TwoSwitches):
     """Dict observation of a small image and a vector: one switch follows the image, the other the number."""
 
     def __init__(self) -> None:
@@ -179,20 +170,15 @@ class Picture(Tiny):
                                               "sign": spaces.Box(-1, 1, (1,), np.float32)})
         self.action_space = spaces.MultiDiscrete([2, 2])
 
-    def begin(self) -> Any:
-        self.bright, self.sign = self.np_random.integers(2), self.np_random.integers(2)
-        return self.obs()
-
     def obs(self) -> Any:
-        return {"image": np.full((12, 12, 3), 255 * self.bright, np.uint8),
-                "sign": np.array([2 * self.sign - 1], np.float32)}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        return self.obs(), float((action == [self.bright, self.sign]).mean()), True, False, {}
+        bright, sign = self.want
+        return {"image": np.full((12, 12, 3), 255 * bright, np.uint8), "sign": np.array([2 * sign - 1], np.float32)}
 
 
 class Misbehaving(Tiny):
     """Behaves for 40 steps, then does what `how` says; "slow start" and "close" misbehave there."""
+
+    limit = 25
 
     def __init__(self, how: str = "raise") -> None:
         super().__init__()
@@ -206,25 +192,24 @@ class Misbehaving(Tiny):
         if self.how == "close":
             raise RuntimeError("nothing left to close")
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def obs(self) -> Any:
+        return {"nan": np.full(1, np.nan, np.float32), "shape": np.zeros(2, np.float32)}.get(
+            self.how if self.age > 40 else "", super().obs())
+
+    def play(self, action: Any) -> tuple[Any, bool]:
         self.age += 1
-        self.t += 1
-        obs, reward = self.obs(), 0.0
-        if self.age > 40:
-            if self.how == "raise" or (self.how == "raise in a child" and multiprocessing.parent_process()):
+        match self.how if self.age > 40 else "":
+            case "raise":
                 raise RuntimeError("the simulator broke")
-            match self.how:
-                case "nan":
-                    obs = np.full(1, np.nan, np.float32)
-                case "shape":
-                    obs = np.zeros(2, np.float32)
-                case "reward":
-                    reward = float("inf")
-                case "exit":
-                    sys.exit(0)
-                case "hang":
-                    time.sleep(3600)
-        return obs, reward, False, self.t >= 25, {}
+            case "raise in a child" if multiprocessing.parent_process():
+                raise RuntimeError("the simulator broke")
+            case "reward":
+                return float("inf"), False
+            case "exit":
+                sys.exit(0)
+            case "hang":
+                time.sleep(3600)
+        return 0, False
 
 
 class Served(Bandit):
@@ -255,7 +240,7 @@ class KilledInUpdate(Bandit):
         super().__init__()
         self.marker = marker
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def play(self, action: Any) -> tuple[Any, bool]:
         if not KilledInUpdate.armed:
             from vantage.learning.optimizers import FlatOptimizer
 
@@ -268,7 +253,7 @@ class KilledInUpdate(Bandit):
                 move(optimizer, *args)
 
             FlatOptimizer.step = step  # type: ignore[method-assign]
-        return super().step(action)
+        return super().play(action)
 
     def die(self) -> None:
         with contextlib.suppress(FileExistsError):
@@ -297,7 +282,7 @@ class Signalling(DelayedReward):
         super().__init__()
         self.count = 0
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+    def play(self, action: Any) -> tuple[Any, bool]:
         self.count += 1
         signals = {"worker": (signal.SIGKILL, (os.getpid(),)), "search": (signal.SIGKILL, (os.getppid(),)),
                    "stop": (signal.SIGINT, (os.getpid(), os.getppid()))}
@@ -309,4 +294,4 @@ class Signalling(DelayedReward):
                 if number == signal.SIGKILL:
                     signal.pause()  # the death of the parent ends this process
                 break
-        return super().step(action)
+        return super().play(action)

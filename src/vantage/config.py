@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, get_type_hints
+from typing import Any, NamedTuple, get_type_hints
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
@@ -18,7 +18,7 @@ from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.importing import load_class
-from vantage.keys import convert, nearest, read_json_object
+from vantage.keys import convert, read_json_object, suggestion
 from vantage.schedules import Schedule
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild]] = {"sync": Sync, "hogwild": Hogwild}
@@ -30,10 +30,19 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
 FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
 """Flat names of keys, where they differ from those within their group."""
 
-_CORE = ("env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
+_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
 GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
+
+
+class Key(NamedTuple):
+    """Where a key is in the config, its type, and the rules that `vantage.keys.key` declared."""
+
+    group: str
+    attribute: str
+    hint: Any
+    rules: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,6 @@ class Config:
         if algo in ALGORITHMS:
             algorithm, runtime = ALGORITHMS[algo]
             return cls(algo=algo, algorithm=algorithm(), runtime=runtime())
-        if ":" not in algo:
-            raise ConfigError(f"unknown algorithm {algo!r}{nearest(algo, ALGORITHMS)}; give one of "
-                              f"{', '.join(ALGORITHMS)}, or module:Class")
         kind = load_class(algo, what="algorithm")
         if missing := [name for name in ("loss", "needs", "gamma", "__dataclass_fields__") if not hasattr(kind, name)]:
             raise ConfigError(f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
@@ -93,8 +99,7 @@ class Config:
 
     def flat(self) -> dict[str, Any]:
         """Every key of the config in force, by its flat name."""
-        values = {name: getattr(getattr(self, group), attribute)
-                  for name, (group, attribute, _, _) in self._keys().items()}
+        values = {name: getattr(getattr(self, key.group), key.attribute) for name, key in self.flat_keys().items()}
         return {"algo": self.algo, "runtime": self.runtime_name, **values}
 
     def to_json(self) -> str:
@@ -105,76 +110,65 @@ class Config:
 
     @classmethod
     def from_json(cls, text: str, *, source: str) -> Config:
-        """The config that `to_json` or the first edition wrote; `source` names it in the message of a ConfigError.
+        """The config that `to_json` wrote; `source` names it in the message of a ConfigError.
 
-        Where `algo` is an import path, its module is imported. The first edition's keys are flat, and some have no
-        effect with the algorithm: those are dropped.
+        Where `algo` is an import path, its module is imported.
         """
-        values = read_json_object(text, source=source)
-        nested = isinstance(values.get("env"), Mapping)
-        values = flatten(values)
-        if isinstance(values.get("image_norm"), bool):  # runs from before image_norm had names
-            values["image_norm"] = "global" if values["image_norm"] else "none"
-        config = cls.of(str(values.pop("algo", "" if nested else "a2c")))
-        config = config.override({"runtime": values.pop("runtime", config.runtime_name)}, source=source)
-        if nested and (missing := [name for name in _CORE if name not in values]):
+        values = flatten(read_json_object(text, source=source))
+        if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
-        if not nested:
-            own = config._keys()
-            values = {name: value for name, value in values.items() if name in own or name not in cls.every_key()}
-        return config.override(values, source=source)
+        return cls.of(str(values["algo"])).override(values, source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.
 
         Messages begin with `source`, such as the name of a file.
         """
-        config, values = self, dict(values)
-        algo, runtime = values.pop("algo", self.algo), values.pop("runtime", None)
         try:
-            if algo != self.algo:
-                config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer,
-                                 run=self.run)
-            if runtime not in (None, config.runtime_name):
-                if runtime not in RUNTIMES:
-                    raise ConfigError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
-                kind, common = RUNTIMES[runtime], vars(config.runtime)
-                config = replace(config, runtime=kind(**{f.name: common[f.name] for f in fields(kind)
-                                                         if f.name in common}))
-            keys = config._keys()
-            changes: dict[str, dict[str, Any]] = {}
-            for name, value in values.items():
-                if name not in keys:
-                    raise ConfigError(config.why_unknown(name))
-                group, attribute, hint, _ = keys[name]
-                changes.setdefault(group, {})[attribute] = convert(name, value, hint)
-            parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
-            return replace(config, **parts)
+            return self._with(dict(values))
         except ConfigError as error:
             raise ConfigError(f"{source}: {error}" if source else str(error)) from error.__cause__
+
+    def _with(self, values: dict[str, Any]) -> Config:
+        config, algo, runtime = self, values.pop("algo", self.algo), values.pop("runtime", None)
+        if algo != self.algo:
+            config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer, run=self.run)
+        if runtime not in (None, config.runtime_name):
+            if runtime not in RUNTIMES:
+                raise ConfigError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
+            kind, common = RUNTIMES[runtime], vars(config.runtime)
+            config = replace(config, runtime=kind(**{f.name: common[f.name] for f in fields(kind) if f.name in common}))
+        keys = config.flat_keys()
+        changes: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            if name not in keys:
+                raise ConfigError(config.why_unknown(name))
+            key = keys[name]
+            changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
+        parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
+        return replace(config, **parts)
 
     def change(self, **values: Any) -> Config:
         """`override` by keyword."""
         return self.override(values)
 
-    @staticmethod
-    def every_key(algo: str = "a2c") -> dict[str, tuple[Any, Mapping[str, Any]]]:
-        """The type and the metadata of each key that `algo`, a built-in algorithm or a runtime has, by flat name."""
-        return {name: (hint, metadata) for each in (algo, *ALGORITHMS)
-                for name, (_, _, hint, metadata) in Config.of(each)._keys().items()}
-
-    def _keys(self) -> dict[str, tuple[str, str, Any, Mapping[str, Any]]]:
-        """Group, attribute, type and metadata of each key, by flat name."""
-        return {FLAT_NAMES.get((group, f.name), f.name): (group, f.name, hints[f.name], f.metadata)
+    def flat_keys(self) -> dict[str, Key]:
+        """Every key of this config, by its flat name."""
+        return {FLAT_NAMES.get((group, f.name), f.name): Key(group, f.name, hints[f.name], f.metadata)
                 for group in GROUPS for part in [getattr(self, group)] for hints in [get_type_hints(type(part))]
                 for f in fields(part)}
 
+    @staticmethod
+    def every_key() -> dict[str, Key]:
+        """The keys of all algorithms and runtimes of Vantage, by flat name."""
+        return {name: key for algo in ALGORITHMS for name, key in Config.of(algo).flat_keys().items()}
+
     def why_unknown(self, name: str) -> str:
         """What is wrong with a key that this config does not have: unknown, or of other algorithms and runtimes."""
-        if users := [algo for algo in ALGORITHMS if name in Config.of(algo)._keys()]:
+        if users := [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]:
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', '.join(users)}")
-        return f"unknown key {name!r}{nearest(name, [*self._keys(), *GROUPS])}"
+        return f"unknown key {name!r}{suggestion(name, [*self.flat_keys(), *GROUPS])}"
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,9 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     policy = config.policy
     no_memory = policy.memory == "none" and "without a memory; give --memory lstm or gru, or leave it out"
     replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
+    own = ":" in policy.network and f"with network={policy.network}, which has layers of its own; leave it out"
     for key, why in {
+            "hidden": own, "activation": own,
             "memory_size": no_memory, "bptt": no_memory,
             "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "
                          "it out",

@@ -25,7 +25,7 @@ def load_class(path: str, *, what: str) -> Any:
     """
     name, _, attribute = path.partition(":")
     if not name or not attribute:
-        raise ConfigError(f"{what}={path!r} is not an import path; write module:Class")
+        raise ConfigError(f"{what}={path!r} is not an import path; write module:Class{colon_form(path)}")
     if name.partition(".")[0] != "vantage":
         add_current_folder()
     try:
@@ -41,3 +41,19 @@ def load_class(path: str, *, what: str) -> Any:
         names = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise ConfigError(f"{what}={path!r}: module {name!r} has no class {attribute!r}; it has "
                           f"{', '.join(names) or 'none'}") from None
+
+
+def import_path(target: Any) -> str:
+    """The import path of a class or function; ConfigError for one that other processes cannot import by it."""
+    module, name = str(getattr(target, "__module__", "")), str(getattr(target, "__qualname__", ""))
+    if module == "__main__" or not name.replace(".", "").isidentifier():
+        raise ConfigError(f"{name or target!r} of {module} cannot be imported by name, as workers and later sessions "
+                          "need: it is of a notebook, a script or a function; move it to the top level of a module")
+    return f"{module}:{name}"
+
+
+def colon_form(path: str) -> str:
+    """'; did you mean module:Class?' for module.Class, or an empty string."""
+    module, _, name = path.rpartition(".")
+    is_class = name[:1].isupper() and path.replace(".", "").isidentifier()
+    return f"; did you mean {module}:{name}?" if module and is_class else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import field, fields
 from math import isfinite
@@ -12,9 +13,22 @@ from types import NoneType
 from typing import Any, get_args
 
 from vantage.errors import ConfigError
+from vantage.importing import colon_form, import_path
 from vantage.schedules import Schedule, parse_number
 
 _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
+
+_OTHER_LIBRARIES = {
+    "SB3": {"n_steps": "rollout_length", "learning_rate": "lr", "ent_coef": "entropy_coef", "vf_coef": "value_coef",
+            "total_timesteps": "steps", "n_envs": "num_envs", "n_epochs": "epochs", "batch_size": "minibatch_size",
+            "clip_range": "clip", "clip_range_vf": "value_clip", "target_kl": "max_kl",
+            "normalize_advantage": "advantage_norm"},
+    "CleanRL": {"num_steps": "rollout_length", "update_epochs": "epochs", "clip_coef": "clip", "env_id": "env",
+                "num_minibatches": "minibatch_size in steps", "norm_adv": "advantage_norm",
+                "anneal_lr": "lr with a schedule such as linear:7e-4:0"},
+    "RLlib": {"num_epochs": "epochs", "lambda": "gae_lambda", "train_batch_size": "rollout_length times num_envs"},
+}
+"""Names of config keys in other libraries: the key here, and a note where the value differs."""
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
@@ -34,7 +48,8 @@ def check_fields(instance: Any) -> None:
         value, rules = getattr(instance, f.name), f.metadata
         choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
         if choices and value not in choices and not (rules["open"] and ":" in value):
-            raise ConfigError(f"{f.name}={value!r} is not one of {', '.join(choices)}{nearest(str(value), choices)}")
+            raise ConfigError(f"{f.name}={value!r} is not one of {', '.join(choices)}"
+                              f"{colon_form(value) if rules['open'] else ''}{nearest(str(value), choices)}")
         try:
             numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
         except ConfigError as error:
@@ -51,10 +66,22 @@ def check_fields(instance: Any) -> None:
 
 
 def nearest(name: str, candidates: Iterable[str]) -> str:
-    """'; did you mean X?' for the nearest of `candidates`, or an empty string."""
+    """'; did you mean X?' for a candidate that differs from `name` by a typing error, or an empty string."""
     lower = {candidate.lower(): candidate for candidate in candidates}
-    close = difflib.get_close_matches(name.lower(), lower, n=1)
+    close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
     return f"; did you mean {lower[close[0]]}?" if close else ""
+
+
+def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> str:
+    """`nearest` for the name of a key, or '; SB3's n_steps is rollout_length' for that of another library."""
+    def spell(key: str) -> str:
+        return "--" + key.replace("_", "-") if flags else key
+
+    for library, names in _OTHER_LIBRARIES.items():
+        if name in names:
+            key, *note = names[name].split(maxsplit=1)
+            return f"; {library}'s {name} is {' '.join([spell(key), *note])}"
+    return nearest(spell(name), map(spell, candidates))
 
 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:
@@ -74,7 +101,7 @@ def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int
         numbers = tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         numbers = (0,)
-    if any(not 1 <= number <= largest for number in numbers):
+    if not text.isascii() or any(not 1 <= number <= largest for number in numbers):
         raise ConfigError(f"{name}={text!r} is not a list of whole numbers from 1 to {largest:,}; write for example "
                           f"{example}")
     return numbers
@@ -104,7 +131,7 @@ def typed(value: Any, hint: Any) -> Any:
             raise TypeError
         if str in kinds:
             return _as_text(value)
-        if int in kinds and (isinstance(value, int) or str(value).isdecimal()):
+        if int in kinds and (isinstance(value, int) or re.fullmatch("[0-9]+", str(value))):
             return int(value)  # a float would lose the last digits above 2^53
         number = parse_number(value) if isinstance(value, str) else float(value)
         if float in kinds:
@@ -122,8 +149,8 @@ def _as_text(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    if isinstance(value, type):
-        return f"{value.__module__}:{value.__qualname__}"
+    if callable(value):
+        return import_path(value)
     if isinstance(value, str | Integral):
         return str(value)
     return repr(float(value))

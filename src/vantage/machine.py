@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import re
 
@@ -15,11 +16,16 @@ from vantage.errors import ConfigError
 from vantage.learning.optimizers import check_optimizer
 from vantage.system import compute_for_long, cores_for, keep_freed_memory
 
+log = logging.getLogger(__name__)
+
 LEAST_ENVS = 8
 """Fewest Atari environments for which another process is started."""
 
 LEAST_BUSY = 0.75
 """Smallest share of the cores that processes of equally many threads must use."""
+
+MOST_PER_CORE = 4
+"""Workers for each core above which a warning is logged."""
 
 
 def prepare(config: Config) -> Config:
@@ -33,6 +39,9 @@ def prepare(config: Config) -> Config:
     check_optimizer(config.optimizer)
     config = config.change(device=resolve_device(config))
     workers = cores_for(config.runtime.num_workers) if hogwild else _ranks(config)
+    if workers > MOST_PER_CORE * cores_for(0):
+        log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
+                    workers, cores_for(0), MOST_PER_CORE)
     threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
     torch.set_num_threads(threads)
     keep_freed_memory()

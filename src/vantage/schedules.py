@@ -18,7 +18,7 @@ from functools import lru_cache
 from vantage.errors import ConfigError
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
-_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)")
+_NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)", re.ASCII)
 
 
 def parse_number(text: str) -> float:
@@ -50,7 +50,7 @@ class Schedule:
                 points = [(at.strip(), parse_number(value)) for at, value in (p.split("=") for p in rest.split(","))]
                 places = [(parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%")
                           for at, _ in points]
-                if places[0][0] == 0 and all(same == sorted(same) for same in (
+                if places[0][0] == 0 and all(same == sorted(set(same)) for same in (
                         [at for at, is_share in places if is_share is share] for share in (True, False))):
                     return cls(kind, tuple(value for _, value in points), tuple(places))
             if kind in ("linear", "cosine"):
@@ -59,7 +59,7 @@ class Schedule:
         except (ValueError, IndexError):
             pass
         raise ConfigError(f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, cosine:A:B or "
-                          "piecewise:0=A,1M=B,50%=C with rising points from 0")
+                          "piecewise:0=A,1M=B,50%=C with points that rise from 0")
 
     def __call__(self, step: int, steps: int) -> float:
         """The value at `step` of a run of `steps`; past the end it stays at the last value."""

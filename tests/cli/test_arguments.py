@@ -47,7 +47,16 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["train", "a2", "--env", "CartPole-v1"], "did you mean a2c"),
     (["train", "rl-a3c-torch", "--env", "Pong"], "did you mean rl-a3c-pytorch"),
     (["train", "a2c", "acer", "--env", "CartPole-v1"], "unexpected argument 'acer'"),
-    ([*CARTPOLE, "--learning-rate", "1"], "unknown argument '--learning-rate'"),
+    ([*CARTPOLE, "--learning-rate", "1"], "SB3's learning_rate is --lr;"),
+    ([*CARTPOLE, "--n-steps", "5"], "SB3's n_steps is --rollout-length;"),
+    ([*CARTPOLE, "--anneal_lr"], "CleanRL's anneal_lr is --lr with a schedule such as linear:7e-4:0;"),
+    ([*CARTPOLE, "--wandb"], "unknown argument '--wandb'; see vantage train --help"),
+    ([*CARTPOLE, "--steps", "١٢"], "is not a whole number"),
+    ([*CARTPOLE, "--network", "tiny.Net"], "did you mean tiny:Net?"),
+    (["train", "tiny.Algo", "--env", "CartPole-v1"], "did you mean tiny:Algo?"),
+    ([*A2C, "--env", "tiny.Bandit"], "did you mean tiny:Bandit?"),
+    ([*CARTPOLE, "--network", "tiny:Net", "--hidden", "64"], "hidden=64 has no effect with network=tiny:Net"),
+    ([*CARTPOLE, "--network", "tiny:Net", "--activation", "relu"], "activation=relu has no effect with network="),
     ([*CARTPOLE, "--rollout-lenght", "5"], "did you mean --rollout-length"),
     ([*CARTPOLE, "--dry-rum"], "did you mean --dry-run"),
     ([*CARTPOLE, "--replay-ratio", "2"], "replay_ratio has no effect with a2c under runtime=sync; it is for acer"),
@@ -56,7 +65,7 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["train", "ppo", "--env", "CartPole-v1", "--num-workers", "2"], "ppo draws its minibatches in one process"),
     (["train", "ppo", "--env", "Pong", "--memory-size", "64"], "memory_size=64 has no effect without a memory"),
     ([*CARTPOLE, "--lr"], "--lr needs a value"),
-    ([*CARTPOLE, "--steps", "many"], "--steps: 'many' is not a whole number"),
+    ([*CARTPOLE, "--steps", "many"], "steps='many' is not a whole number"),
     ([*CARTPOLE, "--gamma", "1.5"], "above 1"),
     ([*CARTPOLE, "--memory", "lsmt"], "did you mean lstm"),
     ([*CARTPOLE, "--bptt", "maybe"], "unexpected argument 'maybe'"),
@@ -79,6 +88,7 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["preview", "Pnog", "-o", "x.png"], "did you mean Pong"),
     (["preview", "Pong", "-o", "x.png", "--frame-stak", "4"], "did you mean --frame-stack"),
     (["resum", "x"], "did you mean resume"),
+    (["trian", "a2c"], "did you mean train"),
     ([], "COMMAND"),
 ])
 def test_bad_input_is_one_line_with_the_remedy_and_status_2(
@@ -173,7 +183,7 @@ def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:
 def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
     paths = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run([sys.executable, "-m", "vantage.cli", "plot", "run", "-o", "x.png"], capture_output=True,
+    done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run", "-o", "x.png"], capture_output=True,
                           text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
     assert (done.returncode, done.stderr) == (
         2, "vantage: cannot import matplotlib: no matplotlib; `vantage doctor` says what to install\n")

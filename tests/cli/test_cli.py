@@ -32,7 +32,7 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
     environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    return subprocess.Popen([sys.executable, "-m", "vantage.cli", *arguments], stdout=subprocess.PIPE,
+    return subprocess.Popen([sys.executable, "-m", "vantage", *arguments], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, env=environment, **options)
 
 
@@ -183,7 +183,7 @@ def test_a_failing_environment_is_status_1_with_its_cause_and_a_checkpoint(
 
 def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
     def shell(arguments: str, redirection: str) -> tuple[int, bytes]:
-        command = f"{sys.executable} -m vantage.cli {arguments} {redirection}"
+        command = f"{sys.executable} -m vantage {arguments} {redirection}"
         done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=tmp_path, stderr=subprocess.PIPE,
                               env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60)
         return done.returncode, done.stderr

@@ -6,7 +6,10 @@ import json
 import math
 
 import pytest
+from tiny import Bandit
+from torch.nn import Identity
 
+from vantage.algorithms.a2c import A2C
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.presets import configure, expectation
@@ -32,7 +35,8 @@ def test_schedules(text: str, at: dict[int, float]) -> None:
 
 
 @pytest.mark.parametrize("text", ["lin:1:0", "linear:1", "linear:1:2:3", "cosine:a:b", "piecewise:5=1", "",
-                                  "piecewise:1,2", "piecewise:0=1,90=2,40=3", "piecewise:", "piecewise:=1"])
+                                  "piecewise:1,2", "piecewise:0=1,90=2,40=3", "piecewise:", "piecewise:=1",
+                                  "piecewise:0=1,0=2", "piecewise:0=1,5%=2,5%=3"])
 def test_texts_that_are_no_schedule(text: str) -> None:
     with pytest.raises(ConfigError, match="schedule"):
         Schedule.parse(text)
@@ -57,12 +61,6 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
             Config.from_json(text, source="it")
 
 
-def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_effect() -> None:
-    text = '{"algo": "acer", "env": "Pong", "runtime": "hogwild", "lr": 1e-4, "gae_lambda": 0.9, "rollout_length": 20}'
-    config = Config.from_json(text, source="it")
-    assert (config.runtime_name, config.env.id, config.optimizer.lr) == ("hogwild", "Pong", "0.0001")
-
-
 @pytest.mark.parametrize(("key", "value", "says"), [
     ("lrr", "1", "did you mean lr"), ("steps", "abc", "whole number"), ("steps", "1.5", "whole number"),
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "linear:0.9:1.5", "above 1"),
@@ -70,6 +68,8 @@ def test_a_flat_config_of_the_first_edition_is_read_without_keys_that_have_no_ef
     ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1,000,000"),
     ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
+    ("total_timesteps", 1, "SB3's total_timesteps is steps"),
+    ("hidden", "٦٤", "list of whole numbers"), ("lr", "٢", "not a schedule"), ("network", "tiny.Net", "tiny:Net"),
 ])
 def test_bad_values_are_named(key: str, value: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
@@ -85,12 +85,24 @@ def test_bad_values_are_named(key: str, value: object, says: str) -> None:
     ("a2c", {"num_workers": 2}, "obs_norm needs the whole batch"),
     ("a2c", {"env": "Pong", "num_workers": 3}, "num_envs=16 cannot be divided"),
     ("a2c", {"norm": "batch", "num_envs": 1, "rollout_length": 2}, "through a batch of 2"),
-    ("a2c", {"env": 5}, "env is a int"),
+    ("a2c", {"env": 5}, "env='5' is no Gymnasium id"),
 ])
 def test_options_that_exclude_each_other_or_have_no_effect_are_refused(
         algo: str, options: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configure(algo, **({"env": "CartPole-v1"} | options))  # type: ignore[arg-type]
+
+
+def test_classes_are_given_by_their_import_path() -> None:
+    class Local(Bandit):
+        """Not at the top level."""
+
+    config = configure(A2C, env=Bandit, network=Identity)
+    assert (config.algo, config.env.id) == ("vantage.algorithms.a2c:A2C", "tiny:Bandit")
+    assert config.policy.network == "torch.nn.modules.linear:Identity"
+    for unreachable in (Local, lambda: Bandit(), type("Typed", (Bandit,), {"__module__": "__main__"})):
+        with pytest.raises(ConfigError, match=r"cannot be imported by name.* move it to the top level of a module"):
+            configure("a2c", env=unreachable)
 
 
 def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:

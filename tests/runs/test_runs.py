@@ -80,7 +80,14 @@ def test_a_broken_config_is_named_with_a_remedy(
         RunDirectory.open(run.path)
 
 
-def test_a_config_of_the_first_edition_without_a_key_has_its_default(tmp_path: Path) -> None:
+def test_an_algorithm_that_cannot_be_imported_is_not_blamed_on_the_config(tmp_path: Path) -> None:
+    run = create(tmp_path)
+    (run.path / "config.json").write_text(run.config.to_json().replace('"a2c"', '"missing:Algorithm"'))
+    with pytest.raises(ConfigError, match=r"'missing' cannot be imported.*in the folder that contains it$"):
+        RunDirectory.open(run.path, trust=True)
+
+
+def test_a_config_without_a_key_has_its_default(tmp_path: Path) -> None:
     run = create(tmp_path)
     former = run.config.flat()
     del former["log_weights"]

@@ -82,6 +82,7 @@ def test_own_runs_import_their_code_with_a_warning_also_after_a_change(caplog: p
     run = make_run()
     with caplog.at_level(logging.INFO):
         read_policy(Path("run"))
+        read_policy(Path("run"))
     assert caplog.messages == ["imports module stranger, named by run/config.json"]
     assert run.change_config(run.config.change(steps=7)).config.run.steps == 7
     assert read_policy(Path("run")).description.config.run.steps == 7

@@ -136,7 +136,7 @@ def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
 
 def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     """A training whose workers have begun to learn, or to hang, in a process group of its own."""
-    command = [sys.executable, "-m", "vantage.cli", "train", "a3c", *arguments,
+    command = [sys.executable, "-m", "vantage", "train", "a3c", *arguments,
                "--no-tensorboard", "--log-every-seconds", "0.2", "--eval-every", "0", "--run", "run"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)

@@ -150,7 +150,7 @@ def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPa
     directory = Path("runs/search/tiny-Signalling/a2c-1")
     for name in ("worker", "search"):  # kill a worker in one of the first trials, then the search
         Path(name).touch()
-    killed = subprocess.run([sys.executable, "-m", "vantage.cli", *command], timeout=300, stdout=subprocess.DEVNULL,
+    killed = subprocess.run([sys.executable, "-m", "vantage", *command], timeout=300, stdout=subprocess.DEVNULL,
                             check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     assert killed.returncode == -signal.SIGKILL and not (directory / "results.csv").exists()
     assert not Path("worker").exists() and not Path("search").exists()

@@ -1,15 +1,15 @@
-"""From words to a call: tyro makes flags of a command's parameters and of the config classes in use."""
+"""From words to a call: tyro reads a command's own options and writes help; all else are config keys by name."""
 
 from __future__ import annotations
 
 import io
 import re
 from collections import deque
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import redirect_stderr
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, make_dataclass
 from functools import partial, wraps
-from inspect import Parameter, signature
+from inspect import signature
 from itertools import dropwhile, takewhile
 from pathlib import Path
 from types import NoneType
@@ -23,17 +23,35 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from vantage.config import GROUPS, Config, flatten
 from vantage.consistency import check_flags
 from vantage.errors import ConfigError
-from vantage.keys import nearest, read_json_object, typed
+from vantage.keys import read_json_object, suggestion, typed
 from vantage.presets import configure, defaults
 
 Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
                  arg(metavar="ALGO")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
 File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), arg(metavar="FILE.json")]
-Runtime = Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild")]
-Search = Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")]
 
 _REGISTRY = ConstructorRegistry()
+
+
+@dataclass(frozen=True)
+class ByAlgorithm:
+    """What a command takes whose first word is an algorithm, beside config keys and options of its own."""
+
+    algo: Positional[Algo] = None
+    env: Env = None
+    runtime: Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild")] = None
+    config: File = None
+    from_search: Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")] = None
+
+
+@dataclass(frozen=True)
+class ByEnvironment:
+    """What a command takes whose first word is an environment."""
+
+    env: Positional[Env] = None
+    algo: Algo = "a2c"
+    config: File = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +61,8 @@ class Settings:
     algo: str
     env: str
     values: Mapping[str, Any]
-    source: str = ""
-    """The trial of a search that values come from."""
+    note: str = ""
+    """Where values come from that the command line does not contain."""
     flags: Collection[str] = ()
     """Keys that are flags of the command line."""
 
@@ -54,24 +72,67 @@ class Settings:
         check_flags(config, self.flags)
         return config
 
-    def note(self) -> str:
-        """Where values come from that the command line does not contain."""
-        if self.source:
-            return f"config: {self.source}"
-        return f"defaults: {defaults(self.algo, self.env, str(self.values.get('atari_protocol', 'auto'))).source}"
+
+def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
+    """The call of `command` that `argv` stands for; ConfigError for bad input, SystemExit after --help."""
+    text = (command.__doc__ or "").partition("\n")[0]
+    if "settings" in signature(command).parameters:
+        return _read_settings(command, argv, prog, text)
+    (words, options), unknown = _parse(_arguments_of(command), argv, prog, text)
+    for word in unknown:
+        raise _unexpected(word, signature(command).parameters, prog)
+    return partial(command, *words, **options)
 
 
-def by_algorithm(algo: Positional[Algo] = None, /, *, env: Env = None, runtime: Runtime = None, config: File = None,
-                 from_search: Search = None) -> Settings:
-    """The settings of a command whose first word is an algorithm, without its config keys."""
+def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, text: str) -> Callable[[], int | None]:
+    """`read` for a command whose first parameter is its settings; all but its own options are config keys."""
+    kind: type = ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
+    own = _arguments_of(partial(command, None))
+    options: dict[str, Any] = {}
+    rest = [word for word in argv if word not in ("-h", "--help")]
+    if not (wants_help := len(rest) < len(argv)):
+        (_, options), rest = _parse(own, argv, prog, text)
+    words, flags = _split(rest)
+    first, *_ = choices = [f.name for f in fields(kind)]
+    if words:
+        flags[first] = words[0]
+    settings = _settings(**{name: flags.pop(name) for name in choices if name in flags})
+    shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
+    if wants_help:
+        groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
+        others = [("choice", Annotated[object, arg(constructor=kind, name="")]),
+                  ("own", Annotated[object, arg(constructor=own, name="")])]
+        _parse(make_dataclass("Arguments", [*others, *groups]), ["--help"], prog,
+               f"{text} Defaults are those of {shown.algo} on {shown.env.id}.")
+    keys = shown.flat_keys()
+    for word in [*(f"--{name}" for name in flags if name not in keys), *words[1:]]:
+        if word[2:] in Config.every_key():
+            raise ConfigError(shown.why_unknown(word[2:]))
+        raise _unexpected(word, [*keys, *choices, *signature(own).parameters], prog)
+    if not settings.algo:
+        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
+    if not settings.env:
+        example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
+        raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
+    values = {**settings.values, **flags}
+    resolved = configure(settings.algo, env=settings.env, **values).flat()
+    values = {name: resolved[name] for name in values}
+    note = settings.note or f"defaults: {defaults(settings.algo, settings.env, resolved['atari_protocol']).source}"
+    return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
+
+
+def _settings(algo: str = "", env: str = "", runtime: str | None = None, config: str | None = None,
+              from_search: str | None = None) -> Settings:
+    """The settings without the flags that are config keys."""
     values: dict[str, Any] = {}
-    source = ""
+    note = ""
     if from_search is not None:
         from vantage.tools.search.command import read_best
 
-        values, source = read_best(Path(from_search))
+        values, trial = read_best(Path(from_search))
+        note = f"config: {trial}"
         for name, word in (("algo", algo), ("env", env)):
-            if word not in (None, values[name]):
+            if word not in ("", values[name]):
                 raise ConfigError(f"--from-search {from_search} is of {name}={values[name]}, not {word}; leave one out")
         algo, env = values.pop("algo"), values.pop("env")
     if config is not None:
@@ -80,70 +141,48 @@ def by_algorithm(algo: Positional[Algo] = None, /, *, env: Env = None, runtime: 
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None
-        env_of_file = keys.pop("env", None)
+        env_of_file = keys.pop("env", "")
         env = env or env_of_file
         keys.pop("algo", None)
-        typed_keys = configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config).flat()
-        values |= {name: typed_keys[name] for name in keys}
+        configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config)
+        values |= keys
     if runtime is not None:
         values["runtime"] = runtime
-    return Settings(algo or "", env or "", values, source)
+    return Settings(algo, env, values, note)
 
 
-def by_environment(env: Positional[Env] = None, /, *, algo: Algo = "a2c", config: File = None) -> Settings:
-    """The settings of a command whose first word is an environment, without its config keys."""
-    return by_algorithm(algo, env=env, config=config)
-
-
-def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
-    """The call of `command` that `argv` stands for; ConfigError for bad input, SystemExit after --help."""
-    text = (command.__doc__ or "").partition("\n")[0]
-    parameters = signature(command).parameters
-    if "settings" not in parameters:
-        words, options = _parse(argv, prog, text, command).command
-        return partial(command, *words, **options)
-    choose: Callable[..., Settings] = by_environment if command.__name__ in ("preview", "play") else by_algorithm
-    plain = {"h", "help", *(name for name, parameter in parameters.items() if parameter.default is False)}
-    words, flags, _ = _attach(argv, plain, "a2c")
-    settings = choose(*words[:1], **{name: flags[name] for name, parameter in signature(choose).parameters.items()
-                                     if name in flags and parameter.kind is Parameter.KEYWORD_ONLY})
-    _, flags, argv = _attach(argv, plain, settings.algo if ":" in settings.algo else "a2c")
-    shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
-    parsed = _parse(argv, prog, f"{text} Defaults are those of {shown.algo} on {shown.env.id}.",
-                    partial(command, None), choose, shown)
-    settings = parsed.settings
-    if not settings.algo:
-        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
-    if not settings.env:
-        example = "--env Pong" if choose is by_algorithm else f"{prog} Pong"
-        raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
-    keys = {key: value for group in GROUPS for key, value in vars(getattr(parsed, group)).items() if key in flags}
-    return partial(command, replace(settings, values={**settings.values, **keys}, flags=keys), **parsed.command[1])
-
-
-def _attach(argv: Sequence[str], plain: Collection[str], algo: str) -> tuple[list[str], dict[str, str], list[str]]:
-    """Positional words, flags with their values, and both in order with `--flag value` as `--flag=value`.
-
-    `plain` flags take no value. `--switch` is `--switch=true` for the keys that are true or false.
-    """
-    switches = {key for key, (hint, _) in Config.every_key(algo).items() if bool in (get_args(hint) or (hint,))}
-    attached, words = [], deque(argv)
+def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+    """Positional words, and flags by key with their values; "true" for a switch without one."""
+    switches = {name: bool in (get_args(key.hint) or (key.hint,)) for name, key in Config.every_key().items()}
+    flags: dict[str, str] = {}
+    positional, words = [], deque(argv)
     while words:
         word = words.popleft()
-        name = word.lstrip("-").replace("-", "_")
-        value = words[0] if words else "-"
-        if not word.startswith("-") or "=" in word or name in plain:
-            pass
-        elif name in switches:
-            word += f"={words.popleft() if value.lower() in ('true', 'false', 'none') else 'true'}"
-        elif name.startswith("no_") and name[3:] in switches:
-            word = f"--{name[3:]}=false"
-        elif not value.startswith("-") or re.match(r"-\.?\d", value):
-            word += f"={words.popleft()}"
-        attached.append(word)
-    pairs = (word[2:].split("=", 1) for word in attached if word.startswith("--") and "=" in word)
-    return ([word for word in attached if not word.startswith("-")],
-            {name.replace("-", "_"): value for name, value in pairs}, attached)
+        flag, equals, value = word.partition("=")
+        name = flag[2:].replace("-", "_")
+        following = words[0] if words else "--"
+        if not word.startswith("--"):
+            positional.append(word)
+        elif equals:
+            flags[name] = value
+        elif name.startswith("no_"):
+            flags[name[3:]] = "false"
+        elif following.lower() in ("true", "false", "none") if switches.get(name) else not following.startswith("--"):
+            flags[name] = words.popleft()
+        elif switches.get(name) is False:
+            raise ConfigError(f"{flag} needs a value")
+        else:
+            flags[name] = "true"
+    return positional, flags
+
+
+def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:
+    """The error for a word that is no argument of the command, whose options have these `names`."""
+    if not word.startswith("-"):
+        return ConfigError(f"unexpected argument {word!r}; options begin with --; see {prog} --help")
+    flag = word.partition("=")[0].replace("_", "-")
+    hint = suggestion(flag.lstrip("-").replace("-", "_"), names, flags=True)
+    return ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")
 
 
 def _group(part: Any) -> type:
@@ -156,37 +195,22 @@ def _group(part: Any) -> type:
     return kind
 
 
-def _parse(argv: Sequence[str], prog: str, description: str, command: Callable[..., Any],
-           choose: Callable[..., Settings] | None = None, config: Config | None = None) -> Any:
-    """The arguments of `command`, what `choose` returns, and the groups of `config` with their keys in `argv`."""
-    functions: dict[str, Callable[..., Any]] = {"settings": choose} if choose is not None else {}
-    functions["command"] = wraps(command)(lambda *words, **options: (words, options))
-    groups: dict[str, Any] = {} if config is None else {name: _group(getattr(config, name)) for name in GROUPS}
-    kind: Any = make_dataclass("Arguments", [
-        *((name, Annotated[object, arg(constructor=function, name="")]) for name, function in functions.items()),
-        *((name, Annotated[group, FlagConversionOff]) for name, group in groups.items())])
+def _arguments_of(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the parameters of `command` that returns its positional and keyword arguments."""
+    return wraps(command)(lambda *words, **options: (words, options))
+
+
+def _parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[Any, list[str]]:
+    """What tyro makes of `argv` for a function or class, and the words that it does not know."""
     errors = io.StringIO()
     try:
         with redirect_stderr(errors):
-            parsed, unknown = tyro.cli(
-                kind, args=argv, prog=prog, description=description,
-                return_unknown_args=True, config=(OmitArgPrefixes, FlagCreatePairsOff), registry=_REGISTRY)
+            return tyro.cli(kind, args=argv, prog=prog, description=description, return_unknown_args=True,
+                            config=(OmitArgPrefixes, FlagCreatePairsOff), registry=_REGISTRY)
     except SystemExit as exit:
         if not exit.code:
             raise
         raise ConfigError(f"{_message(errors.getvalue())}; see {prog} --help") from None
-    if unknown:
-        flag = unknown[0].partition("=")[0]
-        name = flag.lstrip("-").replace("_", "-")
-        if not flag.startswith("-"):
-            example = ", for example --env Pong" if config is not None else ""
-            raise ConfigError(f"unexpected argument {flag!r}; options begin with --{example}; see {prog} --help")
-        if config is not None and flag.startswith("--") and (key := name.replace("-", "_")) in Config.every_key():
-            raise ConfigError(config.why_unknown(key))
-        names = [name for part in (*functions.values(), *groups.values()) for name in signature(part).parameters]
-        hint = nearest(name, [name.replace("_", "-") for name in names]).replace("mean ", "mean --")
-        raise ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")
-    return parsed
 
 
 def _message(text: str) -> str:

@@ -44,7 +44,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
     from vantage.training import train_updates
 
     stop = Stop()
-    return _follow(config, train_updates(config, run=run, argv=sys.argv), stop, report, settings.note())
+    return _follow(config, train_updates(config, run=run, argv=sys.argv), stop, report, settings.note)
 
 
 def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from textwrap import fill
 from typing import Any
 
@@ -11,7 +11,8 @@ from vantage.config_groups import PolicyConfig
 from vantage.consistency import check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
-from vantage.keys import nearest
+from vantage.importing import colon_form
+from vantage.keys import convert, nearest
 from vantage.presets.measured import MEASURED, Defaults
 from vantage.presets.systems import SYSTEMS
 
@@ -22,9 +23,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
     names = [*ALGORITHMS, *SYSTEMS]
     if algo not in names and ":" not in algo:
-        raise ConfigError(f"unknown algorithm or preset {algo!r}{nearest(algo, names)}; known: {', '.join(names)}")
-    if not isinstance(env, str):
-        raise ConfigError(f"env is a {type(env).__name__}; give a Gymnasium id, an Atari game or module:Class")
+        raise ConfigError(f"unknown algorithm or preset {algo!r}{colon_form(algo) or nearest(algo, names)}; known: "
+                          f"{', '.join(names)}, or module:Class")
     found = resolve_env(env, atari_protocol)
     values: dict[str, Any] = {}
     source = ""
@@ -39,22 +39,24 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         return Defaults({**always, **saves, **system.values(found)}, f"preset {algo}: {system.title}")
     plain = Config.of(algo)
     # An imported algorithm declares the defaults of its own keys.
-    own = {key for key in plain.flat() if ":" not in algo or not hasattr(plain.algorithm, key)}
+    own = {name for name, key in plain.flat_keys().items() if ":" not in algo or key.group != "algorithm"}
     return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in own}}, source)
 
 
-def configure(algo: str, *, env: str, **overrides: Any) -> Config:
+def configure(algo: str | type, *, env: str | Callable[..., Any], **overrides: Any) -> Config:
     """The config of `algo`, or of a preset of `SYSTEMS`, on `env`; `overrides` go by key, typed or in text.
 
-    Raises ConfigError for unknown keys, values that do not fit, unknown environments.
+    Algorithm, environment and network may also be classes that can be imported by name. Raises ConfigError for unknown
+    keys, values that do not fit, unknown environments.
     """
-    values = dict(defaults(algo, env, str(overrides.get("atari_protocol", "auto"))).values)
+    name, env_name = convert("algo", algo, str), convert("env", env, str)
+    values = dict(defaults(name, env_name, str(overrides.get("atari_protocol", "auto"))).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
     if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[config.algo][1]:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; leave it out")
     found = resolve_env(config.env.id, config.env.atari_protocol)
     check_options(config.env, found)
-    config = config.override(_following(config, overrides, found.family, preset=algo in SYSTEMS))
+    config = config.override(_following(config, overrides, found.family, preset=name in SYSTEMS))
     check_together(config)
     return config
 

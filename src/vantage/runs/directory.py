@@ -151,6 +151,8 @@ def _reading(path: Path) -> Iterator[None]:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; restore it from a copy"
                           ) from None
     except ConfigError as error:
+        if error.__cause__ is not None:  # of a module that cannot be imported, which names its own remedy
+            raise
         raise ConfigError(f"{error}; {path} must be as Vantage wrote it: restore it or correct it") from None
 
 

@@ -17,6 +17,7 @@ import re
 import secrets
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +62,12 @@ def check_code(modules: Sequence[str], *, source: str, trusted: bool) -> None:
         raise ConfigError(f"{source} was not written by you on this machine and imports {', '.join(modules)}; if you "
                           "trust that code, give --trust (in Python trust=True)")
     for module in modules:
-        log.warning("imports module %s, named by %s", module, source)
+        _announce(module, source)
+
+
+@cache  # a command may open its run twice
+def _announce(module: str, source: str) -> None:
+    log.warning("imports module %s, named by %s", module, source)
 
 
 def signature(text: str) -> str | None:

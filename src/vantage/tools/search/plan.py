@@ -184,12 +184,12 @@ def _read(path: Path, *, is_grid: bool) -> tuple[Mapping[str, Choices | Range], 
 def _choices(key: str, values: Any) -> Choices:
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
-    hint, _ = Config.every_key()[key]
+    hint = Config.every_key()[key].hint
     return tuple(convert(key, value, hint, source=key) for value in values)
 
 
 def _range(key: str, part: Mapping[str, Any]) -> Range:
-    hint, rules = Config.every_key()[key]
+    _, _, hint, rules = Config.every_key()[key]
     types = get_args(hint) or (hint,)
     try:
         numbers: dict[str, Any] = {name: float(part[name]) for name in ("low", "high", "step") if name in part}
