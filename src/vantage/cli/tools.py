@@ -84,8 +84,9 @@ def play(settings: Settings) -> None:
     play(config, say=print)
 
 
-def plot(runs: Positional[Annotated[list[str], Doc("runs; seeds of one setting become a band"), arg(metavar="RUN")]],
-         *, output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT],
+def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; seeds of one setting become a band"),
+                                    arg(metavar="RUN")]],
+         *, output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT] = Path("plot.png"),
          x: Annotated[Literal["steps", "minutes", "frames"], Doc("horizontal axis")] = "steps",
          metric: Annotated[str, Doc("metric of metrics.jsonl")] = "rollout/ep_rew_mean",
          aggregate: Annotated[Literal["mean", "iqm"], Doc("mean of seeds, or interquartile mean")] = "mean",
