@@ -28,7 +28,8 @@ from vantage.tools.display import say
 from vantage.tools.plot import plot
 from vantage.tools.search.command import Options, Stopping
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.worker import RETRY, Worker, distinct, enqueue, in_state, load_study, open_storage, requeue
+from vantage.tools.search.study import distinct, enqueue, in_state, load_study, open_storage, requeue, retry
+from vantage.tools.search.worker import Worker
 
 WAITING, RUNNING = TrialState.WAITING, TrialState.RUNNING
 
@@ -65,17 +66,15 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
     """Run up to `jobs` workers until no trial waits or runs, here or on another machine."""
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
     worker, processes = Worker(plan, options.storage, directory, options.jobs, reader), list[BaseProcess]()
+    for trial in in_state(study, RUNNING) if options.storage is None else ():  # a killed search left them
+        requeue(study, trial)
     try:
-        while not stop.requested():
+        while not stop.requested() and (processes or in_state(study, WAITING, RUNNING)):
             if not processes:
                 with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                     optuna.storages.fail_stale_trials(study)  # of other machines
-                for trial in in_state(study, RUNNING) if options.storage is None else ():  # a killed search left them
-                    requeue(study, trial)
-            waiting, unfinished = len(in_state(study, WAITING)), len(in_state(study, WAITING, RUNNING))
-            if not processes and not unfinished:
-                return
-            while waiting and len(processes) < min(options.jobs, unfinished):
+            waiting, running = len(in_state(study, WAITING)), len(in_state(study, RUNNING))
+            while waiting and len(processes) < min(options.jobs, waiting + running):
                 processes.append(tied_process(context, uuid4().hex, worker.work))
                 with deaf_to_signals():
                     processes[-1].start()
@@ -90,7 +89,7 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
 
 
 def retry_trials_of(process: BaseProcess, study: optuna.Study) -> None:
-    """Enqueue the trial of a dead worker again, `RETRIES` times; VantageError if it died outside a trial."""
+    """Retry the trial of a dead worker; VantageError if it died outside a trial."""
     trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
     if process.exitcode and not trials:
         raise VantageError(f"a worker of the search ended outside a trial (exit status {process.exitcode}); correct "
@@ -98,9 +97,7 @@ def retry_trials_of(process: BaseProcess, study: optuna.Study) -> None:
     for trial in trials:
         why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
         say(f"- trial {trial.user_attrs['index']}: {why}")
-        study._storage.set_trial_user_attr(trial._trial_id, "error", why)
-        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-        RETRY(study, study._storage.get_trial(trial._trial_id))
+        retry(study, trial, why)
 
 
 def ranked(study: optuna.Study) -> list[FrozenTrial]:
@@ -138,16 +135,15 @@ def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) ->
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], directory: Path) -> None:
     """history.png, slices.png and importance.png by Optuna, curves.png of the three best trials."""
     pyplot.switch_backend("agg")
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     drawings: dict[str, Callable[[optuna.Study], object]] = {
-        "history": plots.plot_optimization_history, "slices": plots.plot_slice}
-    if len({trial.value for trial in complete}) > 1:
-        drawings["importance"] = plots.plot_param_importances
+        "history": plots.plot_optimization_history, "slices": plots.plot_slice,
+        "importance": plots.plot_param_importances}
     for name, draw in drawings.items():
         with warnings.catch_warnings(action="ignore"), contextlib.suppress(ValueError, RuntimeError):  # too few trials
             draw(study)
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
         pyplot.close("all")
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     runs = [run for trial in complete[:3] for run in sorted(Path(trial.user_attrs["runs"]).glob("seed-*"))]
     with contextlib.suppress(ConfigError):  # runs of another machine, or no metric yet
         plot(runs, directory / "curves.png", metric=plan.metric)
