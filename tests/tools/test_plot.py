@@ -102,8 +102,6 @@ def test_a_single_run_counts_once_and_is_drawn_as_recorded_in_the_unit_of_the_ax
     run = make_run(tmp_path, [1.0, 5.0, float("nan")])
     rows = plotted([run, run / "../a2c-1"], tmp_path, x=x)
     assert [(float(row[x]), float(row["value"]), row["low"]) for row in rows] == [(at[0], 1, ""), (at[1], 5, "")]
-    rows = plotted([run], tmp_path, x=x, smooth=0.5)  # a running mean without bias
-    assert [float(row["value"]) for row in rows] == pytest.approx([1.0, (0.5 * 1 + 5) / 1.5], rel=1e-5)
 
 
 def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +115,6 @@ def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monk
         ([run, tmp_path / "nothing"], output, {}, "no such run directory"),
         ([], output, {}, "at least one"),
         ([run], tmp_path / "curve.jpg", {}, "must end in"),
-        ([run], output, {"smooth": 1.0}, "smooth=1"),
         ([run], output, {"aggregate": "median"}, "aggregate='median'"),
         ([run], tmp_path / "folder.png", {}, "choose another output"),
         ([run], output, {"csv": run / "metrics.jsonl"}, "metrics.jsonl: the name must end in .csv"),

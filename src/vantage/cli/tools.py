@@ -90,14 +90,12 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; see
          x: Annotated[Literal["steps", "minutes", "frames"], Doc("horizontal axis")] = "steps",
          metric: Annotated[str, Doc("metric of metrics.jsonl")] = "rollout/ep_rew_mean",
          aggregate: Annotated[Literal["mean", "iqm"], Doc("mean of seeds, or interquartile mean")] = "mean",
-         smooth: Annotated[float, Doc("weight of the past in a running mean, 0 to 1")] = 0.0,
          csv: Annotated[Path | None, Doc("also write the plotted numbers to this file")] = None,
          trust: Trust = False) -> None:
     """Draw the curves of runs."""
     from vantage.tools.plot import plot, table
 
-    groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, smooth=smooth, csv=csv,
-                  trust=trust)
+    groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
     rows = [(metric, "at the end", "highest"), *table(groups, x)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:

@@ -68,23 +68,20 @@ class Group:
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
-         aggregate: Aggregate = "mean", smooth: float = 0.0, csv: Path | None = None,
-         trust: bool = False) -> list[Group]:
+         aggregate: Aggregate = "mean", csv: Path | None = None, trust: bool = False) -> list[Group]:
     """Draw `metric` of the runs, or of all runs in a folder, into `output` (png, svg or pdf), and the numbers to `csv`.
 
     Runs of one setting become one curve, their mean or interquartile mean, with its 95% bootstrap interval as a band.
-    `smooth` in [0, 1) is the weight of the past in a moving average, as in TensorBoard. Returns the groups. A warning
-    names each run that is left out; ConfigError if none is left, and for an output that cannot be written.
+    Returns the groups. A warning names each run that is left out; ConfigError if none is left, and for an output that
+    cannot be written.
     """
-    if not 0 <= smooth < 1:
-        raise ConfigError(f"smooth={smooth} is not in [0, 1); 0 shows the metric as recorded")
     if aggregate not in get_args(Aggregate):
         raise ConfigError(f"aggregate={aggregate!r} is not one of {', '.join(get_args(Aggregate))}")
     unique = {path.resolve(): path for folder in runs for path in find_runs(folder)}
     curves, problems = list[Curve](), list[str]()
     for path in unique.values():
         try:
-            curves.append(read_curve(path, x, metric, smooth, trust=trust))
+            curves.append(read_curve(path, x, metric, trust=trust))
         except ConfigError as error:
             problems.append(str(error))
     if not curves:
@@ -94,7 +91,7 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     groups = group_curves(curves, aggregate)
     with whole_file(output, ".png", ".svg", ".pdf") as picture, \
             nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
-        draw(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
+        draw(groups, x, metric, aggregate).savefig(picture, dpi=160)
         if numbers is not None:
             _write_csv(groups, numbers, x)
     return groups
@@ -106,13 +103,13 @@ def find_runs(path: Path) -> list[Path]:
     return runs or [RunDirectory.open(path).path]
 
 
-def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
-    """`metric` of the run at `path`, smoothed as in TensorBoard; ConfigError if it has none."""
+def read_curve(path: Path, x: Axis, metric: str, *, trust: bool = False) -> Curve:
+    """`metric` of the run at `path`; ConfigError if it has none."""
     config = RunDirectory.open(path, trust=trust).config
-    return make_curve(config, read_lines(path), x, metric, smooth, source=path)
+    return make_curve(config, read_lines(path), x, metric, source=path)
 
 
-def make_curve(config: Config, lines: Lines, x: Axis, metric: str, smooth: float, *, source: Path) -> Curve:
+def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
     """`read_curve` of the lines of metrics in `source`."""
     # A dictionary, so that the last of several lines at one x wins.
     points = {at: value for line in lines
@@ -122,10 +119,6 @@ def make_curve(config: Config, lines: Lines, x: Axis, metric: str, smooth: float
         raise ConfigError(f"{source} has no finite value of {metric} by {x} yet; perhaps no game has ended"
                           f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
-    total = mass = 0.0
-    for i, y in enumerate(ys):  # the sum of w^k y divided by the sum of w^k, which has no bias at the start
-        total, mass = smooth * total + y, smooth * mass + 1
-        ys[i] = total / mass
     return Curve(config, xs, ys)
 
 
@@ -229,7 +222,7 @@ def table(groups: Sequence[Group], x: Axis) -> list[tuple[str, str, str]]:
     return rows
 
 
-def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "mean", smooth: float = 0.0) -> Figure:
+def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "mean") -> Figure:
     """The figure of the groups, with their table as its legend."""
     # A Figure without pyplot, whose global state would change in a notebook that calls this.
     figure = Figure(figsize=(8, 4.4 + 0.2 * (len(groups) + 2)), layout="constrained")
@@ -244,7 +237,7 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
                           alpha=0.35)
     axes.set_title(fill(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
-    axes.set_ylabel(metric + f", running mean, smooth = {smooth:g}" * (smooth > 0))
+    axes.set_ylabel(metric)
     if x != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)

@@ -94,7 +94,7 @@ def _curves(run: RunDirectory, lines: Lines) -> str:
     images = []
     for metric in _CURVES:
         if any(line.get(metric) is not None for line in lines):
-            curve = make_curve(run.config, lines, "steps", metric, 0.0, source=run.path)
+            curve = make_curve(run.config, lines, "steps", metric, source=run.path)
             draw(group_curves([curve]), "steps", metric).savefig(image := io.BytesIO(), dpi=160)
             images.append(f'<img alt="{metric}" src="{_data(image.getvalue(), "image/png")}">')
     return "".join(images)
