@@ -24,7 +24,7 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search.command import Options
 from vantage.tools.search.plan import Plan, make_plan
-from vantage.tools.search.scheduler import retry_trials_of
+from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
 from vantage.tools.search.worker import Worker, is_of_machine, updates_to
 from vantage.training import train
@@ -82,24 +82,24 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
         enqueue(study, chosen, 1)
     trial = study.ask()
     values = chosen.suggest(trial)
-    requeue(study, trial)
+    requeue(study)
     trial = study.ask()
     assert (trial.number, chosen.suggest(trial)) == (0, values)
     trial.report(3.0, 11_111)
     dead: Any = SimpleNamespace(name="worker 1", exitcode=-9)
     for _ in range(3):
         trial.set_user_attr("worker", "worker 1")
-        retry_trials_of(dead, study)
+        retry_trial_of(dead, study)
         trial = study.ask()
         assert [other.number for other in distinct(study)] == [trial.number]
         assert chosen.suggest(trial) == values and study.trials[trial.number].intermediate_values == {11_111: 3.0}
-    retry_trials_of(dead, study)
+    retry_trial_of(dead, study)
     assert [other.state.name for other in distinct(study)] == ["FAIL"]
-    with pytest.raises(VantageError, match="ended outside a trial"):
-        retry_trials_of(dead, study)
+    with pytest.raises(VantageError, match="correct what the messages above name"):
+        retry_trial_of(dead, study)
 
 
-def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_ends_the_search_and_fails_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Worker, trial: optuna.Trial) -> float:
         raise ValueError("cannot save") from OSError(28, "No space left on device")
 
@@ -107,10 +107,12 @@ def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkey
     study, worker = load_study(chosen, open_storage(None, Path())), Worker(chosen, None, Path(), 1, Pipe()[0])
     enqueue(study, chosen, 1)
     monkeypatch.setattr(Worker, "_train_trial", fail)
+    trial = study.ask()
     with pytest.raises(SystemExit, match="cannot save"):
-        worker(study.ask())
-    assert [(trial.number, trial.state.name) for trial in distinct(study)] == [(0, "WAITING")]
-    study.ask()
+        worker(trial)
+    with pytest.raises(VantageError, match="exit status 1"):
+        retry_trial_of(SimpleNamespace(name=trial.user_attrs["worker"], exitcode=1), study)  # type: ignore[arg-type]
+    assert [trial.state.name for trial in distinct(study)] == ["RUNNING"]
     with pytest.raises(VantageError, match="has taken the last trial"):
         worker(study.ask())
     assert not is_of_machine(FileNotFoundError(2, "no file"))

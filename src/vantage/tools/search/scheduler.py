@@ -66,8 +66,9 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
     """Run up to `jobs` workers until no trial waits or runs, here or on another machine."""
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
     worker, processes = Worker(plan, options.storage, directory, options.jobs, reader), list[BaseProcess]()
-    for trial in in_state(study, RUNNING) if options.storage is None else ():  # a killed search left them
-        requeue(study, trial)
+    names: list[str] = []
+    own = names if options.storage is not None else None  # without a shared storage all trials are of this machine
+    requeue(study, own)  # what a killed search left
     try:
         while not stop.requested() and (processes or in_state(study, WAITING, RUNNING)):
             if not processes:
@@ -75,26 +76,28 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
                     optuna.storages.fail_stale_trials(study)  # of other machines
             waiting, running = len(in_state(study, WAITING)), len(in_state(study, RUNNING))
             while waiting and len(processes) < min(options.jobs, waiting + running):
-                processes.append(tied_process(context, uuid4().hex, worker.work))
+                names.append(uuid4().hex)
+                processes.append(tied_process(context, names[-1], worker.work))
                 with deaf_to_signals():
                     processes[-1].start()
             connection.wait([process.sentinel for process in processes], timeout=1.0)
             for process in [process for process in processes if not process.is_alive()]:
                 processes.remove(process)
-                retry_trials_of(process, study)
+                retry_trial_of(process, study)
     finally:
         writer.close()  # asks the workers to stop
         for process in processes:
             process.join()
+        requeue(study, own)
 
 
-def retry_trials_of(process: BaseProcess, study: optuna.Study) -> None:
-    """Retry the trial of a dead worker; VantageError if it died outside a trial."""
+def retry_trial_of(process: BaseProcess, study: optuna.Study) -> None:
+    """Retry the trial of a killed worker; VantageError if it was not killed in a trial."""
     trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
-    if process.exitcode and not trials:
-        raise VantageError(f"a worker of the search ended outside a trial (exit status {process.exitcode}); correct "
-                           "what the messages above name, then repeat the command")
-    for trial in trials:
+    if process.exitcode and (process.exitcode > 0 or not trials):
+        raise VantageError(f"a worker of the search ended (exit status {process.exitcode}); correct what the messages "
+                           "above name, then repeat the command")
+    for trial in trials if process.exitcode else ():
         why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
         say(f"- trial {trial.user_attrs['index']}: {why}")
         retry(study, trial, why)

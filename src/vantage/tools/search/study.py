@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 
 import optuna
@@ -75,9 +76,11 @@ def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
     return study.get_trials(deepcopy=False, states=states)
 
 
-def requeue(study: optuna.Study, trial: FrozenTrial | optuna.Trial) -> None:
-    """Return a running trial to the queue, with its number, values and runs."""
-    study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+def requeue(study: optuna.Study, workers: Collection[str] | None = None) -> None:
+    """Return running trials, or those of `workers`, to the queue, with their numbers, values and runs."""
+    for trial in in_state(study, TrialState.RUNNING):
+        if workers is None or trial.user_attrs.get("worker") in workers:
+            study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
 
 
 def retry(study: optuna.Study, trial: FrozenTrial, error: str) -> None:

@@ -30,14 +30,17 @@ from vantage.runtimes.progress import goal_reached
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.study import in_state, load_study, open_storage, requeue
+from vantage.tools.search.study import in_state, load_study, open_storage
 from vantage.training import resume_updates, train_updates
 from vantage.types import Report
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """Trains trials; as a function, the objective of the study. It ends on a stop and where the machine is at fault."""
+    """Trains trials; as a function, the objective of the study.
+
+    It ends on a stop and where the machine is at fault, and leaves its trial running, for the main process to requeue.
+    """
 
     plan: Plan
     url: str | None
@@ -69,7 +72,6 @@ class Worker:
             raise
         except Exception as error:
             if is_of_machine(error):
-                requeue(trial.study, trial)
                 raise SystemExit(str(error)) from None
             trial.set_user_attr("error", f"{type(error).__name__}: {error}")
             raise
@@ -89,7 +91,7 @@ class Worker:
         for rung in plan.rungs:
             if rung in compared and rung != plan.rungs[-1]:  # before a kill or a stop
                 continue
-            scores = {seed: self._train_run(trial, run, plan.config(values, seed), rung) for seed, run in runs.items()}
+            scores = {seed: self._train_run(run, plan.config(values, seed), rung) for seed, run in runs.items()}
             trial.set_user_attr("scores", scores)
             trial.set_user_attr("steps", sum(RunDirectory.open(run).read_summary()["steps"] for run in runs.values()))
             if None in scores.values():
@@ -103,7 +105,7 @@ class Worker:
                 raise optuna.TrialPruned
         raise VantageError(f"no {plan.metric} in {plan.rungs[-1]:,} steps; give more --steps")
 
-    def _train_run(self, trial: optuna.Trial, run: Path, config: Config, target: int) -> float | None:
+    def _train_run(self, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
         key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
         cores = getattr(config.runtime, key) or max(1, available_cores() // self.jobs)
@@ -112,8 +114,7 @@ class Worker:
         with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
             stopped = any(self.stop.poll() for _ in updates)
         if stopped:
-            requeue(trial.study, trial)
-            raise SystemExit(0)
+            raise SystemExit
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
 
