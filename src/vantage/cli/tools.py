@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -130,7 +130,7 @@ def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to meas
     from vantage.tools.bench import bench
 
     result = bench(config, seconds=seconds)
-    print(dumps(result.as_dict()) if json else result.table())
+    print(dumps(asdict(result)) if json else result.table())
 
 
 def doctor(*, json: Json = False) -> int:
@@ -139,7 +139,7 @@ def doctor(*, json: Json = False) -> int:
 
     print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)
     result = examine()
-    print(dumps(result.as_dict()) if json else result.table())
+    print(dumps(asdict(result)) if json else result.table())
     return 0 if result.works else 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
@@ -26,10 +26,6 @@ class Bench:
     ratio: float
     """Share of the time that these three parts take."""
     rounds: int
-
-    def as_dict(self) -> dict[str, float]:
-        """As a JSON object."""
-        return asdict(self)
 
     def table(self) -> str:
         """As text."""

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -76,10 +76,6 @@ class Examination:
 
     works: bool
     findings: tuple[Finding, ...]
-
-    def as_dict(self) -> dict[str, object]:
-        """As a JSON object."""
-        return asdict(self)
 
     def table(self) -> str:
         """As text, with the remedy below each line that needs one."""
