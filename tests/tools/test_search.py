@@ -99,6 +99,23 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
         retry_trial_of(dead, study)
 
 
+def test_a_search_killed_while_it_retries_a_trial_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    chosen = plan()
+    study = load_study(chosen, open_storage(None, Path()))
+    enqueue(study, chosen, 1)
+    study.ask().set_user_attr("worker", "worker 1")
+    for name in ("vantage.tools.search.study.RETRY", "optuna.storages._CachedStorage.set_trial_state_values"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(name, kill)
+            retry_trial_of(SimpleNamespace(name="worker 1", exitcode=-9), study)  # type: ignore[arg-type]
+        requeue(study)
+        assert [trial.state.name for trial in distinct(study)] == ["WAITING"]
+        study.ask()
+
+
 def test_a_full_disk_ends_the_search_and_fails_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Worker, trial: optuna.Trial) -> float:
         raise ValueError("cannot save") from OSError(28, "No space left on device")

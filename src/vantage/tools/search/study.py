@@ -86,5 +86,6 @@ def requeue(study: optuna.Study, workers: Collection[str] | None = None) -> None
 def retry(study: optuna.Study, trial: FrozenTrial, error: str) -> None:
     """Fail a running trial and enqueue it again, unless that has been done too often."""
     study._storage.set_trial_user_attr(trial._trial_id, "error", error)
-    study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+    # First the new one, so that a kill between the two loses no trial.
     RETRY(study, study._storage.get_trial(trial._trial_id))
+    study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)

@@ -30,7 +30,7 @@ from vantage.runtimes.progress import goal_reached
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.study import in_state, load_study, open_storage
+from vantage.tools.search.study import distinct, in_state, load_study, open_storage
 from vantage.training import resume_updates, train_updates
 from vantage.types import Report
 
@@ -63,8 +63,8 @@ class Worker:
 
     def __call__(self, trial: optuna.Trial) -> float:
         """The value of a trial."""
-        if "index" not in trial.user_attrs:  # which Optuna created because the queue was empty
-            raise VantageError("another process has taken the last trial")
+        if trial.number not in {other.number for other in distinct(trial.study)}:
+            raise VantageError("another process has taken the last trial, or enqueued it too")
         trial.set_user_attr("worker", current_process().name)
         try:
             return self._train_trial(trial)
