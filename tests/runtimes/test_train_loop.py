@@ -63,7 +63,7 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
     lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)]
     assert lines == [(100, 1.0, 250), (200, 0.0, 300)]
     for axis in ("steps", "frames"):
-        curve = read_curve(run, axis, "eval/mean_reward", 0.0)
+        curve = read_curve(run, axis, "eval/mean_reward")
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vantage.cli import main
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
@@ -43,10 +44,25 @@ def test_runs_that_differ_only_in_the_seed_are_one_group() -> None:
     groups = group_curves([*curves, curve([0, 10], [0, 1], env="Acrobot-v1")])
     assert [group.label for group in groups] == [
         "a2c CartPole-v1 lr=1e-3 (2 seeds)", "a2c CartPole-v1 lr=1e-4 (2 seeds)", "a2c Acrobot-v1 (1 seed)"]
-    observed = {"eval_every": 500, "save_every": 7, "stop_at_return": 400.0, "max_minutes": 3.0}
-    curves = [curve([0, 1], [0, 1]), curve([0, 1], [1, 2], **observed), curve([0], [0], steps=5)]
-    same_seed, longer = group_curves(curves)
-    assert same_seed.label == "a2c steps=1000000 (2 runs)" and longer.label == "a2c steps=5 (1 seed)"
+    keys = {"threads": 2, "num_workers": 2, "vector": "async", "eval_every": 500, "save_every": 7, "max_minutes": 3.0}
+    resumed = curve([0, 2], [1, 2], steps=2_000_000, schedule_steps=1_000_000)
+    curves = [curve([0, 1], [0, 1]), curve([0, 1], [1, 2], **keys), resumed, curve([0], [0], steps=5)]
+    same, shorter = group_curves(curves)
+    assert same.label == "a2c steps=1000000 (3 runs)" and shorter.label == "a2c steps=5 (1 seed)"
+    workers = [group.label for group in group_curves([curve([0], [0], algo="a3c", num_workers=n) for n in (1, 2)])]
+    assert workers == ["a3c num_workers=1 (1 seed)", "a3c num_workers=2 (1 seed)"]
+
+
+def test_a_folder_is_its_runs_and_what_has_no_curve_is_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [make_run(Path("runs"), values, seed=seed) for seed, values in enumerate([[1.0, 2.0], [], [3.0, 4.0]])]
+    metrics = runs[2] / "metrics.jsonl"
+    metrics.write_text(metrics.read_text() + '{"step": 300, "roll\nnothing\n{"step": 400, "rollout/ep_')
+    assert main(["plot", "runs"]) == 0
+    out, err = capsys.readouterr()
+    assert "a2c (2 seeds)" in out and out.endswith("\nplot.png\n") and Path("plot.png").exists()
+    assert f"left out: {runs[1]} has no finite value" in err and len(err.splitlines()) == 2
+    assert f"{metrics} is damaged: lines 3, 4 are left out" in err
+    assert main(["plot", str(runs[1])]) == main(["plot", "runs", "nothing"]) == 2
 
 
 def test_the_mean_covers_the_range_that_all_runs_have() -> None:
@@ -86,8 +102,6 @@ def test_a_single_run_counts_once_and_is_drawn_as_recorded_in_the_unit_of_the_ax
     run = make_run(tmp_path, [1.0, 5.0, float("nan")])
     rows = plotted([run, run / "../a2c-1"], tmp_path, x=x)
     assert [(float(row[x]), float(row["value"]), row["low"]) for row in rows] == [(at[0], 1, ""), (at[1], 5, "")]
-    rows = plotted([run], tmp_path, x=x, smooth=0.5)  # a running mean without bias
-    assert [float(row["value"]) for row in rows] == pytest.approx([1.0, (0.5 * 1 + 5) / 1.5], rel=1e-5)
 
 
 def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,12 +110,11 @@ def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monk
     output.write_text("previous")
     before = (run / "metrics.jsonl").read_bytes()
     cases: list[tuple[list[Path], Path, dict[str, Any], str]] = [
-        ([run, empty], output, {}, "no metrics yet"),
+        ([empty], output, {}, "no metrics yet"),
         ([run], output, {"metric": "rollout/ep_rew"}, "did you mean rollout/ep_rew_mean"),
-        ([tmp_path / "nothing"], output, {}, "no such run directory"),
+        ([run, tmp_path / "nothing"], output, {}, "no such run directory"),
         ([], output, {}, "at least one"),
         ([run], tmp_path / "curve.jpg", {}, "must end in"),
-        ([run], output, {"smooth": 1.0}, "smooth=1"),
         ([run], output, {"aggregate": "median"}, "aggregate='median'"),
         ([run], tmp_path / "folder.png", {}, "choose another output"),
         ([run], output, {"csv": run / "metrics.jsonl"}, "metrics.jsonl: the name must end in .csv"),

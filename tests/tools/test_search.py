@@ -23,19 +23,10 @@ from vantage.presets import configure
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.tools.search.command import Options
-from vantage.tools.search.plan import Plan, Range, make_plan
-from vantage.tools.search.scheduler import retry_trials_of
-from vantage.tools.search.worker import (
-    RETRIES,
-    Worker,
-    distinct,
-    enqueue,
-    is_disk_error,
-    load_study,
-    open_storage,
-    requeue,
-    updates_to,
-)
+from vantage.tools.search.plan import Plan, make_plan
+from vantage.tools.search.scheduler import retry_trial_of
+from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
+from vantage.tools.search.worker import Worker, is_of_machine, updates_to
 from vantage.training import train
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
@@ -60,21 +51,20 @@ def plan(space: Any = None, *, given: Any = None, **options: Any) -> Plan:
 def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> None:
     grid = write("grid.json", {"lr": ["1e-3", "linear:1e-3:0"],
                                "size": {"num_envs": [8, 16], "hidden": [[32], [64, 64]]}})
-    assert make_plan("a2c", "CartPole-v1", {}, Options(grid=grid)).points == (
+    assert make_plan("a2c", "CartPole-v1", {}, Options(grid=grid)).points == [
         {"lr": "1e-3", "num_envs": 8, "hidden": "32"}, {"lr": "1e-3", "num_envs": 16, "hidden": "64,64"},
         {"lr": "linear:1e-3:0", "num_envs": 8, "hidden": "32"},
-        {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"})
+        {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"}]
 
 
 def test_a_range_is_whole_where_its_key_counts_something() -> None:
     chosen = plan({"num_envs": {"low": 4, "high": 64, "log": True}, "gamma": {"low": 0, "high": 1},
                    "rollout_length": {"low": 5, "high": 20, "step": 5}, "memory": ["none", "lstm"],
                    "lr": {"low": 1e-4, "high": 0.01, "log": True, "as": "linear:{}:0"}})
-    assert chosen.domains == {
-        "num_envs": Range(4, 64, True, log=True), "gamma": Range(0, 1, False), "memory": ("none", "lstm"),
-        "rollout_length": Range(5, 20, True, step=5), "lr": Range(1e-4, 0.01, False, log=True, text="linear:{}:0")}
     params = {"num_envs": 5, "gamma": 0.5, "memory": "none", "rollout_length": 10, "lr": 0.00123456789}
-    assert chosen.suggest(optuna.trial.FixedTrial(params)) == {**params, "lr": "linear:0.0012346:0"}
+    values = chosen.suggest(optuna.trial.FixedTrial(params))
+    assert values == {**params, "lr": "linear:0.0012346:0"}
+    assert [type(value) for value in values.values()] == [int, float, int, str, str]
 
 
 def test_trials_are_compared_where_evaluations_are() -> None:
@@ -92,24 +82,41 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
         enqueue(study, chosen, 1)
     trial = study.ask()
     values = chosen.suggest(trial)
-    requeue(study, trial)
+    requeue(study)
     trial = study.ask()
     assert (trial.number, chosen.suggest(trial)) == (0, values)
     trial.report(3.0, 11_111)
     dead: Any = SimpleNamespace(name="worker 1", exitcode=-9)
-    for _ in range(RETRIES):
+    for _ in range(3):
         trial.set_user_attr("worker", "worker 1")
-        retry_trials_of(dead, study)
+        retry_trial_of(dead, study)
         trial = study.ask()
         assert [other.number for other in distinct(study)] == [trial.number]
         assert chosen.suggest(trial) == values and study.trials[trial.number].intermediate_values == {11_111: 3.0}
-    retry_trials_of(dead, study)
+    retry_trial_of(dead, study)
     assert [other.state.name for other in distinct(study)] == ["FAIL"]
-    with pytest.raises(VantageError, match="ended outside a trial"):
-        retry_trials_of(dead, study)
+    with pytest.raises(VantageError, match="correct what the messages above name"):
+        retry_trial_of(dead, study)
 
 
-def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_killed_while_it_retries_a_trial_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def kill(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    chosen = plan()
+    study = load_study(chosen, open_storage(None, Path()))
+    enqueue(study, chosen, 1)
+    study.ask().set_user_attr("worker", "worker 1")
+    for name in ("vantage.tools.search.study.RETRY", "optuna.storages._CachedStorage.set_trial_state_values"):
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(name, kill)
+            retry_trial_of(SimpleNamespace(name="worker 1", exitcode=-9), study)  # type: ignore[arg-type]
+        requeue(study)
+        assert [trial.state.name for trial in distinct(study)] == ["WAITING"]
+        study.ask()
+
+
+def test_a_full_disk_ends_the_search_and_fails_no_trial(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: Worker, trial: optuna.Trial) -> float:
         raise ValueError("cannot save") from OSError(28, "No space left on device")
 
@@ -117,13 +124,15 @@ def test_a_full_disk_returns_the_trial_and_a_surplus_trial_is_not_trained(monkey
     study, worker = load_study(chosen, open_storage(None, Path())), Worker(chosen, None, Path(), 1, Pipe()[0])
     enqueue(study, chosen, 1)
     monkeypatch.setattr(Worker, "_train_trial", fail)
+    trial = study.ask()
     with pytest.raises(SystemExit, match="cannot save"):
-        worker(study.ask())
-    assert [(trial.number, trial.state.name) for trial in distinct(study)] == [(0, "WAITING")]
-    study.ask()
+        worker(trial)
+    with pytest.raises(VantageError, match="exit status 1"):
+        retry_trial_of(SimpleNamespace(name=trial.user_attrs["worker"], exitcode=1), study)  # type: ignore[arg-type]
+    assert [trial.state.name for trial in distinct(study)] == ["RUNNING"]
     with pytest.raises(VantageError, match="has taken the last trial"):
         worker(study.ask())
-    assert not is_disk_error(FileNotFoundError(2, "no file"))
+    assert not is_of_machine(FileNotFoundError(2, "no file"))
 
 
 def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -84,19 +84,18 @@ def play(settings: Settings) -> None:
     play(config, say=print)
 
 
-def plot(runs: Positional[Annotated[list[str], Doc("runs; seeds of one setting become a band"), arg(metavar="RUN")]],
-         *, output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT],
+def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; seeds of one setting become a band"),
+                                    arg(metavar="RUN")]],
+         *, output: Annotated[Path, Doc("the figure: .png, .svg or .pdf"), SHORT] = Path("plot.png"),
          x: Annotated[Literal["steps", "minutes", "frames"], Doc("horizontal axis")] = "steps",
          metric: Annotated[str, Doc("metric of metrics.jsonl")] = "rollout/ep_rew_mean",
          aggregate: Annotated[Literal["mean", "iqm"], Doc("mean of seeds, or interquartile mean")] = "mean",
-         smooth: Annotated[float, Doc("weight of the past in a running mean, 0 to 1")] = 0.0,
          csv: Annotated[Path | None, Doc("also write the plotted numbers to this file")] = None,
          trust: Trust = False) -> None:
     """Draw the curves of runs."""
     from vantage.tools.plot import plot, table
 
-    groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, smooth=smooth, csv=csv,
-                  trust=trust)
+    groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
     rows = [(metric, "at the end", "highest"), *table(groups, x)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
@@ -131,7 +130,7 @@ def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to meas
     from vantage.tools.bench import bench
 
     result = bench(config, seconds=seconds)
-    print(dumps(result.as_dict()) if json else result.table())
+    print(dumps(asdict(result)) if json else result.table())
 
 
 def doctor(*, json: Json = False) -> int:
@@ -140,7 +139,7 @@ def doctor(*, json: Json = False) -> int:
 
     print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)
     result = examine()
-    print(dumps(result.as_dict()) if json else result.table())
+    print(dumps(asdict(result)) if json else result.table())
     return 0 if result.works else 1
 
 

@@ -114,15 +114,8 @@ def _plain(name: str) -> str:
 
 def _registered(name: str, gym_id: str) -> EnvId:
     if gym_id not in gym.registry:
-<<<<<<< HEAD
-        *module, attribute = name.split(".")
-        dotted = bool(module) and all(part.isidentifier() for part in (*module, attribute))
-        remedy = f"; did you mean {'.'.join(module)}:{attribute}?" if dotted else nearest(name, known_names())
-        raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{remedy}")
-=======
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class"
                           f"{colon_form(name) or nearest(name, known_names())}")
->>>>>>> wt-root
     entry = str(gym.registry[gym_id].entry_point)
     return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))
 

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -72,23 +72,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All findings in the order of the report."""
+    """All findings in the order of the report, and whether training works."""
 
+    works: bool
     findings: tuple[Finding, ...]
-
-    @property
-    def works(self) -> bool:
-        """Whether training works."""
-        return all(finding.status != "problem" for finding in self.findings)
-
-    def as_dict(self) -> dict[str, object]:
-        """As a JSON object."""
-        return {"works": self.works, "findings": [asdict(finding) for finding in self.findings]}
 
     def table(self) -> str:
         """As text, with the remedy below each line that needs one."""
-        lines = [f"{finding.status:<8} {finding.name:<14} {finding.text}" + f"\n{'':<23} -> {finding.remedy}" * bool(
-            finding.remedy) for finding in self.findings]
+        lines = []
+        for finding in self.findings:
+            lines.append(f"{finding.status:<8} {finding.name:<14} {finding.text}")
+            if finding.remedy:
+                lines.append(f"{'':<23} -> {finding.remedy}")
         problems = ", ".join(finding.name for finding in self.findings if finding.status == "problem")
         return "\n".join([*lines, "", f"training does not work: fix {problems}" if problems
                           else "training works on this machine"])
@@ -99,9 +94,10 @@ def check_machine() -> Iterator[Finding]:
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.platform()}")
     yield Finding("vantage", "ok", version("vantage-rl"))
     yield Finding("cores", "ok", f"{available_cores()} available of {os.cpu_count()}")
-    yield Finding("memory", "ok", f"{_gib(free_memory())} free of {_gib(psutil.virtual_memory().total)}")
-    if SHARED_MEMORY.exists() and (total := shutil.disk_usage(SHARED_MEMORY).total) < MIN_SHARED_MEMORY:
-        yield Finding("shared memory", "note", f"{_gib(total)}, too little for a3c and vector=async",
+    free, total = free_memory() / 2**30, psutil.virtual_memory().total / 2**30
+    yield Finding("memory", "ok", f"{free:.1f} GiB free of {total:.1f} GiB")
+    if SHARED_MEMORY.exists() and (size := shutil.disk_usage(SHARED_MEMORY).total) < MIN_SHARED_MEMORY:
+        yield Finding("shared memory", "note", f"{size >> 20} MiB, too little for a3c and vector=async",
                       "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
 
 
@@ -110,9 +106,9 @@ def examine() -> Examination:
     findings = list(check_machine())
     for name, (code, remedy) in CHECKS.items():
         works, text = attempt(code)
-        findings.append(Finding(name, "ok" if works else "problem" if name in NEEDED else "note",
-                                text.removeprefix("ModuleNotFoundError: "), "" if works else remedy))
-    return Examination(tuple(findings))
+        findings.append(Finding(name, "ok", text) if works else
+                        Finding(name, "problem" if name in NEEDED else "note", text, remedy))
+    return Examination(all(finding.status != "problem" for finding in findings), tuple(findings))
 
 
 def attempt(code: str) -> tuple[bool, str]:
@@ -127,7 +123,3 @@ def attempt(code: str) -> tuple[bool, str]:
         return False, f"the process was killed by {signal.Signals(-done.returncode).name}"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return done.returncode == 0, lines[-1] if lines else f"exit status {done.returncode} without output"
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.1f} GiB"

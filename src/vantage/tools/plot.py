@@ -3,34 +3,39 @@
 from __future__ import annotations
 
 import csv as csv_module
+import json
+import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
-from itertools import cycle, product
 from pathlib import Path
 from textwrap import fill
 from typing import Any, Literal, get_args
 
 import numpy as np
+from cycler import cycler
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
 from vantage.config import Config
-from vantage.config_groups import RunConfig
+from vantage.config_groups import RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import read_metrics
+from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.tools.output import whole_file
+
+log = logging.getLogger(__name__)
 
 Axis = Literal["steps", "minutes", "frames"]
 Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
+Lines = list[dict[str, float | None]]
 
-_IGNORED = ({"env_timeout", "max_restarts", "replay_save_every"}
-            | {field.name for field in fields(RunConfig)} - {"steps", "schedule_steps"})
-"""Keys that do not change what is learned: the seed, and what only saves, observes or ends a run."""
+_IGNORED = {"threads", "device", "vector", "env_timeout", "max_restarts", "replay_save_every",
+            *(field.name for field in fields(RunConfig) if field.name != "steps")}
+"""Keys that do not change what is learned: the seed, and what only computes, saves, evaluates or ends a run."""
 _GRID_POINTS = 500
 _RESAMPLES = 2_000
 # Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on white.
@@ -50,7 +55,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Runs that differ only in the seed, aggregated over the range of x that all of them cover."""
+    """Runs of the same setting, aggregated over the range of x that all of them cover."""
 
     label: str
     curves: tuple[Curve, ...]
@@ -63,46 +68,75 @@ class Group:
 
 
 def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
-         aggregate: Aggregate = "mean", smooth: float = 0.0, csv: Path | None = None,
-         trust: bool = False) -> list[Group]:
-    """Draw `metric` of the runs into `output` (png, svg or pdf), and write the same numbers to `csv`.
+         aggregate: Aggregate = "mean", csv: Path | None = None, trust: bool = False) -> list[Group]:
+    """Draw `metric` of the runs, or of all runs in a folder, into `output` (png, svg or pdf), and the numbers to `csv`.
 
-    Runs that differ only in the seed become one curve, their mean or interquartile mean, with its 95% bootstrap
-    interval as a band. `smooth` in [0, 1) is the weight of the past in a moving average, as in TensorBoard. Returns the
-    groups. ConfigError for a run without the metric and for an output that cannot be written.
+    Runs of one setting become one curve, their mean or interquartile mean, with its 95% bootstrap interval as a band.
+    Returns the groups. A warning names each run that is left out; ConfigError if none is left, and for an output that
+    cannot be written.
     """
-    if not 0 <= smooth < 1:
-        raise ConfigError(f"smooth={smooth} is not in [0, 1); 0 shows the metric as recorded")
     if aggregate not in get_args(Aggregate):
         raise ConfigError(f"aggregate={aggregate!r} is not one of {', '.join(get_args(Aggregate))}")
-    if not runs:
-        raise ConfigError("nothing to plot: name at least one run directory")
-    unique = {path.resolve(): path for path in runs}
-    groups = group_curves([read_curve(path, x, metric, smooth, trust=trust) for path in unique.values()], aggregate)
+    unique = {path.resolve(): path for folder in runs for path in find_runs(folder)}
+    curves, problems = list[Curve](), list[str]()
+    for path in unique.values():
+        try:
+            curves.append(read_curve(path, x, metric, trust=trust))
+        except ConfigError as error:
+            problems.append(str(error))
+    if not curves:
+        raise ConfigError(problems[0] if problems else "nothing to plot: name at least one run directory")
+    for problem in problems:
+        log.warning("left out: %s", problem)
+    groups = group_curves(curves, aggregate)
     with whole_file(output, ".png", ".svg", ".pdf") as picture, \
             nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
-        _figure(groups, x, metric, aggregate, smooth).savefig(picture, dpi=160)
+        draw(groups, x, metric, aggregate).savefig(picture, dpi=160)
         if numbers is not None:
             _write_csv(groups, numbers, x)
     return groups
 
 
-def read_curve(path: Path, x: Axis, metric: str, smooth: float, *, trust: bool = False) -> Curve:
-    """`metric` of the run at `path`, smoothed as in TensorBoard; ConfigError if it has none."""
-    config, lines = RunDirectory.open(path, trust=trust).config, read_metrics(path)
+def find_runs(path: Path) -> list[Path]:
+    """The run `path`, or all runs below it; ConfigError if there is none."""
+    runs = [path] if (path / "config.json").exists() else sorted(file.parent for file in path.rglob("config.json"))
+    return runs or [RunDirectory.open(path).path]
+
+
+def read_curve(path: Path, x: Axis, metric: str, *, trust: bool = False) -> Curve:
+    """`metric` of the run at `path`; ConfigError if it has none."""
+    config = RunDirectory.open(path, trust=trust).config
+    return make_curve(config, read_lines(path), x, metric, source=path)
+
+
+def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
+    """`read_curve` of the lines of metrics in `source`."""
     # A dictionary, so that the last of several lines at one x wins.
     points = {at: value for line in lines
               if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
     if not points:
         names = {name for line in lines for name, value in line.items() if value is not None and "/" in name}
-        raise ConfigError(f"{path} has no finite value of {metric} by {x} yet; perhaps no game has ended"
+        raise ConfigError(f"{source} has no finite value of {metric} by {x} yet; perhaps no game has ended"
                           f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
-    total = mass = 0.0
-    for i, y in enumerate(ys):  # the sum of w^k y divided by the sum of w^k, which has no bias at the start
-        total, mass = smooth * total + y, smooth * mass + 1
-        ys[i] = total / mass
     return Curve(config, xs, ys)
+
+
+def read_lines(run: Path) -> Lines:
+    """The lines of a run's metrics; a warning names those that are damaged. The last one may still be written."""
+    lines, path = read_metrics(run), run / FILE_NAME
+    content = path.read_bytes().splitlines(keepends=True) if path.exists() else []
+    damaged = [str(number) for number, line in enumerate(content, 1) if line.endswith(b"\n") and not _is_whole(line)]
+    if damaged:
+        log.warning("%s is damaged: lines %s are left out; restore it from a copy", path, ", ".join(damaged))
+    return lines
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line)["step"], int)
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return False
 
 
 def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:
@@ -117,21 +151,30 @@ def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float |
 
 
 def group_curves(curves: Sequence[Curve], aggregate: Aggregate = "mean") -> list[Group]:
-    """Group curves whose configs differ only in ignored keys; labels contain the keys that differ between groups."""
-    grouped: dict[tuple[Any, ...], list[Curve]] = {}
+    """Group curves of the same setting; labels contain the keys that differ between groups."""
+    grouped: dict[tuple[tuple[str, Any], ...], list[Curve]] = {}
     for curve in curves:
-        key = tuple((name, value) for name, value in curve.config.flat().items() if name not in _IGNORED)
-        grouped.setdefault(key, []).append(curve)
-    configs = [members[0].config for members in grouped.values()]
-    return [_aggregated(_label(members[0].config, configs), members, aggregate) for members in grouped.values()]
+        grouped.setdefault(tuple(_setting(curve.config).items()), []).append(curve)
+    settings = [dict(key) for key in grouped]
+    return [_aggregated(_label(setting, settings), members, aggregate)
+            for setting, members in zip(settings, grouped.values(), strict=True)]
 
 
-def _label(config: Config, configs: Sequence[Config]) -> str:
-    """The algorithm, the environment if there are several, and the keys that differ among runs of both."""
-    words = [config.algo] + [config.env.id] * (len({other.env.id for other in configs}) > 1)
-    rivals = [other.flat() for other in configs if (other.algo, other.env.id) == (config.algo, config.env.id)]
-    return " ".join(words + [f"{name}={value}" for name, value in config.flat().items()
-                             if name not in _IGNORED and len({rival.get(name) for rival in rivals}) > 1])
+def _setting(config: Config) -> dict[str, Any]:
+    """The keys of a config that change what is learned."""
+    # Longer training alone does not: `steps` counts as the length of the schedules.
+    values = {**config.flat(), "steps": config.schedule_steps}
+    # Ranks share every update, so that their number does not change it; Hogwild's workers do not.
+    ignored = {*_IGNORED, "num_workers"} if isinstance(config.runtime, Sync) else _IGNORED
+    return {name: value for name, value in values.items() if name not in ignored}
+
+
+def _label(setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
+    """The algorithm, the environment if there are several, and the keys that differ among settings of both."""
+    words = [setting["algo"]] + [setting["env"]] * (len({other["env"] for other in settings}) > 1)
+    rivals = [other for other in settings if (other["algo"], other["env"]) == (setting["algo"], setting["env"])]
+    return " ".join(words + [f"{name}={value}" for name, value in setting.items()
+                             if len({rival.get(name) for rival in rivals}) > 1])
 
 
 def _aggregated(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
@@ -179,20 +222,22 @@ def table(groups: Sequence[Group], x: Axis) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _figure(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate, smooth: float) -> Figure:
+def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "mean") -> Figure:
+    """The figure of the groups, with their table as its legend."""
     # A Figure without pyplot, whose global state would change in a notebook that calls this.
     figure = Figure(figsize=(8, 4.4 + 0.2 * (len(groups) + 2)), layout="constrained")
-    axes, styles = figure.add_subplot(), cycle(product(("-", "--", ":"), _COLOURS))
-    for group, (dashes, colour), (label, ending, highest) in zip(groups, styles, table(groups, x), strict=False):
-        axes.plot(group.x, group.middle, color=colour, linestyle=dashes, linewidth=2,
-                  label=fill(f"{label}: {ending}, highest {highest}", 110))
+    axes = figure.add_subplot()
+    axes.set_prop_cycle(cycler(linestyle=("-", "--", ":")) * cycler(color=_COLOURS))
+    for group, (label, ending, highest) in zip(groups, table(groups, x), strict=True):
+        line, = axes.plot(group.x, group.middle, linewidth=2, label=fill(f"{label}: {ending}, highest {highest}", 110))
         if group.band is not None:
-            axes.fill_between(group.x, *group.band, color=colour, alpha=0.18, linewidth=0)
+            axes.fill_between(group.x, *group.band, color=line.get_color(), alpha=0.18, linewidth=0)
             for curve in group.curves:
-                axes.plot(curve.x, curve.y, color=colour, linestyle=dashes, linewidth=0.6, alpha=0.35)
+                axes.plot(curve.x, curve.y, color=line.get_color(), linestyle=line.get_linestyle(), linewidth=0.6,
+                          alpha=0.35)
     axes.set_title(fill(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
-    axes.set_ylabel(metric + f", running mean, smooth = {smooth:g}" * (smooth > 0))
+    axes.set_ylabel(metric)
     if x != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)

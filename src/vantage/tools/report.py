@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import json
 import logging
 import tempfile
@@ -12,11 +13,12 @@ from string import Template
 
 from vantage.config import Config
 from vantage.errors import VantageError
+from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import read_metrics
+from vantage.runs.metrics import FILE_NAME
 from vantage.tools.evaluate import evaluate
 from vantage.tools.output import whole_file
-from vantage.tools.plot import plot
+from vantage.tools.plot import Lines, draw, group_curves, make_curve, read_lines
 from vantage.tools.record import record
 
 log = logging.getLogger(__name__)
@@ -53,44 +55,64 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
     """
     directory = RunDirectory.open(Path(run), trust=trust)
     output = directory.path / "report.html" if output is None else output
-    with whole_file(output, ".html", ".htm") as page, tempfile.TemporaryDirectory() as folder:
+    with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
-        metrics = {name for line in read_metrics(directory.path) for name, value in line.items() if value is not None}
-        summary, meta = directory.read_summary(), directory.read_meta()
+        lead, lines, meta = _lead(directory), read_lines(directory.path), directory.read_meta()
         for private in ("host", "config_hmac"):  # the page may be passed on
             meta.pop(private, None)
         result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
-        images = []
-        for metric in _CURVES:
-            if metric in metrics:
-                plot([directory.path], image := Path(folder, "curve.png"), metric=metric, trust=trust)
-                images.append(f'<img alt="{metric}" src="{_data(image, "image/png")}">')
         config, defaults = directory.config, Config.of(directory.config.algo).flat()
         texts = {
-            "title": f"{config.algo} on {config.env.id}",
-            "lead": f"{summary.get('steps', 0):,} agent steps · {summary.get('seconds', 0) / 60:.1f} minutes · "
-                    f"{summary.get('episodes', 0):,} training episodes · {summary.get('status', 'running')}",
+            "title": f"{config.algo} on {config.env.id}", "lead": lead,
             "evaluation": result.sentence(), "config": config.to_json(), "origin": json.dumps(meta, indent=2),
             "changed": json.dumps({key: value for key, value in config.flat().items() if value != defaults.get(key)})}
         page.write_text(_PAGE.substitute(
-            {name: escape(text) for name, text in texts.items()}, curves="".join(images) or "No metrics yet.",
-            video=_video(directory.path, Path(folder, "game.mp4"), checkpoint, trust) if video else "Not recorded."),
-            encoding="utf-8")
+            {name: escape(text) for name, text in texts.items()}, curves=_curves(directory, lines),
+            video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8")
     return output
 
 
-def _video(run: Path, path: Path, checkpoint: str, trust: bool) -> str:
+def _lead(run: RunDirectory) -> str:
+    """The summary of the run in one line, or what it lacks, which a warning names too."""
+    summary, path, numbers = run.read_summary(), run.path / "summary.json", ("steps", "seconds", "episodes")
+    if missing := [name for name in (*numbers, "status") if summary.get(name) is None]:
+        text = f"{path.name} {'lacks ' + ', '.join(missing) if summary else 'is missing'}"
+        log.warning("%s: %s; the page leaves its line out", run.path, text)
+        return f"{text}."
+    steps, seconds, episodes = (convert(name, summary[name], float, source=f"correct or restore {path}")
+                                for name in numbers)
+    return (f"{steps:,.0f} agent steps · {seconds / 60:.1f} minutes · {episodes:,.0f} training episodes · "
+            f"{summary['status']}")
+
+
+def _curves(run: RunDirectory, lines: Lines) -> str:
+    """A picture of each metric in `lines` as HTML; where there is none, the reason, which is logged too."""
+    if not lines:
+        text = f"{FILE_NAME} {'has no line yet' if (run.path / FILE_NAME).exists() else 'is missing'}"
+        log.warning("%s: %s; the page has no curves", run.path, text)
+        return f"No curves: {text}."
+    images = []
+    for metric in _CURVES:
+        if any(line.get(metric) is not None for line in lines):
+            curve = make_curve(run.config, lines, "steps", metric, source=run.path)
+            draw(group_curves([curve]), "steps", metric).savefig(image := io.BytesIO(), dpi=160)
+            images.append(f'<img alt="{metric}" src="{_data(image.getvalue(), "image/png")}">')
+    return "".join(images)
+
+
+def _video(run: Path, checkpoint: str, trust: bool) -> str:
     """A game as HTML; the reason as text if there is none."""
-    try:
-        record(run, path, checkpoint=checkpoint, trust=trust)
-    except VantageError as error:
-        log.warning("no video in the page: %s", error)
-        return f"No video: {escape(str(error))}"
-    size = path.stat().st_size
-    if size > _MAX_VIDEO:
-        return f"{size / 1e6:.1f} MB of video are too much for this page; see them with <code>vantage record</code>."
-    return f'<video controls muted loop src="{_data(path, "video/mp4")}"></video>'
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            record(run, path := Path(folder, "game.mp4"), checkpoint=checkpoint, trust=trust)
+        except VantageError as error:
+            log.warning("no video in the page: %s", error)
+            return f"No video: {escape(str(error))}"
+        video = path.read_bytes()
+    if len(video) > _MAX_VIDEO:
+        return f"{len(video) / 1e6:.1f} MB of video are too much for this page; use <code>vantage record</code>."
+    return f'<video controls muted loop src="{_data(video, "video/mp4")}"></video>'
 
 
-def _data(path: Path, kind: str) -> str:
-    return f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+def _data(content: bytes, kind: str) -> str:
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -61,7 +61,7 @@ def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, sto
         raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it out")
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import run
-    from vantage.tools.search.worker import open_storage
+    from vantage.tools.search.study import open_storage
 
     plan = make_plan(algo, env, shared, options)
     if options.storage is not None:  # before the directory exists
@@ -71,13 +71,13 @@ def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, sto
         return run(plan, options, directory, stop)
 
 
-def find_directory(definition: Mapping[str, Any], path: Path | None, root: Path = Path("runs/search")) -> Path:
-    """`path`, or the directory under `root` of the search with this definition, or a new one there."""
-    parent = root / directory_name(definition["env"])
-    paths = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
+def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
+    """`path`, or the directory of the search with this definition, or a new one."""
     try:
-        path = path or next(path for path in paths if not (path / "search.json").exists()
-                            or _read_definition(path) == definition)
+        if path is None:
+            parent = Path("runs/search", directory_name(definition["env"]))
+            path = next(path for number in itertools.count(1) if not (
+                path := parent / f"{definition['algo']}-{number}").exists() or _read_definition(path) == definition)
         path.mkdir(parents=True, exist_ok=True)
         if not any(path.iterdir()):
             write_atomically(path / "search.json", json.dumps(definition, indent=2))

@@ -28,7 +28,8 @@ from vantage.tools.display import say
 from vantage.tools.plot import plot
 from vantage.tools.search.command import Options, Stopping
 from vantage.tools.search.plan import Plan
-from vantage.tools.search.worker import RETRY, Worker, distinct, enqueue, in_state, load_study, open_storage, requeue
+from vantage.tools.search.study import distinct, enqueue, in_state, load_study, open_storage, requeue, retry
+from vantage.tools.search.worker import Worker
 
 WAITING, RUNNING = TrialState.WAITING, TrialState.RUNNING
 
@@ -65,42 +66,41 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
     """Run up to `jobs` workers until no trial waits or runs, here or on another machine."""
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
     worker, processes = Worker(plan, options.storage, directory, options.jobs, reader), list[BaseProcess]()
+    names: list[str] = []
+    own = names if options.storage is not None else None  # without a shared storage all trials are of this machine
+    requeue(study, own)  # what a killed search left
     try:
-        while not stop.requested():
+        while not stop.requested() and (processes or in_state(study, WAITING, RUNNING)):
             if not processes:
                 with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                     optuna.storages.fail_stale_trials(study)  # of other machines
-                for trial in in_state(study, RUNNING) if options.storage is None else ():  # a killed search left them
-                    requeue(study, trial)
-            waiting, unfinished = len(in_state(study, WAITING)), len(in_state(study, WAITING, RUNNING))
-            if not processes and not unfinished:
-                return
-            while waiting and len(processes) < min(options.jobs, unfinished):
-                processes.append(tied_process(context, uuid4().hex, worker.work))
+            waiting, running = len(in_state(study, WAITING)), len(in_state(study, RUNNING))
+            while waiting and len(processes) < min(options.jobs, waiting + running):
+                names.append(uuid4().hex)
+                processes.append(tied_process(context, names[-1], worker.work))
                 with deaf_to_signals():
                     processes[-1].start()
             connection.wait([process.sentinel for process in processes], timeout=1.0)
             for process in [process for process in processes if not process.is_alive()]:
                 processes.remove(process)
-                retry_trials_of(process, study)
+                retry_trial_of(process, study)
     finally:
         writer.close()  # asks the workers to stop
         for process in processes:
             process.join()
+        requeue(study, own)
 
 
-def retry_trials_of(process: BaseProcess, study: optuna.Study) -> None:
-    """Enqueue the trial of a dead worker again, `RETRIES` times; VantageError if it died outside a trial."""
+def retry_trial_of(process: BaseProcess, study: optuna.Study) -> None:
+    """Retry the trial of a killed worker; VantageError if it was not killed in a trial."""
     trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
-    if process.exitcode and not trials:
-        raise VantageError(f"a worker of the search ended outside a trial (exit status {process.exitcode}); correct "
-                           "what the messages above name, then repeat the command")
-    for trial in trials:
+    if process.exitcode and (process.exitcode > 0 or not trials):
+        raise VantageError(f"a worker of the search ended (exit status {process.exitcode}); correct what the messages "
+                           "above name, then repeat the command")
+    for trial in trials if process.exitcode else ():
         why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
         say(f"- trial {trial.user_attrs['index']}: {why}")
-        study._storage.set_trial_user_attr(trial._trial_id, "error", why)
-        study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
-        RETRY(study, study._storage.get_trial(trial._trial_id))
+        retry(study, trial, why)
 
 
 def ranked(study: optuna.Study) -> list[FrozenTrial]:
@@ -138,16 +138,15 @@ def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) ->
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], directory: Path) -> None:
     """history.png, slices.png and importance.png by Optuna, curves.png of the three best trials."""
     pyplot.switch_backend("agg")
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     drawings: dict[str, Callable[[optuna.Study], object]] = {
-        "history": plots.plot_optimization_history, "slices": plots.plot_slice}
-    if len({trial.value for trial in complete}) > 1:
-        drawings["importance"] = plots.plot_param_importances
+        "history": plots.plot_optimization_history, "slices": plots.plot_slice,
+        "importance": plots.plot_param_importances}
     for name, draw in drawings.items():
         with warnings.catch_warnings(action="ignore"), contextlib.suppress(ValueError, RuntimeError):  # too few trials
             draw(study)
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
         pyplot.close("all")
+    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
     runs = [run for trial in complete[:3] for run in sorted(Path(trial.user_attrs["runs"]).glob("seed-*"))]
     with contextlib.suppress(ConfigError):  # runs of another machine, or no metric yet
         plot(runs, directory / "curves.png", metric=plan.metric)

@@ -1,0 +1,91 @@
+"""A search's Optuna study: its storage and its trials, of which each has an index that its retries share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+from collections.abc import Collection
+from pathlib import Path
+
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.pruners import SuccessiveHalvingPruner
+from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
+from optuna.trial import FrozenTrial, TrialState
+
+from vantage.errors import ConfigError
+from vantage.tools.search.plan import Plan
+
+GRACE_SECONDS = 90
+"""A trial of another machine is retried after this time without a heartbeat."""
+with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+    RETRY = RetryHeartbeatStaleTrialCallback(max_retry=3, inherit_intermediate_values=True)
+    """Enqueues the trial of a killed process or of a machine that is gone again."""
+
+
+def open_storage(url: str | None, directory: Path) -> RDBStorage:
+    """The storage at `url`, which machines may share, or study.db of the directory, whose lock this process holds."""
+    address = url or str(directory / "study.db")
+    if address.endswith(".db") and "://" not in address:
+        address = f"sqlite:///{Path(address).resolve()}?timeout=60"  # seconds to wait for another writer
+    try:
+        if address == "sqlite://" or ":memory:" in address:
+            raise ValueError("processes cannot share a database in memory")
+        with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
+            # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale. The ping is for
+            # servers that close a connection between two trials.
+            return RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
+                              heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
+    except Exception as error:
+        why = str(error).partition("\n")[0].replace(address, "it")
+        raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL such as "
+                          "postgresql://USER@HOST/NAME whose driver is there") from None
+
+
+def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
+    """The study of `plan`, created if it does not exist."""
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)
+    digest = hashlib.sha256(json.dumps(plan.definition(), sort_keys=True).encode()).hexdigest()
+    pruner = SuccessiveHalvingPruner(min_resource=plan.rungs[0], reduction_factor=plan.reduction)
+    return optuna.create_study(storage=storage, study_name=f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}",
+                               direction="maximize", load_if_exists=True, pruner=pruner)
+
+
+def enqueue(study: optuna.Study, plan: Plan, total: int) -> None:
+    """Create the trials that the study lacks, up to `total`.
+
+    They wait in the study before any of them runs, so that each grid point exists once: GridSampler may draw a point
+    in several processes, and it knows no keys that vary together.
+    """
+    present = {trial.user_attrs["index"] for trial in distinct(study)}
+    for index in range(total):
+        if index not in present:
+            study.enqueue_trial(dict(plan.points[index]) if plan.points else {}, user_attrs={"index": index})
+
+
+def distinct(study: optuna.Study) -> list[FrozenTrial]:
+    """The newest trial of each index: a retry replaces the trial before, as does one that two machines enqueued."""
+    trials = (trial for trial in study.get_trials(deepcopy=False) if "index" in trial.user_attrs)
+    newest = {trial.user_attrs["index"]: trial for trial in trials}
+    return [newest[index] for index in sorted(newest)]
+
+
+def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
+    """The trials in one of `states`."""
+    return study.get_trials(deepcopy=False, states=states)
+
+
+def requeue(study: optuna.Study, workers: Collection[str] | None = None) -> None:
+    """Return running trials, or those of `workers`, to the queue, with their numbers, values and runs."""
+    for trial in in_state(study, TrialState.RUNNING):
+        if workers is None or trial.user_attrs.get("worker") in workers:
+            study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+
+
+def retry(study: optuna.Study, trial: FrozenTrial, error: str) -> None:
+    """Fail a running trial and enqueue it again, unless that has been done too often."""
+    study._storage.set_trial_user_attr(trial._trial_id, "error", error)
+    # First the new one, so that a kill between the two loses no trial.
+    RETRY(study, study._storage.get_trial(trial._trial_id))
+    study._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
