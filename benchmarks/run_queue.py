@@ -169,7 +169,7 @@ class Queue:
             self._evaluate(run)
             return
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
-            self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage.cli", *run.command()[1:]],
+            self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *run.command()[1:]],
                                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL,
                                                    preexec_fn=_low_priority)
         print(f"{time.strftime('%H:%M')} {' '.join(run.command())}", flush=True)

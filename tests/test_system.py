@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 from processes import assert_ends
 
 import vantage
@@ -52,6 +53,16 @@ def test_more_than_four_workers_per_core_are_warned_about(
     monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
     machine.prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=workers))
     assert [record.message.partition(":")[0] for record in caplog.records] == ["num_workers=9 on 2 cores"] * warns
+
+
+@pytest.mark.parametrize(("env", "precision", "device", "supported", "resolved"), [
+    ("Pong", "auto", "cpu", True, "bfloat16"), ("Pong", "auto", "cpu", False, "float32"),
+    ("CartPole-v1", "auto", "cpu", True, "float32"), ("Pong", "bfloat16", "cpu", False, "bfloat16")])
+def test_precision_auto_is_bfloat16_for_atari_on_cpus_that_compute_in_it(
+        env: str, precision: str, device: str, supported: bool, resolved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: supported)
+    config = vantage.configure("ppo", env=env, precision=precision, device=device, threads=1)
+    assert machine.prepare(config).policy.precision == resolved
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux")

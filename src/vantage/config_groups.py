@@ -79,8 +79,8 @@ class PolicyConfig:
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "
                                 "0: they follow training", low=0, high=10_000_000)
     obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
-    precision: str = key("float32", "precision of torsos for images; weights stay float32",
-                         choices=("float32", "bfloat16"))
+    precision: str = key("float32", "precision of torsos for images; weights stay float32; auto: bfloat16 on Atari "
+                         "where the CPU computes in it", choices=("float32", "bfloat16", "auto"))
     init_from: str | None = key(None, "start from the weights and normalisers of this run or .safetensors file")
     init_checkpoint: str = key("auto", "checkpoint of --init-from: latest, best or a step; auto: best if there is one")
 

@@ -28,7 +28,7 @@ ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(vanta
 
 
 def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "vantage.cli", *words], cwd=folder, env=ENVIRONMENT,
+    return subprocess.run([sys.executable, "-m", "vantage", *words], cwd=folder, env=ENVIRONMENT,
                           capture_output=True, text=True, timeout=100, check=False)
 
 

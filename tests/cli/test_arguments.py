@@ -62,7 +62,7 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     ([*CARTPOLE, "--replay-ratio", "2"], "replay_ratio has no effect with a2c under runtime=sync; it is for acer"),
     ([*CARTPOLE, "--lock"], "lock has no effect with a2c under runtime=sync; it is for a3c, a3g"),
     (["train", "acer", "--env", "CartPole-v1", "--gae-lambda", "1"], "gae_lambda has no effect with acer"),
-    (["train", "ppo", "--env", "CartPole-v1", "--num-workers", "2"], "ppo draws its minibatches in one process"),
+    (["train", "ppo", "--env", "CartPole-v1", "--num-workers", "2"], "obs_norm needs the whole batch in one process"),
     (["train", "ppo", "--env", "Pong", "--memory-size", "64"], "memory_size=64 has no effect without a memory"),
     ([*CARTPOLE, "--lr"], "--lr needs a value"),
     ([*CARTPOLE, "--steps", "many"], "steps='many' is not a whole number"),

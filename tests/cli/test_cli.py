@@ -200,7 +200,7 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
     run = tmp_path / "run"
     status, out, _ = call([*CARTPOLE, "--steps", "2k", "--log-every-seconds", "0", "--report", "--run", str(run)],
                           capsys)
-    assert status == 0 and (run / "curve.png").exists()
+    assert status == 0 and (run / "curve.png").exists() and (run / "game.mp4").stat().st_size > 1_000
     assert all(word in out for word in ("mean", "curve.png", "resume", "evaluate"))
     (run / "curve.png").unlink()
     (run / "curve.png").mkdir()

@@ -86,7 +86,7 @@ def test_two_updates_on_one_rollout_equal_those_of_an_uncached_model() -> None:
         for _ in range(2):
             one.learner.update(rollout, 0)
         weights.append(one.learner.flat.vector.clone())
-    torch.testing.assert_close(*weights, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(*weights, rtol=1e-5, atol=2e-5)  # lr is 0.01
 
 
 @pytest.mark.parametrize(("make_layer", "shape"), [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -164,7 +162,7 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
-    os.kill(max(children()), signal.SIGKILL)
+    max(children(), key=lambda child: child.pid).kill()
     with pytest.raises(VantageError, match=r"process [23] of 3 failed: it ended without a message, killed by SIGKILL"):
         for _ in range(100):
             next(reports)
@@ -181,7 +179,7 @@ def test_a_rank_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: 
     reports = vantage.train(configure(steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
     (rank,) = children()
-    os.kill(rank, signal.SIGKILL)
+    rank.kill()
     if ends:
         reports.close()
     else:

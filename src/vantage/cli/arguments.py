@@ -86,7 +86,7 @@ def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callabl
 
 def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, text: str) -> Callable[[], int | None]:
     """`read` for a command whose first parameter is its settings; all but its own options are config keys."""
-    kind: type = ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
+    kind: type[ByAlgorithm | ByEnvironment] = ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
     own = _arguments_of(partial(command, None))
     options: dict[str, Any] = {}
     rest = [word for word in argv if word not in ("-h", "--help")]
@@ -96,7 +96,7 @@ def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, 
     first, *_ = choices = [f.name for f in fields(kind)]
     if words:
         flags[first] = words[0]
-    settings = _settings(**{name: flags.pop(name) for name in choices if name in flags})
+    settings = _settings(**{"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags})
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
         groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
@@ -121,7 +121,7 @@ def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, 
     return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
 
 
-def _settings(algo: str = "", env: str = "", runtime: str | None = None, config: str | None = None,
+def _settings(algo: str, env: str = "", runtime: str | None = None, config: str | None = None,
               from_search: str | None = None) -> Settings:
     """The settings without the flags that are config keys."""
     values: dict[str, Any] = {}

@@ -1,25 +1,30 @@
-"""What `vantage train --report` prints at the end: an evaluation, the files of the run, and further commands."""
+"""What `vantage train --report` does at the end: an evaluation, a curve, a video, and what to type next."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.progress import goal_reached
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
+from vantage.tools.record import record
 
 
 def final_report(run: Path, *, episodes: int = 20) -> None:
-    """Evaluate the run, draw curve.png in its directory, and print the result, the files and further commands."""
+    """Evaluate the run, draw curve.png and record game.mp4 in its directory, and print what they show."""
     print(f"playing {episodes} games with the trained policy ...", flush=True)
     print(evaluate(run, episodes=episodes, trust=True).sentence())
     try:
         plot([run], run / "curve.png", trust=True)
     except ConfigError as error:
         print(f"no curve: {error}")
+    try:
+        print(record(run, run / "game.mp4", trust=True).sentence())
+    except (VantageError, ImportError) as error:  # nothing to see, as in a vector environment of one's own
+        print(f"no video: {error}")
     print(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON lines")
     commands = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
