@@ -1,7 +1,7 @@
 """A network of your own: residual convolutions with self-attention over the pixels that they leave.
 
     cd examples
-    vantage train a2c --env Pong --network residual_attention_torso:ResidualAttention --norm none
+    vantage train a2c --env Pong --network residual_attention_torso:ResidualAttention
 
 Vantage builds the class with the shape of one observation, its stacked frames included, and adds the heads and, with
 --memory lstm, the memory. Evaluating or resuming the run imports this module again.

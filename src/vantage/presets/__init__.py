@@ -66,8 +66,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     values: dict[str, Any] = {}
     if config.policy.memory != "none" and not preset:
         values["frame_stack"] = 1  # memory keeps what the frames would show
-    if config.policy.network == "impala":
-        values["norm"] = "none"  # its residual sums need none
+    if config.policy.network == "impala" or ":" in config.policy.network:
+        values["norm"] = "none"  # residual sums need none; a network of one's own has layers of its own
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
     if config.policy.init_from is not None:  # its weights replace the first ones
         values["init"] = PolicyConfig.init
