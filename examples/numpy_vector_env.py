@@ -23,7 +23,7 @@ MAX_POSITION, MAX_ANGLE, MAX_STEPS = 2.4, 12 * np.pi / 180, 500
 class NumpyCartPole(VectorEnv[np.ndarray, np.ndarray, np.ndarray]):
     """Barto, Sutton and Anderson 1983, as Gymnasium's CartPole-v1: pays 1 a step, for at most 500 steps."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(self, num_envs: int, max_steps: int = MAX_STEPS) -> None:
         self.num_envs, self.max_steps = num_envs, max_steps

@@ -16,7 +16,7 @@ from gymnasium import spaces
 class Counter(gym.Env):
     """Observes [steps, seed, 0]; ends after `length` steps; pays the step number."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(self, length: int = 5, fault: str = "", at: int = 3, bad_init: bool = False) -> None:
         if bad_init:
@@ -150,7 +150,7 @@ class Sequences(Counter):
 
 
 class Resetting(Counter):
-    metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012  as Gymnasium declares it
 
 
 class NotAnEnv:

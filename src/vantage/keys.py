@@ -73,7 +73,7 @@ def nearest(name: str, candidates: Iterable[str]) -> str:
 
 
 def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> str:
-    """`nearest` for the name of a key, or '; SB3's n_steps is rollout_length' for that of another library."""
+    """As `nearest`; for a key of another library, Vantage's name: "; SB3's n_steps is rollout_length"."""
     def spell(key: str) -> str:
         return "--" + key.replace("_", "-") if flags else key
 

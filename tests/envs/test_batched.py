@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 class Walk(VectorEnv):
     """Observes (place, seed) as a Dict; ends after `length` steps; pays the place. Each has its own seed."""
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}  # noqa: RUF012
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.NEXT_STEP, "reset_mask": True}  # noqa: RUF012  as Gymnasium declares it
 
     def __init__(self, num_envs: int, length: int = 5, fault: str = "", masked: bool = False) -> None:
         self.num_envs, self.length, self.fault, self.masked = num_envs, length, fault, masked
@@ -60,7 +60,7 @@ class Walk(VectorEnv):
 class Undeclared(Walk):
     """Resets all environments from one seed."""
 
-    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}  # noqa: RUF012  as Gymnasium declares it
 
     def reset(self, *, seed=None, options=None):
         assert isinstance(seed, int) and options is None
@@ -68,7 +68,7 @@ class Undeclared(Walk):
 
 
 class SameStep(Walk):
-    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012
+    metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  as Gymnasium declares it
 
 
 def factory(num_envs: int, **options: Any) -> VectorEnv:

@@ -50,7 +50,8 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
     if again or not is_valid(path):
         _save_in(run, path, step, tensors, state)
     # Damaged checkpoints do not count among those to keep, and stay for inspection.
-    for other in [other for other in _valid(run) if other != path][keep - 1:]:
+    others = [other for other in _newest_first(path.parent).values() if other != path and is_valid(other)]
+    for other in others[keep - 1:]:
         with contextlib.suppress(OSError):  # one checkpoint too many does no harm
             remove(other)
     return path

@@ -1,4 +1,4 @@
-"""A search's Optuna study: its storage and its trials, of which each has an index that its retries share."""
+"""A search's Optuna study: its storage and its trials. A trial and its retries share an index."""
 
 from __future__ import annotations
 
