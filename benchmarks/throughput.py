@@ -119,10 +119,11 @@ def train_sb3(name: str, cores: int) -> Segment:
                           vec_env_cls=SubprocVecEnv if name.endswith("subproc") else DummyVecEnv)
     model: Any
     if name in SB3_PPO:
-        model = PPO("CnnPolicy", VecFrameStack(envs, 4), n_steps=128, batch_size=256, n_epochs=4, learning_rate=2.5e-4,
-                    clip_range=0.1, ent_coef=0.01, vf_coef=0.5, device="cpu")
+        model = PPO("CnnPolicy", VecFrameStack(envs, 4), n_steps=work["rollout_length"],
+                    batch_size=work["minibatch_size"], n_epochs=work["epochs"], learning_rate=work["lr"],
+                    clip_range=work["clip"], ent_coef=0.01, vf_coef=0.5, device="cpu")
     else:
-        model = A2C("CnnPolicy", VecFrameStack(envs, 4), n_steps=SB3_BATCH["rollout_length"], ent_coef=0.01,
+        model = A2C("CnnPolicy", VecFrameStack(envs, 4), n_steps=work["rollout_length"], ent_coef=0.01,
                     vf_coef=0.25, device="cpu",
                     policy_kwargs={"optimizer_class": RMSpropTFLike, "optimizer_kwargs": {"eps": 1e-5}})
 

@@ -22,7 +22,7 @@ from vantage.tools.search.command import Options
 if TYPE_CHECKING:
     from vantage.types import Report
 
-Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png and print the paths")]
+Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.mp4 and print the paths")]
 
 
 def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,

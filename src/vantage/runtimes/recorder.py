@@ -46,7 +46,7 @@ class Recorder:
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
         if not config.run.evaluates:
-            log.info(f"no evaluations beside training: best/ goes by the mean of "
+            log.info("no evaluations beside training: best/ goes by the mean of "
                      f"{config.run.return_window} training games")
 
     @property
