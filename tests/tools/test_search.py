@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,6 +98,20 @@ def test_a_trial_keeps_its_values_in_the_queue_and_in_retries() -> None:
     assert [other.state.name for other in distinct(study)] == ["FAIL"]
     with pytest.raises(VantageError, match="correct what the messages above name"):
         retry_trial_of(dead, study)
+
+
+def test_no_trial_is_taken_twice() -> None:
+    chosen = plan()
+    studies = [load_study(chosen, open_storage(None, Path())) for _ in range(4)]
+    enqueue(studies[0], chosen, 40)
+    taken: list[int] = []
+
+    def take(study: optuna.Study) -> None:
+        taken.extend(study.ask().number for _ in range(10))
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(take, studies))
+    assert sorted(taken) == list(range(40))
 
 
 def test_a_search_killed_while_it_retries_a_trial_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,12 +7,14 @@ import json
 import warnings
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.pruners import SuccessiveHalvingPruner
 from optuna.storages import RDBStorage, RetryHeartbeatStaleTrialCallback
 from optuna.trial import FrozenTrial, TrialState
+from sqlalchemy import Engine, event
 
 from vantage.errors import ConfigError
 from vantage.tools.search.plan import Plan
@@ -35,12 +37,29 @@ def open_storage(url: str | None, directory: Path) -> RDBStorage:
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
             # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale. The ping is for
             # servers that close a connection between two trials.
-            return RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
-                              heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
+            storage = RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
+                                 heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
+        if storage.engine.name == "sqlite":
+            _begin_exclusively(storage.engine)
+        return storage
     except Exception as error:
         why = str(error).partition("\n")[0].replace(address, "it")
         raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL such as "
                           "postgresql://USER@HOST/NAME whose driver is there") from None
+
+
+def _begin_exclusively(engine: Engine) -> None:
+    """Let a transaction of SQLite lock the database before it reads.
+
+    Optuna reads that a trial waits, then sets it running. SQLite has no SELECT ... FOR UPDATE, so that two processes
+    could take the same trial: https://docs.sqlalchemy.org/en/20/dialects/sqlite.html, transactions.
+    """
+    def leave_begin_to_us(connection: Any, _: object) -> None:
+        connection.isolation_level = None
+
+    event.listen(engine, "connect", leave_begin_to_us)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE"))
+    engine.dispose()  # connections from before
 
 
 def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
