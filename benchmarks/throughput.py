@@ -54,7 +54,7 @@ PPO_WORK = {
     **{key: value for key, value in SAME_WORK.items() if key != "optimizer_decay"},
     "num_envs": 8, "rollout_length": 128, "epochs": 4, "minibatch_size": 256, "clip": 0.1, "lr": 2.5e-4,
     "gae_lambda": 0.95, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5, "optimizer": "adam",
-    "optimizer_eps": 1e-5, "image_norm": "none", "advantage_norm_over": "minibatch",
+    "optimizer_eps": 1e-5, "screen_size": "84", "image_norm": "none", "advantage_norm_over": "minibatch",
 }
 
 SB3 = {
@@ -77,6 +77,10 @@ VANTAGE: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 VANTAGE_PPO: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ppo": ("ppo", "Vantage, the same work", PPO_WORK),
+    "ppo-ranks": ("ppo", "Vantage, the same work in two ranks", {**PPO_WORK, "num_workers": 2}),
+    "ppo-bfloat16": ("ppo", "Vantage, the same work in bfloat16", {**PPO_WORK, "precision": "bfloat16"}),
+    "ppo-ranks-bfloat16": ("ppo", "Vantage, the same work in two ranks and bfloat16",
+                           {**PPO_WORK, "num_workers": 2, "precision": "bfloat16"}),
     "ppo-large": ("ppo", "Vantage, the same work in batches of 32 x 32", {**PPO_WORK, "num_envs": 32,
                                                                         "rollout_length": 32}),
     "ppo-default": ("ppo", "Vantage, all its own defaults", {}),

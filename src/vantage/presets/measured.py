@@ -60,9 +60,9 @@ _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_si
 _PPO = {
     "classic": Defaults(_PPO_VECTOR, "one seed of CartPole-v1: 500 after 62k of 100k steps"),
     **dict.fromkeys(("box2d", "mujoco", "other"), Defaults(_PPO_VECTOR, _AS_CLASSIC)),
-    "atari": Defaults({"memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 64, "epochs": 3,
-                       "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5", "image_norm": "pixel",
-                       "image_norm_steps": 10_000},
+    "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 64,
+                       "epochs": 3, "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5",
+                       "image_norm": "pixel", "image_norm_steps": 10_000},
                       "measured on Pong, results/ppo-Pong"),
     "Pong": Defaults({"steps": 1_000_000}, "measured, results/ppo-Pong: rollouts of 128 need more steps"),
 }
