@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +18,7 @@ from processes import assert_ends
 
 import vantage
 from vantage import machine, system
-from vantage.system import compute_for_long, cores_for, used_memory
+from vantage.system import Interrupted, TimeLimit, compute_for_long, cores_for, used_memory
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
@@ -77,6 +79,59 @@ def test_a_thread_that_computes_for_long_keeps_a_policy_that_was_chosen_for_it(b
 
     with ThreadPoolExecutor(1) as thread:
         assert thread.submit(list, policies()).result() == [getattr(os, after)] * 2
+
+
+@pytest.fixture
+def default_alarm() -> Iterator[None]:
+    """The signal of `TimeLimit` as a program finds it, not as pytest-timeout leaves it."""
+    former = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, former)
+    TimeLimit.stop_after(math.inf)
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.usefixtures("default_alarm")
+def test_a_time_limit_counts_ticks_not_the_clock() -> None:
+    """A process that was stopped for an hour receives one."""
+    message = r"no answer for 100 s, at .*test_system\.py:\d+; .*--env-timeout"
+    with pytest.raises(TimeoutError, match=message), TimeLimit(100):
+        signal.setitimer(signal.ITIMER_REAL, 0)  # this test has its own ticks
+        for _ in range(99):
+            signal.raise_signal(signal.SIGALRM)
+        reached = True
+        signal.raise_signal(signal.SIGALRM)
+    assert reached
+    signal.raise_signal(signal.SIGALRM)  # one that was under way does nothing
+    with TimeLimit(0):
+        for _ in range(1000):
+            signal.raise_signal(signal.SIGALRM)
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.usefixtures("default_alarm")
+def test_an_overdue_stop_interrupts_a_call_or_the_next_one_once() -> None:
+    with pytest.raises(Interrupted), TimeLimit(100):
+        TimeLimit.stop_after(0)
+        signal.raise_signal(signal.SIGALRM)
+    TimeLimit.stop_after(0)
+    with pytest.raises(Interrupted), TimeLimit(100):
+        pytest.fail("entered")
+    with TimeLimit(100):
+        signal.raise_signal(signal.SIGALRM)
+    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+def test_a_time_limit_leaves_a_handler_of_the_program_alone() -> None:
+    received: list[int] = []
+    former = signal.signal(signal.SIGALRM, lambda number, frame: received.append(number))
+    timer = signal.getitimer(signal.ITIMER_REAL)
+    try:
+        with TimeLimit(0.01):
+            signal.raise_signal(signal.SIGALRM)
+        assert received and (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
+    finally:
+        signal.signal(signal.SIGALRM, former)
 
 
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:

@@ -176,13 +176,13 @@ class Picture(TwoSwitches):
 
 
 class Misbehaving(Tiny):
-    """Behaves for 40 steps, then does what `how` says; "slow start" and "close" misbehave there."""
+    """Behaves for 40 steps, then does what `how` says, `only_child` in other processes; some misbehave at once."""
 
     limit = 25
 
-    def __init__(self, how: str = "raise") -> None:
+    def __init__(self, how: str = "raise", only_child: bool = False) -> None:
         super().__init__()
-        self.how, self.age = how, 0
+        self.how, self.age, self.faulty = how, 0, not only_child or multiprocessing.parent_process()
         if how == "refuse a child" and multiprocessing.parent_process():
             raise RuntimeError("no licence for two")
         if how == "slow start":
@@ -191,6 +191,7 @@ class Misbehaving(Tiny):
     def close(self) -> None:
         if self.how == "close":
             raise RuntimeError("nothing left to close")
+        time.sleep(3600 * (self.how == "hang at close"))
 
     def obs(self) -> Any:
         return {"nan": np.full(1, np.nan, np.float32), "shape": np.zeros(2, np.float32)}.get(
@@ -207,7 +208,9 @@ class Misbehaving(Tiny):
                 return float("inf"), False
             case "exit":
                 sys.exit(0)
-            case "hang":
+            case "hang" | "stop and hang" if self.faulty:
+                if self.how == "stop and hang":
+                    os.kill(getattr(multiprocessing.parent_process(), "pid", os.getpid()), signal.SIGTERM)
                 time.sleep(3600)
         return 0, False
 

@@ -21,6 +21,8 @@ class EnvConfig:
     num_envs: int = key(8, "number of environments; with hogwild, of each worker", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
+    env_timeout: float = key(120.0, "seconds without an answer after which an environment counts as hung (under "
+                             "hogwild: without an update, a worker); 0: never", low=0, high=1e9)
     atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                               choices=("auto", "classic", "v5", "machado"))
     action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also meanings (NOOP,LEFT)")
@@ -154,8 +156,6 @@ class Hogwild:
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "share the optimiser's statistics among workers; off: each has its own")
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")
-    env_timeout: float = key(120.0, "seconds without an update after which a worker counts as hung and is replaced; 0: "
-                             "never", low=0, high=1e9)
     max_restarts: int = key(10, "workers that are replaced before the run gives up", low=0, high=10**6)
 
     def __post_init__(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import resource
 import time
 from pathlib import Path
 
@@ -89,9 +90,25 @@ def test_a_failing_disk_is_reported_once_and_later_lines_are_whole(
     writer.write(4, 0.4, {"a": 1.0})
     writer.close()
     board.close()
-    [message] = caplog.messages
-    assert "No space left" in message and "metrics.jsonl" in message
+    assert len(caplog.messages) == 2 and "again" in caplog.messages[1]
+    assert "No space left" in caplog.messages[0] and "metrics.jsonl" in caplog.messages[0]
     assert steps(tmp_path) == [1, 4]
+
+
+def test_both_files_go_on_when_there_is_space_again_and_each_change_is_reported_once(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """An error that a thread of TensorBoard prints would fail the test, as a warning of pytest."""
+    writer, (soft, hard) = MetricWriter(tmp_path), resource.getrlimit(resource.RLIMIT_FSIZE)
+    for step, full in enumerate([False, True, True, False, False, True, False]):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 if full else soft, hard))
+        try:
+            writer.write(step, step / 10, {"a": float(step)})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    writer.close()
+    assert [message.startswith("cannot write") for message in caplog.messages] == [True, False, True, False]
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("a")] == steps(tmp_path) == [0, 3, 4, 6]
 
 
 def test_a_link_in_place_of_the_metrics_is_not_written_through(tmp_path: Path) -> None:

@@ -42,3 +42,10 @@ def test_an_evaluation_that_can_end_the_run_plays_all_games_only_if_the_first_tw
             next(evaluation)
     metrics, reached = end.value.value
     assert asked == played and metrics["eval/mean_reward"] == pytest.approx(mean) and reached is solved
+
+
+def test_an_evaluation_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = vantage.configure("a2c", env="tiny:Bandit", threads=1, vector="async", num_envs=1, eval_episodes=2)
+    with begun(config) as one:
+        monkeypatch.setattr("vantage.envs.single.Workers", lambda *args: pytest.fail("processes"))
+        assert len(list(evaluate_policy(one.model, config, 0))) > 0

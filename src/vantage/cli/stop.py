@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import signal
@@ -9,12 +10,18 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vantage.system import TimeLimit
+
 if TYPE_CHECKING:
     from vantage.tools.display import Display
 
 
 class Stopped(KeyboardInterrupt):
     """A signal, its argument, came before training began, when there was nothing to save."""
+
+
+PATIENCE_SECONDS = 4.0
+"""Seconds in which a rollout may end after a signal, and up to a tick of `TimeLimit` more; then it is interrupted."""
 
 
 class Stop:
@@ -33,10 +40,13 @@ class Stop:
         """The run has ended: restore the signal handlers from before it."""
         for number, handler in self._former.items():
             signal.signal(number, handler)
+        TimeLimit.stop_after(math.inf)
 
     def requested(self) -> bool:
         """Whether a signal has arrived. The first call marks the beginning of training."""
         self._training = True
+        if self.signal:
+            TimeLimit.stop_after(math.inf)  # no rollout is under way
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
@@ -49,5 +59,6 @@ class Stop:
         self.signal = number
         if not self._training:
             raise Stopped(number)
+        TimeLimit.stop_after(PATIENCE_SECONDS)
         if self.display is not None:
             self.display.stopping("stopping after this update; once more to exit at once")

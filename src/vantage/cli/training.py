@@ -17,6 +17,7 @@ from vantage.cli.stop import Stop
 from vantage.cli.tools import Run, Trust
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
+from vantage.system import Interrupted
 from vantage.tools.search.command import Options
 
 if TYPE_CHECKING:
@@ -98,6 +99,8 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
                 if stop.requested():
                     break
             updates.close()  # saves the run; further signals still exit at once
+        except Interrupted as error:
+            display.note(f"interrupted environments {error}; their rollout is discarded")
         finally:
             stop.over()
     if last is None:

@@ -4,6 +4,7 @@ of single environments are in `single`."""
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,12 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
-from vantage.envs.single import create
+from vantage.envs.single import CLOSE_SECONDS, create
 from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
 from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.specs import EnvSpec
+from vantage.system import TimeLimit
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000
@@ -48,21 +50,21 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
     exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or vector.metadata.get("reset_mask") is True
-    batch = Batch(vector, seeds, exact=exact)
+    batch = Batch(vector, seeds, TimeLimit(config.env_timeout), exact=exact)
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
     return Simulators(
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, receive=batch.receive,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=vector.close, exact=exact, reseed_steps=RESEED_STEPS)
+        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS)
 
 
 class Batch:
     """A vector environment in the policy's shapes, checked."""
 
-    def __init__(self, vector: Any, seeds: Seeds, *, exact: bool) -> None:
-        self._vector, self._seeds, self._exact, self._steps = vector, seeds, exact, 0
+    def __init__(self, vector: Any, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
+        self._vector, self._seeds, self._limit, self._exact, self._steps = vector, seeds, limit, exact, 0
         self._shape = (vector.num_envs,)
         obs, self._observe = make_observer(vector.single_observation_space, self._shape)
         action, self._act = make_actor(vector.single_action_space, self._shape)
@@ -75,13 +77,13 @@ class Batch:
         """Reset where `which` is True; everywhere if no environment can be reset by itself."""
         each = self._seeds.of_all(episodes)
         seed, options = (each, {"reset_mask": which.copy()}) if self._exact else (each[0], None)
-        with named_errors(self._place):
+        with named_errors(self._place), self._limit:
             obs, info = self._vector.reset(seed=seed, options=options)
             return self._observe(obs), self._mask(info, ~which)
 
     def receive(self, actions: Array) -> Outcome:
         self._steps += 1
-        with named_errors(self._place):
+        with named_errors(self._place), self._limit:
             obs, rewards, terminated, truncated, info = self._vector.step(self._act(actions))
             rewards, terminated, truncated = (np.array(part, dtype) for part, dtype in (
                 (rewards, np.float64), (terminated, bool), (truncated, bool)))
@@ -89,6 +91,11 @@ class Batch:
                 raise ValueError(f"rewards {rewards.shape}, terminated {terminated.shape} and truncated "
                                  f"{truncated.shape} must have the shape {self._shape}")
             return self._observe(obs), rewards, terminated, truncated, self._mask(info, terminated | truncated)
+
+    def close(self) -> None:
+        """Close the vector environment, or leave it behind if it takes too long."""
+        with suppress(TimeoutError), TimeLimit(CLOSE_SECONDS):
+            self._vector.close()
 
     def _place(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

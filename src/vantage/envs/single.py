@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from multiprocessing.connection import wait
+from time import monotonic
 from typing import Any
 
 import gymnasium as gym
@@ -27,12 +29,14 @@ from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make
 from vantage.errors import ConfigError, EnvError
 from vantage.importing import add_current_folder, load_class
 from vantage.specs import EnvSpec
-from vantage.system import deaf_to_signals, die_with
+from vantage.system import SLOW, TimeLimit, deaf_to_signals, die_with
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
+CLOSE_SECONDS = 1.0
+"""Seconds that environments may take to close; then they are left behind."""
 RGB_ARRAY = "rgb_array"
 """Gymnasium's render mode that returns arrays."""
 ERROR, EPISODES = "error", "episodes"
@@ -105,28 +109,65 @@ class Episodes(gym.Env[Any, Any]):
 class Workers:
     """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
 
-    def __init__(self, factories: list[Callable[[], Episodes]], seeds: Seeds) -> None:
-        self._seeds, self._interrupted = seeds, False
-        with deaf_to_signals():
-            self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+    def __init__(self, factories: list[Callable[[], Episodes]], seeds: Seeds, limit: TimeLimit) -> None:
+        self._seeds, self._limit, self._interrupted = seeds, limit, True
+        try:
+            with deaf_to_signals():  # raises at its end what a signal's handler raises
+                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+        except BaseException:
+            if hasattr(self, "_vector"):
+                self.close()
+            raise
+        self._interrupted = False
 
     def reset(self, *, options: Info) -> tuple[Obs, Info]:
-        return self._call(self._vector.reset, options=options)  # type: ignore[no-any-return]
+        self._call(self._vector.reset_async, options=options)
+        return self._call(self._answers, self._vector.reset_wait)  # type: ignore[no-any-return]
 
     def send(self, actions: Array) -> None:
         self._call(self._vector.step_async, actions)
         self._interrupted = True  # a close before `receive` must not wait for the results
 
     def receive(self, actions: Array) -> Any:
-        return self._call(self._vector.step_wait)
+        return self._call(self._answers, self._vector.step_wait)
 
     def close(self) -> None:
-        if self._interrupted:
-            # Otherwise close() waits for the interrupted call, and raises EOFError if a process is dead.
-            self._vector._state = AsyncState.DEFAULT
+        if self._vector.closed:
+            return
+        if not self._interrupted:
+            with suppress(OSError, EOFError):  # a process is dead
+                for pipe in self._vector.parent_pipes:
+                    pipe.send(("close", None))
+                for pipe in self._vector.parent_pipes:
+                    pipe.recv()  # the process closes its environment next
+            deadline = monotonic() + CLOSE_SECONDS
             for process in self._vector.processes:
-                process.kill()
-        self._vector.close(terminate=self._interrupted)
+                process.join(max(0.0, deadline - monotonic()))
+        # Otherwise close() waits for the interrupted call, and for a process that hangs.
+        self._vector._state = AsyncState.DEFAULT
+        for process in self._vector.processes:
+            process.kill()
+        self._vector.close(terminate=True)
+
+    def _answers(self, receive: Callable[[], Any]) -> Any:
+        """The result of `receive`, when every process has answered; EnvError for those that take too long."""
+        self._limit.check("between two steps")
+        waiting, poll, ticks = {}, select.poll(), 0
+        for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
+            waiting[pipe.fileno()] = i
+            poll.register(pipe, select.POLLIN)
+        while waiting:
+            ready = poll.poll(1_000 * self._limit.tick)
+            for number, _ in ready:
+                poll.unregister(number)
+                del waiting[number]
+            if not ready:
+                ticks += 1
+                names = f"{', '.join(map(str, waiting.values()))} of {self._seeds.name}"
+                self._limit.check(names)
+                if ticks >= self._limit.ticks:
+                    raise EnvError(f"environments {names}: no answer for {self._limit.seconds:g} s; {SLOW}")
+        return receive()
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """The result of `function`. EnvError if an environment failed or its process died."""
@@ -156,18 +197,38 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     spec, bounds, own_limit = probe(one, seeds)
     parent = os.getpid() if config.vector == "async" else 0
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
-    vector: Any = (Workers(factories, seeds) if parent
+    limit = TimeLimit(config.env_timeout)
+    vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
-    limit = config.max_episode_steps or own_limit
+    longest = config.max_episode_steps or own_limit
+
+    def reset(episodes: Array, which: Array) -> Any:
+        return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes})
+
+    def close() -> None:
+        for one in vector.envs:
+            with suppress(TimeoutError), TimeLimit(CLOSE_SECONDS):
+                one.close()
+
     return Simulators(
         spec=spec, bounds=bounds, longest_game=LONGEST_GAME,
-        notes=(f"time limit {limit} steps" if limit else "no time limit of Gymnasium's",
+        notes=(f"time limit {longest} steps" if longest else "no time limit of Gymnasium's",
                *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
-        reset=lambda episodes, which: vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes}),
-        send=vector.send if parent else None, receive=vector.receive if parent else vector.step, close=vector.close,
+        reset=reset if parent else limited(reset, limit, seeds), send=vector.send if parent else None,
+        receive=vector.receive if parent else limited(vector.step, limit, seeds),
+        close=vector.close if parent else close,
         single=None if parent else lambda: vector.envs[0].env,
         frames_per_step=Play.of(config, None).frames_per_step)
+
+
+def limited(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Callable[..., Any]:
+    """`call`, with EnvError for what takes too long."""
+    def within(*args: Any) -> Any:
+        with named_errors(lambda: seeds.name), limit:
+            return call(*args)
+
+    return within
 
 
 def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, Bounds, int | None]:
@@ -178,7 +239,7 @@ def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, 
             (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
             _, info = env.reset(seed=seeds.of(0, 0))
     finally:
-        with suppress(Exception):
+        with suppress(Exception), TimeLimit(CLOSE_SECONDS):
             env.close()
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), limit

@@ -11,7 +11,9 @@ import json
 import logging
 import math
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +29,12 @@ FILE_NAME = "metrics.jsonl"
 
 
 class MetricWriter:
-    """Appends metrics to a run. A failing disk does not stop training: the first error is logged, once."""
+    """Appends metrics to a run. A failing disk does not stop training: its first error is logged, and its recovery."""
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
         self._tensorboard, self._folder = tensorboard, run
+        self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
         self.open(run, resume_step)
@@ -46,24 +49,34 @@ class MetricWriter:
             if resume_step is not None:
                 # One system call, which is atomic and needs no free space.
                 os.ftruncate(self._file, _end_of(self._path, resume_step))
-        if self._tensorboard:
+        # TensorBoard hides events of earlier files from purge_step on.
+        self._purge_step = None if resume_step is None else resume_step + 1
+        self._open_board()
+
+    def _open_board(self) -> None:
+        """Begin a new file of events, unless one is open."""
+        if self._tensorboard and self._board is None:
             from torch.utils.tensorboard import SummaryWriter  # half a second, only if it is used
 
+            _silence_writer_threads()
             with self._reporting(self._folder):
-                # TensorBoard hides events of earlier files from purge_step on.
-                self._board = SummaryWriter(str(self._folder),
-                                            purge_step=None if resume_step is None else resume_step + 1)
+                self._board = SummaryWriter(str(self._folder), purge_step=self._purge_step)
+                self._purge_step = None
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Append one line, which readers see when this returns."""
         values = {name: _rounded(value) for name, value in metrics.items()}
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
+        complete = False
         if self._file is not None:
             with self._reporting(self._path):
                 if (written := os.write(self._file, line.encode())) < len(line.encode()):
                     # A full disk: remove the half, which the next line would continue.
                     os.ftruncate(self._file, os.fstat(self._file).st_size - written)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                complete = True
+        if complete:  # there is space, for another file of events too
+            self._open_board()
 
         def add(board: SummaryWriter) -> None:
             for name, value in values.items():
@@ -72,6 +85,9 @@ class MetricWriter:
             board.flush()
 
         self.show(add)
+        if self._failed and complete and (self._board is not None or not self._tensorboard):
+            log.warning("metrics are written to %s again", self._path.parent)
+            self._failed = False
 
     def close(self) -> None:
         """Close both files; further writes are ignored."""
@@ -98,6 +114,15 @@ class MetricWriter:
                 log.warning("cannot write %s: %s; training continues without these metrics", path,
                             error.strerror or error)
             self._failed = True
+
+
+@cache
+def _silence_writer_threads() -> None:
+    """Print no traceback of TensorBoard's writer threads: the next call of their writer raises the same error."""
+    from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
+
+    former = threading.excepthook
+    threading.excepthook = lambda args: None if isinstance(args.thread, _AsyncWriterThread) else former(args)
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:

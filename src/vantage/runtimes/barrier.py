@@ -39,13 +39,13 @@ def order_memory() -> None:
 class SharedRankWeights:
     """The sink of one rank. All start from the weights of rank 0, whose gradient row receives the mean over all.
 
-    `check` is called now and then while waiting; it raises if a rank has ended.
+    `check` is called now and then while waiting, with whether others may still collect; it raises if a rank has ended.
     """
 
     def __init__(self, shared: RankMemory, learner: Learner, rank: int,
-                 check: Callable[[], None] = lambda: None) -> None:
+                 check: Callable[[bool], None] = lambda collecting: None) -> None:
         memory, config = shared.memory, shared.config
-        self.rank, self._check = rank, check
+        self.rank, self._check, self._collecting = rank, check, False
         self._command, self._results = memory["command"], memory["results"]
         self._gradients, self._sums, self._squares = memory["gradients"], memory["sums"], memory["squares"]
         self._arrivals = memory["arrivals"].numpy()[:, 0]
@@ -95,6 +95,7 @@ class SharedRankWeights:
         if self.rank == 0:
             self._command[:] = torch.tensor([command, step])
         self.barrier()
+        self._collecting = True  # until the next barrier
         command, step = self._command.tolist()
         return command, step
 
@@ -115,7 +116,8 @@ class SharedRankWeights:
                 _yield()
             else:
                 sleep(NAP_SECONDS)
-                self._check()
+                self._check(self._collecting)
+        self._collecting = False
         order_memory()
 
     def optimizer_tensors(self) -> dict[str, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from dataclasses import replace
 from statistics import fmean
 
 import torch
@@ -31,8 +32,9 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int
     generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "eval", step))
     deterministic = resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
     goal, episodes = config.run.stop_at_eval, config.run.eval_episodes
-    envs = make_environments(config.env, seed=config.run.seed, num_envs=min(episodes, 16), stream=STREAM,
-                             evaluation=True, threads=config.all_threads)
+    # In this process: to start others takes seconds at every evaluation.
+    envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, num_envs=min(episodes, 16),
+                             stream=STREAM, evaluation=True, threads=config.all_threads)
     own_threads = torch.get_num_threads()
     torch.set_num_threads(config.all_threads)  # data-parallel ranks wait meanwhile
     games: list[Episode] = []

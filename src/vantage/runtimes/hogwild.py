@@ -194,7 +194,7 @@ class HogwildRun:
                     self._lose(worker, message)
                 else:
                     self.progress.add(replace(message, steps=0))
-        limit = self.config.hogwild.env_timeout
+        limit = self.config.env.env_timeout
         for worker in list(self._workers) if limit > 0 else []:
             if now - max(self._counters["heartbeat"][worker], self._receiving_since) > limit:
                 self._lose(worker, EnvError(f"no update for {limit:g} s; if its environment is that slow, raise "

@@ -34,7 +34,7 @@ from vantage.runtimes.collectives import RankLostError, RankWeights, gather, lau
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import RankMemory
 from vantage.runtimes.worker import Process, prepare_process, start
-from vantage.system import deaf_to_signals
+from vantage.system import TimeLimit, deaf_to_signals
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)
@@ -94,9 +94,11 @@ class Ranks:
         collectives.join(store, 0, size)
         return shared
 
-    def _check(self) -> None:
+    def _check(self, collecting: bool) -> None:
         if wait([process.process.sentinel for process in self._processes.values()], 0):
             raise RankLostError
+        if collecting:  # no rank has changed the weights yet
+            TimeLimit.check("of another process")
 
     def ready(self) -> None:
         """Wait until all ranks can act; logs what they could not restore."""
@@ -225,7 +227,7 @@ def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> None:
 
 
 def _share(learner: Learner, rank: int, shared: RankMemory | None,
-           check: Callable[[], None] = lambda: None) -> SharedRankWeights | RankWeights:
+           check: Callable[[bool], None] = lambda collecting: None) -> SharedRankWeights | RankWeights:
     return RankWeights(learner) if shared is None else SharedRankWeights(shared, learner, rank, check)
 
 

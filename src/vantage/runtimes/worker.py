@@ -120,7 +120,8 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
     prepare_process(config)
     steps, own, limit = shared.workers["steps"], shared.workers[worker], shared.limit
     own["heartbeat"] = monotonic()
-    actor_learner = ActorLearner(config, worker=worker, index=index, shared=shared, replay_bytes=replay_bytes)
+    actor_learner = ActorLearner(config.change(env_timeout=0), worker=worker, index=index, shared=shared,
+                                 replay_bytes=replay_bytes)  # the main process watches the heartbeat
     weights = actor_learner.hogwild
     assert weights is not None
     weights.pull()

@@ -1,0 +1,83 @@
+"""Environments that hang: named, interrupted by a stop, left behind at the end; what was learned is saved."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import make
+from gymnasium.vector import AsyncVectorEnv
+from processes import children
+
+import vantage
+from vantage.cli import main, stop
+from vantage.envs import batched, single
+from vantage.errors import EnvError
+from vantage.runs.checkpoint import load_latest
+
+pytestmark = pytest.mark.timeout(300, method="thread")  # pytest-timeout's other method has the signal for itself
+
+PLACES: dict[str, dict[str, Any]] = {
+    "in this process": {}, "in its own": {"vector": "async", "num_envs": 1},
+    "in another rank": {"num_workers": 2, "obs_norm": False, "reward_norm": False, "advantage_norm": False}}
+
+
+def options(how: str, place: str, **others: Any) -> dict[str, Any]:
+    kwargs = json.dumps({"how": how, "only_child": place != "in this process"})
+    return {"env": "tiny:Misbehaving", "env_kwargs": kwargs, "num_envs": 4, "rollout_length": 5, "threads": 1,
+            "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, **PLACES[place], **others}
+
+
+@pytest.mark.parametrize(("place", "limit", "message"), [
+    ("in this process", 0.4, r"environment 0 of tiny:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
+                             r"answer for 0.4 s, at .*tiny.py:\d+; .*--env-timeout$"),
+    ("in its own", 2.0, r"environments 0 of tiny:Misbehaving: no answer for 2 s; .*--env-timeout$"),
+    ("in another rank", 0.4, r"environment 2 of tiny:Misbehaving \(.*no answer for 0.4 s, at .*tiny.py:\d+; .*--env-"),
+], ids=lambda value: value if value in PLACES else "")
+def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint(
+        place: str, limit: float, message: str, tmp_path: Path) -> None:
+    config = vantage.configure("a2c", **options("hang", place, env_timeout=limit))
+    with pytest.raises(EnvError, match=message):
+        list(vantage.train(config, run=tmp_path / "run"))
+    assert load_latest(tmp_path / "run").step == 8 * 5 * config.env.num_envs and not children()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
+        place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(stop, "PATIENCE_SECONDS", 0.0)
+    given = options("stop and hang", place, env_timeout=2)
+    flags = [f"--no-{key.replace('_', '-')}" if value is False else f"--{key.replace('_', '-')}={value}"
+             for key, value in given.items()]
+    status = main(["train", "a2c", *flags, "--run", str(tmp_path / "run")])
+    out, err = capfd.readouterr()
+    assert status == 128 + signal.SIGTERM and "interrupted environments" in out and "Traceback" not in err
+    assert f"at step {8 * 5 * given['num_envs']}, saved" in out
+    assert load_latest(tmp_path / "run").step == 8 * 5 * given["num_envs"] and not children()
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize("vector", ["sync", "async"])
+def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (single, batched):
+        monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
+    envs = make("tiny:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
+    envs.reset()
+    envs.close()
+    assert not children()
+
+
+def test_a_signal_while_processes_start_ends_them_without_a_word(
+        monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    class Signalled(AsyncVectorEnv):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(single, "AsyncVectorEnv", Signalled)
+    with pytest.raises(KeyboardInterrupt):
+        make("tiny:Bandit", 2, vector="async")
+    assert not children() and capfd.readouterr() == ("", "")
