@@ -17,6 +17,7 @@ import vantage
 from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load, load_latest, newest_step
+from vantage.runs.lock import HeldError, locked
 from vantage.runs.metrics import read_metrics
 from vantage.training import train_updates
 
@@ -65,6 +66,8 @@ def test_a_run_that_is_deleted_or_renamed_while_it_trains_is_saved_beside(
             if report is not None and report.step == 64:
                 _ = run.rename("runs/two") if renamed else shutil.rmtree(run)
             if report is not None and report.step >= 200:
+                with pytest.raises(HeldError, match="one-recovered is being trained"), locked(recovered):
+                    pass
                 break
     assert report is not None and report.run == str(recovered) and not run.exists()
     [message] = [message for message in caplog.messages if "one-recovered" in message]
