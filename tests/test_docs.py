@@ -24,6 +24,12 @@ def test_what_a_page_links_to_is_there(page: Path) -> None:
     assert not [path for path in targets(page) if not path.exists()]
 
 
+def test_the_tests_that_a_page_names_exist() -> None:
+    names = set(re.findall(r"`(test_\w+)`", (ROOT / "docs/reliability.md").read_text(encoding="utf-8")))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(names) > 40 and not [name for name in names if f"def {name}(" not in tests]
+
+
 def test_every_picture_is_shown_and_small() -> None:
     pictures = {path for path in IMAGES.iterdir() if path.suffix in (".png", ".gif", ".svg")}
     assert pictures and pictures <= set().union(*map(targets, PAGES))

@@ -18,7 +18,8 @@ from processes import assert_ends
 
 import vantage
 from vantage import machine, system
-from vantage.system import Interrupted, TimeLimit, compute_for_long, cores_for, used_memory
+from vantage.system import compute_for_long, cores_for, used_memory
+from vantage.time_limit import Interrupted, TimeLimit
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
@@ -47,6 +48,21 @@ def test_the_cpu_quota_of_a_container_limits_the_cores(tmp_path: Path, monkeypat
     for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):
         (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
         assert cores_for(0) == cores and cores_for(7) == 7
+
+
+def test_limits_of_version_1_count_as_those_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    monkeypatch.setattr(system, "CGROUP", tmp_path)
+    free = system.free_memory()
+    for name, text in (("cpu/cpu.cfs_quota_us", "-1"), ("cpu/cpu.cfs_period_us", "100000"),
+                       ("memory/memory.limit_in_bytes", str(2**63 - 4096)), ("memory/memory.usage_in_bytes", "900"),
+                       ("memory/memory.stat", "inactive_file 9\ntotal_inactive_file 300\n")):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    assert cores_for(0) == 64 and system.free_memory() > free // 2
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
+    (tmp_path / "memory/memory.limit_in_bytes").write_text("1000\n")
+    assert (cores_for(0), system.free_memory()) == (2, 400)
 
 
 @pytest.mark.parametrize(("workers", "warns"), [(8, False), (9, True)])

@@ -1,27 +1,26 @@
-"""Machine facts and process care: cores, memory, signals, time limits, children that end with their parent. No
-torch."""
+"""Machine facts and process care: cores, memory, signals, and children that end with their parent. No torch here."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
 import ctypes
-import math
+import errno
 import multiprocessing
 import os
 import re
+import resource
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from time import monotonic
-from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 from weakref import WeakSet
 
 import psutil
@@ -30,16 +29,15 @@ _LINUX = sys.platform.startswith("linux")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
 _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
-SLOW = "it hangs, or give a longer --env-timeout"
-"""The end of messages about an environment that does not answer."""
 CGROUP = Path("/sys/fs/cgroup")
-"""Limits of a container, version 2; psutil does not read them."""
+"""Limits of a container, which psutil does not read: of version 2, or below cpu/ and memory/ of version 1."""
 
 
 def available_cores() -> int:
     """Cores that this process may use at once, by its affinity and the CPU quota of its control group; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quota, period = _cgroup_number("cpu.max", r"(\d+) "), _cgroup_number("cpu.max", r" (\d+)")
+    quota = _cgroup_number(("cpu.max", r"^(\d+) "), ("cpu/cpu.cfs_quota_us", r"^(\d+)"))
+    period = _cgroup_number(("cpu.max", r" (\d+)"), ("cpu/cpu.cfs_period_us", r"^(\d+)"))
     return cores if quota is None or not period else max(1, min(cores, quota // period))
 
 
@@ -51,15 +49,43 @@ def cores_for(threads: int) -> int:
 def free_memory() -> int:
     """Bytes of memory available to this process, within the limit of its control group."""
     free = int(psutil.virtual_memory().available)
-    limit, used = _cgroup_number("memory.max", r"(\d+)"), _cgroup_number("memory.current", r"(\d+)")
-    reclaimable = _cgroup_number("memory.stat", r"inactive_file (\d+)") or 0
+    limit = _cgroup_number(("memory.max", r"(\d+)"), ("memory/memory.limit_in_bytes", r"(\d+)"))
+    used = _cgroup_number(("memory.current", r"(\d+)"), ("memory/memory.usage_in_bytes", r"(\d+)"))
+    reclaimable = _cgroup_number(("memory.stat", r"^inactive_file (\d+)"),
+                                 ("memory/memory.stat", r"^total_inactive_file (\d+)")) or 0
     return free if limit is None or used is None else max(0, min(free, limit - used + reclaimable))
 
 
-def _cgroup_number(name: str, pattern: str) -> int | None:
-    with contextlib.suppress(OSError):
-        if match := re.search(pattern, (CGROUP / name).read_text()):
-            return int(match[1])
+def _cgroup_number(*places: tuple[str, str]) -> int | None:
+    """The number in the first of these files that has one: of version 2, then of version 1."""
+    for name, pattern in places:
+        with contextlib.suppress(OSError):
+            if match := re.search(pattern, (CGROUP / name).read_text(), re.MULTILINE):
+                return int(match[1])
+    return None
+
+
+def shortage(error: BaseException) -> str | None:
+    """The resource of the machine whose lack raised `error`, and the remedy; None for any other error.
+
+    torch and the dynamic linker raise RuntimeError and ImportError with the system's text.
+    """
+    code, text = getattr(error, "errno", None), str(error)
+    if code in (errno.EMFILE, errno.ENFILE) or os.strerror(errno.EMFILE) in text:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return (f"too many open files: the limit is {limit} file descriptors for each process; raise it with `ulimit "
+                "-n 4096`, or give fewer --num-envs or --num-workers")
+    if isinstance(error, MemoryError) or code == errno.ENOMEM or re.search("(?i)(can.?t|cannot|to) allocate mem", text):
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        limits = "" if limit == resource.RLIM_INFINITY else f" (`ulimit -v` allows {limit >> 20:,} MiB)"
+        return (f"not enough memory{limits}; free memory or raise the limit, or give fewer --num-envs or "
+                "--num-workers, a smaller network or a smaller --replay-size")
+    if os.strerror(errno.EAGAIN) in text or "start new thread" in text:
+        return "no more processes or threads can start; raise `ulimit -u`, or give fewer --num-workers or --threads"
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    if code == errno.ENOSPC and any(name.startswith("multiprocessing.") for name in frames):
+        return ("no space left in /dev/shm, which processes share; remove files from it or enlarge it: mount -o "
+                "remount,size=1g /dev/shm, or docker run --shm-size 1g")
     return None
 
 
@@ -150,67 +176,6 @@ def kill_descendants(pid: int | None = None) -> None:
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
                 child.kill()
-
-
-class Interrupted(KeyboardInterrupt):
-    """A stop is overdue; its argument is where the environments were."""
-
-
-class TimeLimit:
-    """A context for calls of environments: TimeoutError in one that takes longer than `seconds`; 0: no limit.
-
-    It raises in the main thread alone, by SIGALRM, unless the program has a handler of its own for it. Native code is
-    interrupted when it returns to Python. Counts ticks of a timer: a process that Ctrl-Z stops for an hour does not
-    hang.
-    """
-
-    _current: ClassVar[TimeLimit | None] = None
-    _stop_at: ClassVar[float] = math.inf
-
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
-        self.tick = min(1.0, seconds / 4) if seconds else 1.0
-        """Seconds between two looks whether an environment has answered."""
-        self.ticks = seconds / self.tick if seconds else math.inf
-
-    def __enter__(self) -> None:
-        self.check("between two steps")
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if (handler := signal.getsignal(signal.SIGALRM)) is signal.SIG_DFL:
-            signal.signal(signal.SIGALRM, TimeLimit._handle)
-        elif handler != TimeLimit._handle:
-            return
-        self._left, TimeLimit._current = self.ticks, self
-        signal.setitimer(signal.ITIMER_REAL, self.tick, self.tick)
-
-    def __exit__(self, *error: object) -> None:
-        if TimeLimit._current is self:
-            TimeLimit._current = None
-            signal.setitimer(signal.ITIMER_REAL, 0)
-
-    @staticmethod
-    def stop_after(seconds: float) -> None:
-        """Raise Interrupted, once, in environments that still run after `seconds`."""
-        TimeLimit._stop_at = monotonic() + seconds
-
-    @staticmethod
-    def check(place: str) -> None:
-        """Raise Interrupted if the time of `stop_after` is over."""
-        if monotonic() >= TimeLimit._stop_at:
-            TimeLimit._stop_at = math.inf
-            raise Interrupted(place)
-
-    @staticmethod
-    def _handle(number: int, frame: FrameType | None) -> None:
-        if (limit := TimeLimit._current) is None or frame is None:
-            return
-        place = f"at {frame.f_code.co_filename}:{frame.f_lineno}"
-        limit._left -= 1
-        if limit._left <= 0 or monotonic() >= TimeLimit._stop_at:
-            limit.__exit__()
-            TimeLimit.check(place)
-            raise TimeoutError(f"no answer for {limit.seconds:g} s, {place}; {SLOW}")
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()

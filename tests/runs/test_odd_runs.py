@@ -17,6 +17,7 @@ import vantage
 from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load, load_latest, newest_step
+from vantage.runs.lock import HeldError, locked
 from vantage.runs.metrics import read_metrics
 from vantage.training import train_updates
 
@@ -65,6 +66,8 @@ def test_a_run_that_is_deleted_or_renamed_while_it_trains_is_saved_beside(
             if report is not None and report.step == 64:
                 _ = run.rename("runs/two") if renamed else shutil.rmtree(run)
             if report is not None and report.step >= 200:
+                with pytest.raises(HeldError, match="one-recovered is being trained"), locked(recovered):
+                    pass
                 break
     assert report is not None and report.run == str(recovered) and not run.exists()
     [message] = [message for message in caplog.messages if "one-recovered" in message]
@@ -91,7 +94,7 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with one checkpoint; to be copied."""
-    return train(str(tmp_path_factory.mktemp("runs") / "trained"), keep_checkpoints=1)
+    return train(str(tmp_path_factory.mktemp("runs") / "trained"), keep_checkpoints=1, memory="lstm", memory_size=4)
 
 
 @pytest.mark.parametrize(("name", "value"), [
@@ -117,7 +120,7 @@ def test_a_state_that_no_run_writes_is_refused_in_one_line(trained: Path, name: 
 
 
 @pytest.mark.parametrize(("name", "change", "says", "commands"), [
-    ("acting", {}, "cannot be continued: KeyError: 'generator'", ["resume"]),
+    ("acting", {}, "there is no 'generator'", ["resume"]),
     ("model", {"value_head.bias": torch.tensor([torch.nan])}, "value_head.bias has values that are not finite",
      ["resume", "evaluate"]),
     ("model", {"value_head.bias": torch.tensor([torch.inf])}, "not finite", ["evaluate"])])
@@ -130,6 +133,44 @@ def test_crafted_tensors_are_refused_in_one_line(
     for command in commands:
         assert main([command, "run", *(["--steps", "160"] if command == "resume" else [])]) == 1
         assert says in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("group", "name", "value", "says"), [
+    ("acting", "generator", torch.zeros(5056), "ByteTensor"),
+    ("acting", "generator", torch.full((5056,), 255, dtype=torch.uint8), "mt19937"),
+    ("acting", "replay_generator", torch.zeros(3, dtype=torch.uint8), "size 5056"),
+    ("acting", "state_0", None, "state of the policy is"), ("acting", "state_9", torch.zeros(2), "float32 [2]"),
+    ("acting", "state_0", torch.zeros(0), "float32 [0]"), ("acting", "state_1", torch.zeros(2, 4).double(), "float64"),
+    ("acting", "state_0", torch.full((2, 4), torch.nan), "not finite"),
+    ("envs_0", "action_counts", None, "there is no 'action_counts'"), ("envs_0", "actions", None, "'actions'"),
+    ("envs_0", "action_counts", torch.tensor([2**40, 1]), "action_counts"),
+    ("envs_0", "action_counts", torch.tensor([-7, 1]), "action_counts"),
+    ("envs_0", "action_counts", torch.tensor([1, 1]), "action_counts"),
+    ("envs_0", "action_counts", torch.tensor([torch.nan, 1]), "action_counts"),
+    ("envs_0", "action_counts", torch.tensor(3), "len() of unsized"),
+    ("envs_0", "actions", torch.full((160, 3), 1, dtype=torch.int8), "actions"),
+    ("envs_0", "actions", torch.full((160,), 77, dtype=torch.int8), "actions"),
+    ("envs_0", "actions", torch.zeros(160, dtype=torch.bfloat16), "BFloat16"),
+    ("envs_0", "score", torch.tensor([torch.nan, 0]).double(), "score"),
+    ("envs_0", "episode", torch.tensor([-5, 2**63 - 1]), "episode"),
+    ("envs_0", "episode", torch.tensor([0.5, torch.inf]), "episode"),
+    ("envs_0", "over", torch.zeros(2), "over"),
+    ("envs_0", "length", torch.zeros(2, 10**6, dtype=torch.int64), "the snapshot holds"),
+    ("envs_0", "obs", None, "the snapshot holds")])
+def test_crafted_environments_and_states_are_refused_in_one_line(
+        group: str, name: str, value: torch.Tensor | None, says: str, trained: Path,
+        capsys: pytest.CaptureFixture[str]) -> None:
+    path = load_latest(Path(shutil.copytree(trained, "run"))).path
+    tensors = safetensors.load_file(path / f"{group}.safetensors")
+    if name == "actions" and value is not None:
+        value = value[:len(tensors[name])]
+    tensors = {key: tensor for key, tensor in (tensors | {name: value}).items() if tensor is not None}
+    replace_file(path, f"{group}.safetensors", safetensors.save(tensors))
+    other_env = says == "the snapshot holds"
+    assert main(["resume", "run", "--steps", "160"]) == (2 if other_env else 1)
+    lines = [line for line in capsys.readouterr().err.splitlines() if "schedule" not in line]
+    assert len(lines) == 1 and says in lines[0] and len(lines[0]) < 700
+    assert other_env or "checkpoints/step-000000000080 cannot be continued" in lines[0]
 
 
 @pytest.mark.parametrize("best_return", [None, 3])

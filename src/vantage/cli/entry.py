@@ -17,6 +17,7 @@ from vantage.cli.arguments import read
 from vantage.cli.stop import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
+from vantage.system import shortage
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (
@@ -51,6 +52,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except VantageError as error:
         if isinstance(error, EnvError) and error.__cause__ is not None:
+            if (lack := shortage(error.__cause__)) is not None:
+                print(f"vantage: {lack}", file=sys.stderr)
+                return 1
             traceback.print_exception(error.__cause__)  # where in the user's own code
         print(f"vantage: {error}", file=sys.stderr)
         return error.status
@@ -59,23 +63,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 128 + int(error.args[0])
     except KeyboardInterrupt:
         return 130
-    except ImportError as error:
-        if (error.name or "vantage").startswith("vantage"):  # no library
+    except (ImportError, MemoryError, OSError, RuntimeError) as error:
+        if (failure := _explain(error)) is None:
             raise
-        print(f"vantage: cannot import {error.name}: {error}; `vantage doctor` says what to install", file=sys.stderr)
-        return 2
-    except OSError as error:
-        if error.filename is not None:
-            print(f"vantage: cannot use {error.filename}: {error.strerror}; choose another path", file=sys.stderr)
-            return 1
-        if error.errno not in _WRITE_ERRORS:  # such as no memory for another process
-            raise
+        return failure
+
+
+def _explain(error: Exception) -> int | None:
+    """Print an error of the machine in one line; returns the exit status, or None for an error of the program."""
+    status = 1
+    if (lack := shortage(error)) is not None:
+        message = lack
+    elif isinstance(error, ImportError) and not (error.name or "vantage").startswith("vantage"):
+        message, status = f"cannot import {error.name}: {error}; `vantage doctor` says what to install", 2
+    elif isinstance(error, OSError) and error.filename is not None:
+        message = f"cannot use {error.filename}: {error.strerror}; choose another path"
+    elif isinstance(error, OSError) and error.errno in _WRITE_ERRORS:
         from vantage.tools.display import discard_output
 
         discard_output()
-        if not isinstance(error, BrokenPipeError):
-            print(f"vantage: cannot write to standard output: {error.strerror}", file=sys.stderr)
-        return 1
+        message = "" if isinstance(error, BrokenPipeError) else f"cannot write to standard output: {error.strerror}"
+    else:
+        return None
+    if message:
+        print(f"vantage: {message}", file=sys.stderr)
+    return status
 
 
 def _overview() -> str:

@@ -10,7 +10,7 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from vantage.system import TimeLimit
+from vantage.time_limit import TimeLimit
 
 if TYPE_CHECKING:
     from vantage.tools.display import Display

@@ -17,7 +17,7 @@ from vantage.cli.stop import Stop
 from vantage.cli.tools import Run, Trust
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
-from vantage.system import Interrupted
+from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
 
 if TYPE_CHECKING:

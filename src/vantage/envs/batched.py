@@ -19,7 +19,7 @@ from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observe
 from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.specs import EnvSpec
-from vantage.system import TimeLimit
+from vantage.time_limit import TimeLimit
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000

@@ -56,10 +56,17 @@ class History:
                 "action_counts": np.where(dropped, -1, self.lengths)}
 
     def restore(self, snapshot: Snapshot) -> None:
-        counts = snapshot["action_counts"].astype(np.int64)
+        """Continue from what `snapshot` returned; ValueError for counts and actions that it never returns."""
+        counts, actions = snapshot["action_counts"], snapshot["actions"]
         lengths = np.maximum(counts, 0)
+        if counts.dtype.kind != "i" or counts.min() < -1 or counts.max() > MAX_REPLAY_STEPS \
+                or lengths.sum() != len(actions):
+            raise ValueError(f"action_counts is {counts!s:.80} for {len(actions)} actions")
+        if actions.shape[1:] != self._shape[1:] or actions.dtype != self._dtype or not np.isfinite(actions).all():
+            raise ValueError(f"actions is {actions.dtype} {list(actions.shape)}, or not finite; an action here is "
+                             f"finite {self._dtype} {list(self._shape[1:])}")
         rows = np.zeros((int(lengths.max()), *self._shape), self._dtype)
-        for env, part in enumerate(np.split(snapshot["actions"], np.cumsum(lengths)[:-1])):
+        for env, part in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
             rows[len(rows) - len(part):, env] = part
         self._rows = deque((row.tobytes() for row in rows), maxlen=self._limit)
         self._total, self._seeded_at = 0, -np.where(counts < 0, self._limit + 1, lengths)

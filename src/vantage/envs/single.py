@@ -29,7 +29,8 @@ from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make
 from vantage.errors import ConfigError, EnvError
 from vantage.importing import add_current_folder, load_class
 from vantage.specs import EnvSpec
-from vantage.system import SLOW, TimeLimit, deaf_to_signals, die_with
+from vantage.system import deaf_to_signals, die_with
+from vantage.time_limit import SLOW, TimeLimit
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.

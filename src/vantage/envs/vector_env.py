@@ -17,7 +17,7 @@ from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, S
 from vantage.envs.options import choose_actions
 from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import ConfigError, EnvError
-from vantage.specs import Episode
+from vantage.specs import ActionSpec, Episode
 
 FIRE = 1
 SAVED = ("episode", "seeded_episode", "length", "score", "lives", "over", "press")
@@ -204,6 +204,7 @@ class Environments:
         if shapes != expected:
             raise ConfigError(f"the snapshot holds {shapes}, these environments {expected}; resume with the env and "
                               "the num_envs that the run began with")
+        _check_snapshot(saved, own, self._simulators.spec.action)
         self._history.restore(snapshot)
         for name in SAVED:
             setattr(self, f"_{name}", saved[name].copy())
@@ -238,6 +239,19 @@ class Environments:
                 obs, _, terminated, truncated, info = self._simulators.receive(actions[t])
                 over = terminated | truncated
         return obs, over, info
+
+
+def _check_snapshot(saved: Snapshot, own: Snapshot, spec: ActionSpec) -> None:
+    """ValueError for a snapshot that no environments with this action space make."""
+    wrong = [name for name, array in own.items() if saved[name].dtype.kind != array.dtype.kind]
+    wrong += [name for name in ("episode", "seeded_episode", "length")
+              if not ((saved[name] >= 0) & (saved[name] < 2**53)).all()]
+    if not np.isfinite(saved["score"]).all():
+        wrong.append("score")
+    if spec.kind != "box" and not ((saved["actions"] >= 0) & (saved["actions"] < spec.sizes)).all():
+        wrong.append("actions")
+    if wrong:
+        raise ValueError(f"the snapshot's {wrong[0]} is {saved[wrong[0]]!s:.80}")
 
 
 def _obs_arrays(obs: Obs) -> dict[str, Array]:

@@ -25,7 +25,7 @@ from typing import Any
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys import read_json_object
-from vantage.runs.files import write_atomically
+from vantage.runs.files import read_text, write_atomically
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 
 log = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class RunDirectory:
             what = "not a run directory: it has no config.json" if path.exists() else "no such run directory"
             raise ConfigError(f"{path}: {what}{_suggest(path)}")
         with _reading(source):
-            text = source.read_text(encoding="utf-8")
+            text = read_text(source)
             modules = foreign_code(read_json_object(text, source=str(source)), runs_code=runs_code)
         signed = None
         with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
@@ -158,7 +158,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _read_object(path: Path) -> dict[str, Any]:
     with _reading(path):
-        return read_json_object(path.read_text(encoding="utf-8"), source=str(path))
+        return read_json_object(read_text(path), source=str(path))
 
 
 def directory_name(env_name: str) -> str:

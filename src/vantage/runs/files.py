@@ -27,6 +27,12 @@ def open_file(path: Path, flags: int) -> int:
                           ) from None
 
 
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file; ConfigError for a symbolic link, as in `open_file`."""
+    with open(open_file(path, os.O_RDONLY), encoding="utf-8") as file:
+        return file.read()
+
+
 def sync(path: Path) -> None:
     """Bring a file, or the names in a directory, to the disk."""
     descriptor = os.open(path, os.O_RDONLY)

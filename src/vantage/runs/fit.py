@@ -15,7 +15,8 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.policy_file import SavedPolicy
-from vantage.types import EnvSpec
+from vantage.system import shortage
+from vantage.types import EnvSpec, State
 
 _NO_DIFFERENCE = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
 
@@ -48,14 +49,36 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config:
 
 @contextlib.contextmanager
 def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
-    """Turn errors of restoring a run from odd content into a CheckpointError of one line."""
+    """Turn errors of restoring a run from odd content into a CheckpointError of one line that names the checkpoint."""
     try:
-        yield
-    except (IndexError, KeyError, TypeError) as error:
+        with restoring((LookupError, TypeError)) if checkpoint is not None else contextlib.nullcontext():
+            yield
+    except CheckpointError as error:
         if checkpoint is None:
             raise
-        raise CheckpointError(f"{checkpoint.path} cannot be continued: {type(error).__name__}: {error}; it is not what "
-                              "Vantage writes, or code that config.json names has changed") from error
+        raise CheckpointError(f"{checkpoint.path} {error}") from error
+
+
+@contextlib.contextmanager
+def restoring(kinds: tuple[type[Exception], ...]) -> Iterator[None]:
+    """Turn errors of these kinds, which odd tensors cause, into a CheckpointError of one line."""
+    try:
+        yield
+    except kinds as error:
+        if shortage(error) is not None:
+            raise
+        reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
+        raise CheckpointError(f"cannot be continued: {reason:.400}; it is not what Vantage writes, or code that "
+                              "config.json names has changed") from error
+
+
+def check_policy_state(state: State, like: State) -> None:
+    """ValueError unless the state has the shapes and types of `like`, and finite values."""
+    theirs, ours = ([f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for x in tensors] for tensors in (state, like))
+    if theirs != ours:
+        raise ValueError(f"the state of the policy is {theirs}, this policy's {ours}")
+    if not all(tensor.isfinite().all() for tensor in state):
+        raise ValueError("the state of the policy has values that are not finite")
 
 
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:

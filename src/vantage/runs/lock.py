@@ -18,7 +18,14 @@ class HeldError(ConfigError):
 
 @contextlib.contextmanager
 def locked(run: Path) -> Iterator[None]:
-    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if the lock cannot be made."""
+    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if the lock cannot be made.
+
+    ConfigError too where a folder of the run is a link: the checkpoints of another run could be replaced through it.
+    """
+    for folder in (run / "checkpoints", run / "tensorboard"):
+        if folder.is_symlink():
+            raise ConfigError(f"{folder} is a symbolic link, which Vantage does not follow; put the folder itself in "
+                              "its place")
     path = run / ".lock"
     try:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)

@@ -20,7 +20,7 @@ from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, load_replay
-from vantage.runs.fit import fitting
+from vantage.runs.fit import check_policy_state, fitting, restoring
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
@@ -141,27 +141,32 @@ class ActorLearner:
         return tensors
 
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-        """Continue acting from where `acting_tensors` was taken; returns what could not be restored."""
-        acting, notes = tensors["acting"], []
-        if not restore_generator(self.generator, acting["generator"]):
-            notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
-                         "resume is not exact")
-        if "replay_generator" in acting:
-            self.replay_generator.set_state(acting["replay_generator"])
-        saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
-                 if name.startswith("envs_")]
-        if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
-            self.begin()
-            return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
-        first = join_firsts([group.reset(saved[g] if saved else None) for g, group in enumerate(self.groups)])
-        if not saved:
-            notes.append("the checkpoint follows an error, so every environment begins a new episode")
-        elif first.lost:
-            notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
-                         "begin a new episode: this resume is not exact")
-        state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
-        self._act_from(Position.after(first, state, self.device))
-        return notes
+        """Continue acting from where `acting_tensors` was taken; returns what could not be restored.
+
+        CheckpointError if the tensors are not what `acting_tensors` returns.
+        """
+        with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
+            acting, notes = tensors["acting"], []
+            if not restore_generator(self.generator, acting["generator"]):
+                notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
+                             "resume is not exact")
+            if "replay_generator" in acting:
+                self.replay_generator.set_state(acting["replay_generator"])
+            saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
+                     if name.startswith("envs_")]
+            if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
+                self.begin()
+                return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
+            state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
+            check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
+            first = join_firsts([group.reset(saved[g] if saved else None) for g, group in enumerate(self.groups)])
+            if not saved:
+                notes.append("the checkpoint follows an error, so every environment begins a new episode")
+            elif first.lost:
+                notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
+                             "begin a new episode: this resume is not exact")
+            self._act_from(Position.after(first, state, self.device))
+            return notes
 
     def restore_replay(self, run: Path, step: int) -> None:
         """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""

@@ -34,7 +34,8 @@ from vantage.runtimes.collectives import RankLostError, RankWeights, gather, lau
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import RankMemory
 from vantage.runtimes.worker import Process, prepare_process, start
-from vantage.system import TimeLimit, deaf_to_signals
+from vantage.system import deaf_to_signals
+from vantage.time_limit import TimeLimit
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
@@ -15,6 +16,7 @@ from vantage.errors import CheckpointError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
+from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.progress import Progress
@@ -40,6 +42,7 @@ class Recorder:
                                     tensorboard=config.run.tensorboard)
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
+        self._locks = ExitStack()
         self._pending: dict[str, float] = {}
         """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
@@ -131,6 +134,7 @@ class Recorder:
     def _move_if_gone(self) -> None:
         if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
+            self._locks.enter_context(locked(recovered.path))
             self._writer.open(recovered.path)
 
     def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -148,6 +152,7 @@ class Recorder:
             self._weights.close({name: score for name, score in scores.items() if score is not None})
         self._writer.close()
         self._write_summary(status)
+        self._locks.close()
 
     def _write_summary(self, status: Status) -> None:
         progress = self.progress

@@ -23,7 +23,7 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
-from vantage.system import compute_for_long, keep_freed_memory, kill_descendants, tied_process
+from vantage.system import compute_for_long, keep_freed_memory, kill_descendants, shortage, tied_process
 
 REPORT_EVERY_SECONDS = 0.1
 """Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
@@ -98,6 +98,8 @@ def _portable(error: BaseException) -> VantageError:
     """`error`, with its traceback or that of its cause in the message."""
     kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError) if isinstance(error, kind)),
                 None)
+    if kind is None and (lack := shortage(error)) is not None:
+        return VantageError(lack)
     if kind is None:
         return VantageError("".join(traceback.format_exception(error)).rstrip())
     cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))

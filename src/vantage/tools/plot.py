@@ -229,13 +229,14 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
     axes = figure.add_subplot()
     axes.set_prop_cycle(cycler(linestyle=("-", "--", ":")) * cycler(color=_COLOURS))
     for group, (label, ending, highest) in zip(groups, table(groups, x), strict=True):
-        line, = axes.plot(group.x, group.middle, linewidth=2, label=fill(f"{label}: {ending}, highest {highest}", 110))
+        words = _plain(f"{label}: {ending}, highest {highest}", 110)
+        line, = axes.plot(group.x, group.middle, linewidth=2, label=words)
         if group.band is not None:
             axes.fill_between(group.x, *group.band, color=line.get_color(), alpha=0.18, linewidth=0)
             for curve in group.curves:
                 axes.plot(curve.x, curve.y, color=line.get_color(), linestyle=line.get_linestyle(), linewidth=0.6,
                           alpha=0.35)
-    axes.set_title(fill(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
+    axes.set_title(_plain(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
     axes.set_ylabel(metric)
     if x != "minutes":
@@ -249,6 +250,11 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
     figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, title_fontsize=8.5, alignment="left",
                   title=f"value at the end: {name} and 95% bootstrap interval; thin: each run" if bands else None)
     return figure
+
+
+def _plain(text: str, width: int) -> str:
+    """`text` in lines of `width`, without Matplotlib's mathtext, which an env id of someone else could break."""
+    return fill(text, width).replace("$", r"\$")
 
 
 def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:

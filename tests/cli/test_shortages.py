@@ -1,0 +1,87 @@
+"""What the machine lacks is named with its remedy in one line, not as a traceback."""
+
+from __future__ import annotations
+
+import errno
+import multiprocessing
+import os
+import subprocess
+import sys
+
+import pytest
+
+from vantage.cli import entry
+from vantage.errors import EnvError
+from vantage.runtimes.worker import _portable
+
+FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.py")
+TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
+
+
+def run(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> int:
+    """The exit status of a command that raises `error`; without one it needs a semaphore."""
+    def command() -> None:
+        """Fail."""
+        if error is not None:
+            raise error
+        multiprocessing.get_context("spawn").Lock()
+
+    monkeypatch.setitem(entry.COMMANDS, "list", command)
+    return entry.main(["list"])
+
+
+@pytest.mark.parametrize(("error", "says"), [
+    (FILES, "raise it with `ulimit -n 4096`"), (OSError(errno.ENFILE, "File table overflow"), "ulimit -n"),
+    (ImportError("a.so: cannot open shared object file: Too many open files", name="a"), "ulimit -n"),
+    (MemoryError(), "not enough memory"), (TORCH, "free memory or raise the limit"),
+    (OSError(errno.ENOMEM, os.strerror(errno.ENOMEM)), "not enough memory"),
+    (RuntimeError("can't start new thread"), "ulimit -u"),
+    (OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)), "ulimit -u")])
+def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
+        error: Exception, says: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, error) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("vantage: ") and says in line
+    in_env = EnvError("environment 0: it raised")
+    in_env.__cause__ = error
+    assert run(monkeypatch, in_env) == 1 and capsys.readouterr().err.splitlines() == [line]
+    assert str(_portable(error)) == line.removeprefix("vantage: ")
+
+
+def test_a_full_shared_memory_is_not_blamed_on_the_output(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("_multiprocessing.SemLock", fail)
+    assert run(monkeypatch) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "no space left in /dev/shm" in line and "--shm-size 1g" in line
+
+
+@pytest.mark.parametrize("error", [RuntimeError("another"), KeyError("x")])
+def test_an_error_of_the_program_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(type(error)):
+        run(monkeypatch, error)
+    assert "Traceback" in str(_portable(error)) or str(error) in str(_portable(error))
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits")
+@pytest.mark.parametrize(("limit", "options"), [
+    ("NOFILE, 16", "--vector async --num-envs 4"),
+    ("AS, psutil.Process().memory_info().vms + 2**29", "--hidden 15000,15000")])
+def test_a_limit_of_the_shell_is_named(limit: str, options: str) -> None:
+    program = f"""
+import psutil, resource, sys
+import vantage.tools.display, vantage.training
+from vantage.cli import main
+from vantage.envs import batched, single
+if __name__ == "__main__":
+    def limit(which, number):
+        resource.setrlimit(which, (number, resource.getrlimit(which)[1]))
+    limit(resource.RLIMIT_{limit})
+    sys.exit(main("train a2c --env CartPole-v1 --steps 64 --threads 1 {options}".split()))
+"""
+    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
+    assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
+    assert result.stderr.strip().splitlines()[-1].startswith("vantage: ") and "ulimit" in result.stderr

@@ -1,0 +1,172 @@
+"""What a downloaded run or file could try beside naming code, which `test_trust` covers: refused, or without effect."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import shutil
+import struct
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from checkpoints import replace_file
+from conftest import train_shortly
+
+import vantage
+from vantage.cli import main
+from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.runs.checkpoint import load, load_latest
+from vantage.runs.directory import RunDirectory
+from vantage.runs.lock import locked
+from vantage.runs.metrics import MetricWriter, read_metrics
+from vantage.runs.policy_file import read_policy
+from vantage.tools.plot import plot
+from vantage.tools.report import report
+
+
+class Payload:
+    """Makes a file where it is unpickled."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open, ("executed", "w")
+
+
+def header(text: bytes, length: int | None = None) -> bytes:
+    """A safetensors file with this JSON header, which claims to have `length` bytes."""
+    return struct.pack("<Q", len(text) if length is None else length) + text
+
+
+NO_TENSORS = [
+    pytest.param(pickle.dumps(Payload()), id="pickle"), pytest.param(b"PK\x03\x04" + bytes(99), id="zip"),
+    pytest.param(header(b"{}", 2**63), id="header larger than the file"),
+    pytest.param(header(b'{"w":' * 20_000, None), id="deep header"),
+    pytest.param(header(json.dumps({"w": {"dtype": "F32", "shape": [2**40], "data_offsets": [0, 2**42]}}).encode()),
+                 id="tensor larger than the file"),
+    pytest.param(header(json.dumps({"w": {"dtype": "F32", "shape": [2**62, 8], "data_offsets": [0, 0]}}).encode()),
+                 id="shape that overflows")]
+
+
+@pytest.fixture
+def run(cartpole_run: Path) -> Path:
+    return Path(shutil.copytree(cartpole_run, "run"))
+
+
+@pytest.mark.parametrize("data", NO_TENSORS)
+def test_what_is_no_safetensors_file_is_refused_and_never_unpickled(data: bytes, run: Path) -> None:
+    path = load_latest(run).path
+    for name in ("model.safetensors", "acting.safetensors"):
+        copy = Path(shutil.copytree(path, f"copy-{name}"))
+        replace_file(copy, name, data)
+        with pytest.raises(CheckpointError, match=f"{name} is not a safetensors file"):
+            load(copy)
+    Path("policy.safetensors").write_bytes(data)
+    with pytest.raises(VantageError, match=r"policy\.safetensors"):
+        read_policy(Path("policy.safetensors"))
+    assert not Path("executed").exists()
+
+
+@pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "..", "state.json/../../x.json",
+                                  "a\0.json", "config.pkl", "model.pt"])
+def test_a_manifest_names_only_files_beside_it(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = load_latest(run).path
+    for other in path.parent.iterdir():
+        manifest = json.loads((other / "manifest.json").read_text())
+        manifest["files"][name] = manifest["files"]["state.json"]
+        (other / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(CheckpointError, match="not a file of a checkpoint"):
+        load(path)
+    assert main(["resume", str(run), "--steps", "500"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["config.json", "meta.json", "summary.json"])
+def test_links_in_place_of_a_runs_files_are_not_read(name: str, run: Path) -> None:
+    Path("secret").write_text((run / name).read_text())
+    (run / name).unlink()
+    (run / name).symlink_to(Path("secret").absolute())
+    with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"):
+        report(run, episodes=1, video=False)
+    with pytest.raises(ConfigError, match="symbolic link"):
+        directory = RunDirectory.open(run)
+        directory.read_meta()
+        directory.read_summary()
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", ".lock"])
+def test_nothing_is_written_through_a_link(name: str, run: Path) -> None:
+    victim = Path("victim")
+    if name == ".lock":
+        victim.write_text("precious")
+    else:
+        shutil.copytree(run / "checkpoints", victim)
+    before = sorted((path, path.stat().st_size) for path in victim.rglob("*"))
+    path = run / name
+    _ = shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    path.symlink_to(victim.absolute())
+    with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"), locked(run):
+        pass
+    with pytest.raises(ConfigError, match="symbolic link"):
+        next(vantage.resume(run, steps=800))
+    assert sorted((path, path.stat().st_size) for path in victim.rglob("*")) == before
+
+
+def test_metrics_are_not_appended_through_a_link(run: Path) -> None:
+    Path("precious").write_text("text")
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(Path("precious").absolute())
+    with pytest.raises(ConfigError, match="symbolic link"):
+        MetricWriter(run, tensorboard=False)
+    assert Path("precious").read_text() == "text"
+
+
+@pytest.mark.parametrize("name", ["best", "checkpoints/step-000000000400"])
+def test_pruning_removes_a_link_and_not_its_target(name: str, run: Path) -> None:
+    target = Path(shutil.move(run / name if (run / name).exists() else load_latest(run).path, "target")).absolute()
+    (run / name).symlink_to(target)
+    *_, last = vantage.resume(run, steps=800)
+    assert last.status == "done" and load(target).step == 400
+    assert sorted(os.listdir(target)) == sorted([*json.loads((target / "manifest.json").read_text())["files"],
+                                                 "manifest.json"])
+
+
+HOSTILE = '</pre><script>alert(1)</script><img src="http://x.test/a" onerror=alert(2)>"\'&$\\frac$'
+
+
+def test_names_from_a_run_are_text_in_the_page(tmp_path: Path) -> None:
+    class Tags(HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            assert tag not in ("script", "iframe", "object", "link") and not any(
+                name.startswith("on") or (name in ("src", "href") and not str(value).startswith("data:"))
+                for name, value in attrs), (tag, attrs)
+
+    path = train_shortly(tmp_path / "crafted", "CartPole-v1", max_episode_steps=60)
+    meta, summary = (json.loads((path / name).read_text()) for name in ("meta.json", "summary.json"))
+    (path / "meta.json").write_text(json.dumps(meta | {HOSTILE: HOSTILE, "argv": [HOSTILE]}))
+    (path / "summary.json").write_text(json.dumps(summary | {"status": HOSTILE}))
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write(json.dumps({"step": 400, "seconds": 1, HOSTILE: 1.0}) + "\n")
+    page = report(path, episodes=1, video=False).read_text()
+    Tags().feed(page)
+    assert "alert(1)" in page and "<script" not in page
+
+
+@pytest.mark.parametrize("env", ["=HYPERLINK(1)", "+1+1", "-1", "@SUM(1)", HOSTILE, 'a",=1\n=2'])
+def test_no_cell_of_a_table_begins_a_formula(env: str) -> None:
+    runs = []
+    for name, env_id in (("one", "CartPole-v1"), ("two", env)):
+        run = RunDirectory.create(vantage.configure("a2c", env="CartPole-v1").change(env=env_id), env_name="x",
+                                  path=Path(name))
+        with (run.path / "metrics.jsonl").open("w") as file:
+            file.write(json.dumps({"step": 1, "seconds": 1, "rollout/ep_rew_mean": 1.0}) + "\n")
+        assert read_metrics(run.path)
+        runs.append(run.path)
+    plot(runs, Path("curve.svg"), csv=Path("curve.csv"))
+    with Path("curve.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file) for cell in row]
+    assert any(env in cell for cell in cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
+    assert "<script" not in Path("curve.svg").read_text()
