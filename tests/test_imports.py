@@ -19,7 +19,7 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     ("errors",),
-    ("system", "schedules", "seeding", "specs"),
+    ("system", "time_limit", "schedules", "seeding", "specs"),
     ("types", "importing"),
     ("keys",),
     ("algorithms",),
