@@ -32,10 +32,10 @@ def options(how: str, place: str, **others: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("place", "limit", "message"), [
-    ("in this process", 0.4, r"environment 0 of tiny:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
-                             r"answer for 0.4 s, at .*tiny.py:\d+; .*--env-timeout$"),
+    ("in this process", 2.0, r"environment 0 of tiny:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
+                             r"answer for 2 s, at .*tiny.py:\d+; .*--env-timeout$"),
     ("in its own", 2.0, r"environments 0 of tiny:Misbehaving: no answer for 2 s; .*--env-timeout$"),
-    ("in another rank", 0.4, r"environment 2 of tiny:Misbehaving \(.*no answer for 0.4 s, at .*tiny.py:\d+; .*--env-"),
+    ("in another rank", 2.0, r"environment 2 of tiny:Misbehaving \(.*no answer for 2 s, at .*tiny.py:\d+; .*--env-"),
 ], ids=lambda value: value if value in PLACES else "")
 def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint(
         place: str, limit: float, message: str, tmp_path: Path) -> None:
