@@ -1,7 +1,7 @@
 """Training speed on Pong of A2C, A3C and PPO, Vantage against Stable-Baselines3 and PFRL, alternating. No scores.
 
     make bench                                                          A2C and A3C, about fifteen minutes
-    make bench ARGS="--algo ppo"                                        PPO, about six minutes
+    make bench ARGS="--algo ppo"                                        PPO
     make bench ARGS="--rounds 2 --seconds 5"                            a quick look
 
 or in an environment of its own:
