@@ -19,8 +19,8 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     ("errors",),
-    ("system", "time_limit", "schedules", "seeding", "specs"),
-    ("types", "importing"),
+    ("system", "terminal", "time_limit", "schedules", "seeding", "specs"),
+    ("types", "importing", "other_libraries"),
     ("keys",),
     ("algorithms",),
     ("config_groups",),

@@ -168,7 +168,8 @@ class Config:
         if users := [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]:
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', '.join(users)}")
-        return f"unknown key {name!r}{suggestion(name, [*self.flat_keys(), *GROUPS])}"
+        near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
+        return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 
 
 def flatten(values: Mapping[str, Any]) -> dict[str, Any]:

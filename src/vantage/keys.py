@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from math import isfinite
 from numbers import Integral
@@ -14,21 +14,10 @@ from typing import Any, get_args
 
 from vantage.errors import ConfigError
 from vantage.importing import colon_form, import_path
+from vantage.other_libraries import KEYS
 from vantage.schedules import Schedule, parse_number
 
 _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
-
-_OTHER_LIBRARIES = {
-    "SB3": {"n_steps": "rollout_length", "learning_rate": "lr", "ent_coef": "entropy_coef", "vf_coef": "value_coef",
-            "total_timesteps": "steps", "n_envs": "num_envs", "n_epochs": "epochs", "batch_size": "minibatch_size",
-            "clip_range": "clip", "clip_range_vf": "value_clip", "target_kl": "max_kl",
-            "normalize_advantage": "advantage_norm"},
-    "CleanRL": {"num_steps": "rollout_length", "update_epochs": "epochs", "clip_coef": "clip", "env_id": "env",
-                "num_minibatches": "minibatch_size in steps", "norm_adv": "advantage_norm",
-                "anneal_lr": "lr with a schedule such as linear:7e-4:0"},
-    "RLlib": {"num_epochs": "epochs", "lambda": "gae_lambda", "train_batch_size": "rollout_length times num_envs"},
-}
-"""Names of config keys in other libraries: the key here, and a note where the value differs."""
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
@@ -65,23 +54,27 @@ def check_fields(instance: Any) -> None:
                 raise ConfigError(f"{f.name}={value} is above {high:,.15g}, the largest allowed value")
 
 
-def nearest(name: str, candidates: Iterable[str]) -> str:
+def nearest(name: str, candidates: Iterable[str], spell: Callable[[str], str] = str) -> str:
     """'; did you mean X?' for a candidate that differs from `name` by a typing error, or an empty string."""
-    lower = {candidate.lower(): candidate for candidate in candidates}
+    # A much longer name that does not begin with this one means something else: frames is not max_frames.
+    lower = {candidate.lower(): candidate for candidate in candidates
+             if abs(len(candidate) - len(name)) <= 3 or candidate.startswith(name)}
     close = difflib.get_close_matches(name.lower(), lower, n=1, cutoff=0.75)
-    return f"; did you mean {lower[close[0]]}?" if close else ""
+    return f"; did you mean {spell(lower[close[0]])}?" if close else ""
 
 
 def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> str:
-    """As `nearest`; for a key of another library, Vantage's name: "; SB3's n_steps is rollout_length"."""
+    """As `nearest`; for a key of another library, Vantage's: "; Stable-Baselines3's n_steps is rollout_length"."""
     def spell(key: str) -> str:
         return "--" + key.replace("_", "-") if flags else key
 
-    for library, names in _OTHER_LIBRARIES.items():
-        if name in names:
-            key, *note = names[name].split(maxsplit=1)
-            return f"; {library}'s {name} is {' '.join([spell(key), *note])}"
-    return nearest(spell(name), map(spell, candidates))
+    candidates = set(candidates)
+    for word in (name, name.removeprefix("no_")):
+        for library, names in KEYS.items():
+            own = re.findall("{([a-z_]+)}", names.get(word, ""))
+            if word in names and not (own and candidates.isdisjoint(own)):
+                return f"; {library} {word} {names[word].format_map({key: spell(key) for key in own})}"
+    return nearest(name.removeprefix("no_"), candidates, spell)
 
 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
     ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1,000,000"),
     ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
-    ("total_timesteps", 1, "SB3's total_timesteps is steps"),
+    ("total_timesteps", 1, "Stable-Baselines3's total_timesteps is steps"),
     ("hidden", "٦٤", "list of whole numbers"), ("lr", "٢", "not a schedule"), ("network", "tiny.Net", "tiny:Net"),
 ])
 def test_bad_values_are_named(key: str, value: object, says: str) -> None:

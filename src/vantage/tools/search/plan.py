@@ -15,7 +15,7 @@ from optuna.trial import BaseTrial, FixedTrial
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import convert, nearest, read_json_object
+from vantage.keys import convert, read_json_object, suggestion
 from vantage.presets import configure
 from vantage.tools.search.command import MOST, Options
 from vantage.training import check
@@ -122,7 +122,7 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
         for point in plan.representatives():
             check(plan.config(point, base.run.seed))
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from None
+        raise ConfigError(f"cannot read {path}: {error.strerror}; give a JSON file") from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error}") from None
     return plan
@@ -177,7 +177,8 @@ def _searchable(key: str) -> tuple[Any, Mapping[str, Any]]:
         raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
                           f"steps; give it as the flag --{key.replace('_', '-')}")
     if key not in keys:
-        raise ConfigError(f"unknown key {key!r}{nearest(key, keys)}")
+        near = suggestion(key, keys) or "; `vantage train ALGO --help` shows the keys"
+        raise ConfigError(f"unknown key {key!r}{near}")
     return keys[key].hint, keys[key].rules
 
 
