@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import pickle
 import shutil
 import struct
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from typing import Any
 import pytest
 from checkpoints import replace_file
 from conftest import train_shortly
+from rich.console import Console
 
 import vantage
 from vantage.cli import main
@@ -24,8 +27,10 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter, read_metrics
 from vantage.runs.policy_file import read_policy
+from vantage.tools.display import Display
 from vantage.tools.plot import plot
 from vantage.tools.report import report
+from vantage.types import Report
 
 
 class Payload:
@@ -170,3 +175,60 @@ def test_no_cell_of_a_table_begins_a_formula(env: str) -> None:
     assert any(env in cell for cell in cells)
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
     assert "<script" not in Path("curve.svg").read_text()
+
+
+ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
+"""Sets the window's title, clears the screen, colours and reverses the text, and returns to the line's start."""
+
+
+def set_key(path: Path, keys: str, value: object) -> None:
+    """Change one value of a JSON file, by keys that are joined with dots."""
+    content = json.loads(path.read_text())
+    *parents, last = keys.split(".")
+    part = content
+    for parent in parents:
+        part = part[parent]
+    part[last] = value
+    path.write_text(json.dumps(content))
+
+
+@pytest.mark.parametrize(("change", "command"), [
+    (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "plot run"),
+    (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "evaluate run"),
+    (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "report run --no-video"),
+    (lambda run: set_key(run / "config.json", "env.id", f"a{ESCAPE}:B"), "evaluate run"),
+    (lambda run: set_key(run / "config.json", f"env.{ESCAPE}", 1), "resume run"),
+    (lambda run: set_key(run / "config.json", "algorithm.gamma", ESCAPE), "export run --format onnx"),
+    (lambda run: set_key(run / "config.json", "policy.network", f"a{ESCAPE}:B"), "evaluate run --trust"),
+    (lambda run: set_key(load_latest(run).path / "manifest.json", f"files.{ESCAPE}", {}), "resume run --steps 500"),
+    (lambda run: set_key(run / "meta.json", "versions", ESCAPE), "report run --no-video --episodes 1"),
+    (lambda run: set_key(run / "summary.json", "steps", ESCAPE), "report run --no-video --episodes 1"),
+    (lambda run: (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "seconds": 1, f"a/{ESCAPE}": 1.0}) + "\n"),
+     "plot run"),
+    (lambda run: run.rename(f"run{ESCAPE}"), "evaluate ru"),
+    (lambda run: run.rename(f"run{ESCAPE}"), "plot ."),
+    (lambda run: Path("a.json").write_text(json.dumps({ESCAPE: 1})), "train a2c --env CartPole-v1 --config a.json"),
+    (lambda run: Path("a.json").write_text(json.dumps({ESCAPE: [1]})),
+     "search a2c --env CartPole-v1 --grid a.json"),
+    (lambda run: Path("best.json").write_text(json.dumps(
+        {"trial": ESCAPE, "value": 1, "objective": ESCAPE, "config": {"algo": ESCAPE, "env": "CartPole-v1"}})),
+     "train --from-search ."),
+])
+def test_names_from_files_do_not_command_the_terminal(
+        change: Callable[[Path], object], command: str, run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    change(run)
+    main(command.split())
+    out, err = capfd.readouterr()
+    assert out + err and (out + err).replace("\n", "").isprintable()
+    assert "Traceback" not in err
+
+
+def test_a_live_display_shows_names_from_files_escaped() -> None:
+    config = vantage.configure("a2c", env="CartPole-v1").change(env=ESCAPE)
+    console = Console(file=io.StringIO(), force_terminal=True, width=200)
+    display = Display(config, "", console=console)
+    display.show(Report(step=1, seconds=1.0, metrics={ESCAPE: 1.0}, run=ESCAPE, status="running"))
+    console.print(display._panel())
+    display.note(ESCAPE)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "\\u001b[2J" in shown and "\x1b[2J" not in shown and not {"\x07", "\x9b", "\u202e", "\r"} & set(shown)

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import redirect_stderr
-from dataclasses import dataclass, field, fields, make_dataclass
-from functools import partial, wraps
+from dataclasses import dataclass, fields
+from functools import partial
 from inspect import signature
-from itertools import dropwhile, takewhile
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_args
 
-import tyro
 from typing_extensions import Doc
-from tyro.conf import FlagConversionOff, FlagCreatePairsOff, OmitArgPrefixes, Positional, arg
-from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+from tyro.conf import Positional, arg
 
-from vantage.config import GROUPS, Config, flatten
+from vantage.cli.help import print_help
+from vantage.cli.parsing import arguments_of, first_line, option_names, parse
+from vantage.config import Config, flatten
 from vantage.consistency import check_flags
 from vantage.errors import ConfigError
-from vantage.keys import read_json_object, suggestion, typed
+from vantage.keys import read_json_object, suggestion
 from vantage.presets import configure, defaults
 
 Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
                  arg(metavar="ALGO")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
 File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), arg(metavar="FILE.json")]
-
-_REGISTRY = ConstructorRegistry()
 
 
 @dataclass(frozen=True)
@@ -75,40 +68,49 @@ class Settings:
 
 def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
     """The call of `command` that `argv` stands for; ConfigError for bad input, SystemExit after --help."""
-    text = (command.__doc__ or "").partition("\n")[0]
-    if "settings" in signature(command).parameters:
-        return _read_settings(command, argv, prog, text)
-    (words, options), unknown = _parse(_arguments_of(command), argv, prog, text)
+    text = first_line(command)
+    if (kind := chooser(command)) is not None:
+        return _read_settings(command, kind, argv, prog, text)
+    argv = ["--help" if word == "--help-all" else word for word in argv]
+    (words, options), unknown = parse(arguments_of(command), argv, prog, text)
     for word in unknown:
-        raise _unexpected(word, signature(command).parameters, prog)
+        raise _unexpected(word, option_names(command), prog)
     return partial(command, *words, **options)
 
 
-def _read_settings(command: Callable[..., Any], argv: Sequence[str], prog: str, text: str) -> Callable[[], int | None]:
+def chooser(command: Callable[..., Any]) -> type[ByAlgorithm | ByEnvironment] | None:
+    """How a command chooses algorithm and environment; None for one without config keys."""
+    if "settings" not in signature(command).parameters:
+        return None
+    return ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
+
+
+def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvironment], argv: Sequence[str], prog: str,
+                   text: str) -> Callable[[], int | None]:
     """`read` for a command whose first parameter is its settings; all but its own options are config keys."""
-    kind: type[ByAlgorithm | ByEnvironment] = ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
-    own = _arguments_of(partial(command, None))
+    own = arguments_of(partial(command, None))
     options: dict[str, Any] = {}
-    rest = [word for word in argv if word not in ("-h", "--help")]
+    rest = [word for word in argv if word not in ("-h", "--help", "--help-all")]
     if not (wants_help := len(rest) < len(argv)):
-        (_, options), rest = _parse(own, argv, prog, text)
+        (_, options), rest = parse(own, argv, prog, text)
     words, flags = _split(rest)
     first, *_ = choices = [f.name for f in fields(kind)]
+    names = [*Config.every_key(), *choices, *option_names(command)]
+    for word in words:
+        if word.startswith("-"):
+            raise _unexpected(word, names, prog)
     if words:
         flags[first] = words[0]
     settings = _settings(**{"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags})
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
-        groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
-        others = [("choice", Annotated[object, arg(constructor=kind, name="")]),
-                  ("own", Annotated[object, arg(constructor=own, name="")])]
-        _parse(make_dataclass("Arguments", [*others, *groups]), ["--help"], prog,
-               f"{text} Defaults are those of {shown.algo} on {shown.env.id}.")
-    keys = shown.flat_keys()
-    for word in [*(f"--{name}" for name in flags if name not in keys), *words[1:]]:
-        if word[2:] in Config.every_key():
-            raise ConfigError(shown.why_unknown(word[2:]))
-        raise _unexpected(word, [*keys, *choices, *signature(own).parameters], prog)
+        print_help(shown, kind, own, prog, text, everything="--help-all" in argv)
+    if unknown := [name for name in flags if name not in shown.flat_keys()]:
+        raise _unknown_key(unknown[0], shown, names, argv, prog)
+    if len(words) > 1 and kind is ByAlgorithm and not settings.env:
+        raise ConfigError(f"unexpected argument {words[1]!r}; if it is the environment, give --env {words[1]}")
+    for word in words[1:]:
+        raise _unexpected(word, (), prog)
     if not settings.algo:
         raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
     if not settings.env:
@@ -139,7 +141,7 @@ def _settings(algo: str, env: str = "", runtime: str | None = None, config: str 
         try:
             keys = flatten(read_json_object(Path(config).read_text(encoding="utf-8-sig"), source=config))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read --config {config}: {getattr(error, 'strerror', None) or error}; give a "
+            raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None
         env_of_file = keys.pop("env", "")
         env = env or env_of_file
@@ -176,6 +178,14 @@ def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     return positional, flags
 
 
+def _unknown_key(name: str, shown: Config, names: Iterable[str], argv: Sequence[str], prog: str) -> ConfigError:
+    """The error for a flag of `argv` that is no key of `shown`."""
+    if name in Config.every_key():
+        return ConfigError(shown.why_unknown(name))
+    negative = any(word.replace("_", "-") == f"--no-{name.replace('_', '-')}" for word in argv)
+    return _unexpected(f"--{'no-' * negative}{name}", [*names, *shown.flat_keys()], prog)
+
+
 def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:
     """The error for a word that is no argument of the command, whose options have these `names`."""
     if not word.startswith("-"):
@@ -183,51 +193,3 @@ def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:
     flag = word.partition("=")[0].replace("_", "-")
     hint = suggestion(flag.lstrip("-").replace("-", "_"), names, flags=True)
     return ConfigError(f"unknown argument {flag!r}{hint}; see {prog} --help")
-
-
-def _group(part: Any) -> type:
-    """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
-    hints = get_type_hints(type(part))
-    kind = make_dataclass(type(part).__name__, [
-        (f.name, Annotated[hints[f.name], arg(metavar="|".join(f.metadata.get("choices", ())) or None)],
-         field(default=getattr(part, f.name), metadata=f.metadata)) for f in fields(part) if f.name != "id"])
-    kind.__doc__ = (type(part).__doc__ or "").partition("\n")[0]
-    return kind
-
-
-def _arguments_of(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A function with the parameters of `command` that returns its positional and keyword arguments."""
-    return wraps(command)(lambda *words, **options: (words, options))
-
-
-def _parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[Any, list[str]]:
-    """What tyro makes of `argv` for a function or class, and the words that it does not know."""
-    errors = io.StringIO()
-    try:
-        with redirect_stderr(errors):
-            return tyro.cli(kind, args=argv, prog=prog, description=description, return_unknown_args=True,
-                            config=(OmitArgPrefixes, FlagCreatePairsOff), registry=_REGISTRY)
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        raise ConfigError(f"{_message(errors.getvalue())}; see {prog} --help") from None
-
-
-def _message(text: str) -> str:
-    """The message in tyro's box, which has a title, the message, a rule and hints."""
-    rows = [re.sub("[│╭╮╰╯─]|-{5,}", " ", row).strip() for row in text.splitlines()[1:]]
-    message = " ".join(takewhile(bool, dropwhile(lambda row: not row, rows)))
-    message = re.sub(r"Missing value for argument '(.*?)'.*", r"\1 needs a value", message)
-    return message.removeprefix("Error parsing ").rstrip(".")
-
-
-@_REGISTRY.primitive_rule
-def _values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Numbers as people write them, none, true and false."""
-    kinds = [kind for kind in get_args(info.type) or (info.type,) if kind is not NoneType]
-    if not kinds or info.type_origin is list or not set(kinds) <= {bool, int, float, str}:
-        return None
-    return PrimitiveConstructorSpec(
-        nargs=1, metavar="true|false" if bool in kinds else kinds[0].__name__.upper(), is_instance=lambda _: True,
-        instance_from_str=lambda words: typed(words[0], info.type),
-        str_from_instance=lambda value: [str(value).lower() if isinstance(value, bool | None) else str(value)])

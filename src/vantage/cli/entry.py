@@ -17,7 +17,9 @@ from vantage.cli.arguments import read
 from vantage.cli.stop import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
+from vantage.other_libraries import COMMANDS as OTHERS
 from vantage.system import shortage
+from vantage.terminal import printable
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (
@@ -33,12 +35,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     _accept_any_output()
     try:
         name, *words = argv or [""]
-        if name in ("-h", "--help", "--version"):
+        if name in ("-h", "--help", "--help-all", "--version"):
             print(f"vantage {version('vantage-rl')}" if name == "--version" else _overview())
             return 0
+        if name in ("--tyro-print-completion", "--tyro-write-completion"):
+            from vantage.cli.completion import print_completion
+
+            print_completion(COMMANDS, argv)
         if name not in COMMANDS:
-            raise ConfigError(f"{f'unknown COMMAND {name!r}' if name else 'no COMMAND'}{nearest(name, COMMANDS)}; see "
-                              "vantage --help")
+            near = f"; did you mean {OTHERS[name]}?" if name in OTHERS else nearest(name, COMMANDS)
+            raise ConfigError(f"{f'unknown COMMAND {name!r}' if name else 'no COMMAND'}{near}; see vantage --help")
         call = read(COMMANDS[name], words, f"vantage {name}")
         # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
@@ -56,7 +62,10 @@ def main(argv: Sequence[str] | None = None) -> int:
                 print(f"vantage: {lack}", file=sys.stderr)
                 return 1
             traceback.print_exception(error.__cause__)  # where in the user's own code
-        print(f"vantage: {error}", file=sys.stderr)
+        text = printable(str(error))
+        if isinstance(error, ConfigError):  # one line: a line feed in a name could pretend to be another message
+            text = text.replace("\n", "\\n")
+        print(f"vantage: {text}", file=sys.stderr)
         return error.status
     except Stopped as error:
         print("vantage: stopped before training began", file=sys.stderr)
@@ -86,7 +95,7 @@ def _explain(error: Exception) -> int | None:
     else:
         return None
     if message:
-        print(f"vantage: {message}", file=sys.stderr)
+        print("vantage:", printable(message), file=sys.stderr)
     return status
 
 

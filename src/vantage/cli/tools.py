@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import asdict, dataclass
 from json import dumps
@@ -13,6 +14,7 @@ from tyro.conf import Positional, arg
 
 from vantage.cli.arguments import Settings
 from vantage.errors import ConfigError
+from vantage.terminal import printable, write_line
 
 Run = Positional[Annotated[str, Doc("run directory"), arg(metavar="RUN")]]
 Checkpoint = Annotated[str, Doc("latest, best or a step; auto: best if there is one")]
@@ -45,7 +47,7 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     from vantage.tools.evaluate import evaluate
 
     result = evaluate(run, episodes=episodes, **arguments)
-    print(dumps(result.as_dict()) if json else result.sentence())
+    write_line(dumps(result.as_dict()) if json else result.sentence())
 
 
 def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],
@@ -54,7 +56,7 @@ def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), 
     arguments = play.arguments()
     from vantage.tools.record import record
 
-    print(record(run, output, episodes=episodes, **arguments).sentence())
+    write_line(record(run, output, episodes=episodes, **arguments).sentence())
 
 
 _LATEST = Play(checkpoint="latest")
@@ -73,7 +75,7 @@ def preview(settings: Settings, *, output: Annotated[Path, Doc("the picture, .pn
     config = settings.config()
     from vantage.tools.preview import preview
 
-    print(preview(config, output))
+    write_line(preview(config, output))
 
 
 def play(settings: Settings) -> None:
@@ -81,7 +83,7 @@ def play(settings: Settings) -> None:
     config = settings.config()
     from vantage.tools.play import play
 
-    play(config, say=print)
+    play(config, say=write_line)
 
 
 def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; seeds of one setting become a band"),
@@ -96,11 +98,12 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; see
     from vantage.tools.plot import plot, table
 
     groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
-    rows = [(metric, "at the end", "highest"), *table(groups, x)]
+    rows = [tuple(printable(word).replace("\n", "\\n") for word in row)
+            for row in ((metric, "at the end", "highest"), *table(groups, x))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
-    print(output)
+        write_line("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
+    write_line(output)
 
 
 def report(run: Run, *, output: Annotated[Path | None, Doc("the page; none: report.html in RUN"), SHORT] = None,
@@ -109,7 +112,7 @@ def report(run: Run, *, output: Annotated[Path | None, Doc("the page; none: repo
     """Write a run as one HTML page: scores, a game, curves, config."""
     from vantage.tools.report import report
 
-    print(report(run, output, episodes=episodes, video=not no_video, checkpoint=checkpoint, trust=trust))
+    write_line(report(run, output, episodes=episodes, video=not no_video, checkpoint=checkpoint, trust=trust))
 
 
 def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"], Doc("safetensors is for vantage.load")],
@@ -118,7 +121,7 @@ def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"], Doc("s
     """Write a run's policy to one file."""
     from vantage.tools.export import export
 
-    print(export(run, format=format, output=output, checkpoint=checkpoint, trust=trust).sentence())
+    write_line(export(run, format=format, output=output, checkpoint=checkpoint, trust=trust).sentence())
 
 
 def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to measure")] = 30.0,
@@ -130,7 +133,7 @@ def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to meas
     from vantage.tools.bench import bench
 
     result = bench(config, seconds=seconds)
-    print(dumps(asdict(result)) if json else result.table())
+    write_line(dumps(asdict(result)) if json else result.table())
 
 
 def doctor(*, json: Json = False) -> int:
@@ -139,12 +142,17 @@ def doctor(*, json: Json = False) -> int:
 
     print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)
     result = examine()
-    print(dumps(asdict(result)) if json else result.table())
+    write_line(dumps(asdict(result)) if json else result.table())
     return 0 if result.works else 1
 
 
-def list_() -> None:
-    """List algorithms, networks, presets, and families of environments."""
+def list_(what: Positional[Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),
+                                     arg(metavar="WHAT")]] = "all") -> None:
+    """List algorithms, networks, presets, defaults and environments, or one of these."""
     from vantage.presets import catalogue
 
-    print(catalogue())
+    whole = catalogue()
+    lists = {part.split()[0].strip(",:"): part for part in re.split(r"\n\n(?=\w)", whole)} | {"all": whole}
+    if what not in lists:
+        raise ConfigError(f"there is no list {what!r}; give {', '.join(lists)}")
+    write_line(lists[what])

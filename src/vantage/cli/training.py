@@ -17,6 +17,7 @@ from vantage.cli.stop import Stop
 from vantage.cli.tools import Run, Trust
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
+from vantage.terminal import escape_message, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
 
@@ -40,7 +41,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
             from vantage.training import read_initial
 
             read_initial(config)
-        print(config.to_json())
+        write_line(config.to_json())
         return 0
     from vantage.training import train_updates
 
@@ -125,6 +126,7 @@ def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
     logger = logging.getLogger("vantage")
     handlers, logger.handlers, former = logger.handlers, [handler], logger.level
     logger.setLevel(level)
+    handler.addFilter(escape_message)
     try:
         yield
     finally:

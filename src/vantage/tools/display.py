@@ -18,6 +18,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 
 from vantage.config import Config
+from vantage.terminal import printable, write_line
 
 if TYPE_CHECKING:
     from vantage.types import Report
@@ -30,7 +31,7 @@ _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "tr
 def say(text: str) -> None:
     """Print a line. A run continues without output where it cannot be written (a full disk, a closed terminal)."""
     try:
-        print(text, flush=True)
+        write_line(text)
     except BrokenPipeError:
         raise
     except OSError:
@@ -77,7 +78,7 @@ class Display(logging.Handler):
             say(f"- {text}")
             return
         with contextlib.suppress(OSError):
-            self.console.print(f"[dim]-[/] {escape(text)}", highlight=False)
+            self.console.print(f"[dim]-[/] {escape(printable(text))}", highlight=False)
 
     def stopping(self, text: str) -> None:
         """Show that a signal has arrived. Called by its handler, at any point of the program."""
@@ -100,7 +101,8 @@ class Display(logging.Handler):
             say(f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  {values}")
 
     def _panel(self) -> Panel:
-        report, title = self.report, f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"
+        report, title = self.report, escape(printable(
+            f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"))
         if report is None:
             return Panel(self.stop_message or self.expectation or "starting", title=title)
         done, left = progress(self.config, report)
@@ -108,12 +110,13 @@ class Display(logging.Handler):
         steps = f"{report.step:,} / {self.config.run.steps:,} steps"
         head.add_row(ProgressBar(completed=done * 100, width=40), f"{done:.1%}", steps,
                      f"{clock(report.seconds)}, about {left} left")
-        cells = [cell for name, value in sorted(report.metrics.items()) for cell in (name, number(value))]
+        cells = [cell for name, value in sorted(report.metrics.items())
+                 for cell in (escape(printable(name)), number(value))]
         for i in range(0, len(cells), 4):
             body.add_row(*cells[i:i + 4])
         stopping = report.status == "running" and self.stop_message
         words = f"[bold yellow]{stopping}" if stopping else f"[dim]{self.expectation}"
-        return Panel(Group(head, "", body, "", words), title=title, subtitle=escape(report.run))
+        return Panel(Group(head, "", body, "", words), title=title, subtitle=escape(printable(report.run)))
 
 
 def progress(config: Config, report: Report) -> tuple[float, str]:

@@ -8,6 +8,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.progress import goal_reached
+from vantage.terminal import write_line
 from vantage.tools.evaluate import evaluate
 from vantage.tools.plot import plot
 from vantage.tools.record import record
@@ -15,19 +16,20 @@ from vantage.tools.record import record
 
 def final_report(run: Path, *, episodes: int = 20) -> None:
     """Evaluate the run, draw curve.png and record game.mp4 in its directory, and print what they show."""
-    print(f"playing {episodes} games with the trained policy ...", flush=True)
-    print(evaluate(run, episodes=episodes, trust=True).sentence())
+    write_line(f"playing {episodes} games with the trained policy ...")
+    write_line(evaluate(run, episodes=episodes, trust=True).sentence())
     try:
         plot([run], run / "curve.png", trust=True)
     except ConfigError as error:
-        print(f"no curve: {error}")
+        write_line(f"no curve: {error}")
     try:
-        print(record(run, run / "game.mp4", trust=True).sentence())
+        write_line(record(run, run / "game.mp4", trust=True).sentence())
     except (VantageError, ImportError) as error:  # nothing to see, as in a vector environment of one's own
-        print(f"no video: {error}")
-    print(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON lines")
+        write_line(f"no video: {error}")
+    write_line(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON "
+               "lines")
     commands = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):
         commands.insert(0, f"resume {run}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
-    print("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))
+    write_line("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))

@@ -24,6 +24,7 @@ from vantage.errors import ConfigError
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import FILE_NAME, read_metrics
+from vantage.terminal import printable
 from vantage.tools.output import whole_file
 
 log = logging.getLogger(__name__)
@@ -238,7 +239,7 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
                           alpha=0.35)
     axes.set_title(_plain(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
-    axes.set_ylabel(metric)
+    axes.set_ylabel(_plain(metric, 80))
     if x != "minutes":
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
@@ -253,8 +254,8 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
 
 
 def _plain(text: str, width: int) -> str:
-    """`text` in lines of `width`, without Matplotlib's mathtext, which an env id of someone else could break."""
-    return fill(text, width).replace("$", r"\$")
+    """`text` in lines of `width`, without Matplotlib's mathtext and what it cannot draw, as in ids of someone else."""
+    return fill(printable(text), width).replace("$", r"\$")
 
 
 def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:

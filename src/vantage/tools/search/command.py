@@ -22,17 +22,17 @@ MOST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The command's options beside config keys, with the comments that its help shows."""
+    """What is searched, and how. The comments are the command's help."""
 
-    grid: str | None = None  # JSON file of keys with lists: their product; the lists in an object go together
-    space: str | None = None  # JSON file of keys with ranges or choices, which Optuna draws from
+    grid: str | None = None  # JSON file of lists: all combinations are run
+    space: str | None = None  # JSON file of ranges and choices to draw from
     trials: int | None = None  # number of trials of a space (30)
-    seeds: int = 1  # seeds of each trial, starting at --seed; their mean counts
+    seeds: int = 1  # seeds of each trial, from --seed on, for a mean
     jobs: int = 1  # runs at once, each in its own process
-    pruner: Literal["asha", "none"] | None = None  # asha ends poor trials early; default for a space, none for a grid
-    reduction: int | None = None  # asha continues one trial in so many, for so many times the steps (3)
-    storage: str | None = None  # Optuna storage that machines share: a URL, or a file ending in .db (study.db in --run)
-    run: str | None = None  # search directory (runs/search/ENV/ALGO-N, the same for the same command)
+    pruner: Literal["asha", "none"] | None = None  # asha (for a space) ends poor trials early
+    reduction: int | None = None  # asha continues one trial in so many (3)
+    storage: str | None = None  # Optuna storage to share: URL or .db file
+    run: str | None = None  # search directory (runs/search/ENV/ALGO-N)
 
 
 class Stopping(Protocol):
