@@ -48,7 +48,10 @@ class EnvConfig:
     @property
     def env_options(self) -> dict[str, Any]:
         """Keyword arguments of the environment."""
-        return read_json_object(self.env_kwargs, source=f"env_kwargs={self.env_kwargs!r}")
+        try:
+            return read_json_object(self.env_kwargs, source=f"env_kwargs={self.env_kwargs!r}")
+        except ConfigError as error:
+            raise ConfigError(f"{error}; write for example {{\"goal_velocity\": 0.1}}") from None
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,8 @@ class Sync:
     def __post_init__(self) -> None:
         check_fields(self)
         if len(self.rollout_lengths) != 1:
-            raise ConfigError(f"rollout_length={self.rollout_length!r}: runtime sync takes one length; a list is for "
-                              "the workers of a3c and a3g")
+            raise ConfigError(f"rollout_length={self.rollout_length!r}: runtime sync takes one length, such as 20; a "
+                              "list is for the workers of a3c and a3g")
 
     @property
     def rollout_lengths(self) -> tuple[int, ...]:

@@ -114,8 +114,8 @@ def _plain(name: str) -> str:
 
 def _registered(name: str, gym_id: str) -> EnvId:
     if gym_id not in gym.registry:
-        raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class"
-                          f"{colon_form(name) or nearest(name, known_names())}")
+        near = colon_form(name) or nearest(name, known_names()) or "; `vantage list environments` names them"
+        raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)
     return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))
 

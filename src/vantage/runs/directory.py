@@ -59,7 +59,7 @@ class RunDirectory:
         except BaseException as error:
             if made is not None:
                 shutil.rmtree(made, ignore_errors=True)
-            if not isinstance(error, OSError | UnicodeEncodeError):
+            if not isinstance(error, OSError | ValueError):
                 raise
             why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
             raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; choose another place "
