@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
 from vantage.algorithms.a2c import A2C
@@ -32,6 +33,8 @@ FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "
 
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
+
+_type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
 
 GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
@@ -155,7 +158,7 @@ class Config:
     def flat_keys(self) -> dict[str, Key]:
         """Every key of this config, by its flat name."""
         return {FLAT_NAMES.get((group, f.name), f.name): Key(group, f.name, hints[f.name], f.metadata)
-                for group in GROUPS for part in [getattr(self, group)] for hints in [get_type_hints(type(part))]
+                for group in GROUPS for part in [getattr(self, group)] for hints in [_type_hints(part.__class__)]
                 for f in fields(part)}
 
     @staticmethod
