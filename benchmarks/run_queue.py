@@ -32,14 +32,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from learning import evaluate, write
-
 from vantage.keys import convert
-from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.system import compute_for_long
+from vantage.tools.scores import score, write_results
 
-EPISODES = 100
 _PR_SET_PDEATHSIG = 1
 
 
@@ -187,16 +184,14 @@ class Queue:
 
     def _evaluate(self, run: Run) -> None:
         """Store the scores of a finished run, and write its group to results/."""
-        rows = evaluate(run.path, run.seed, EPISODES)
+        rows = score(run.path)
         new = run.scores.with_suffix(".new")
         new.write_text(json.dumps(rows))
         new.replace(run.scores)
         group = [other for other in self.runs if other.group == run.group and other.done]
         every: list[dict[str, Any]] = [row for other in group for row in json.loads(other.scores.read_text())]
-        directory = RunDirectory.open(group[0].path)
-        write(self.results / run.group, [other.path for other in group], every, directory.config,
-              command=" ".join(group[0].train_command()), episodes=EPISODES,
-              commit=directory.read_meta().get("git_commit"))
+        print(write_results(self.results / run.group, [other.path for other in group], every,
+                            command=" ".join(group[0].train_command())), flush=True)
 
     def _end(self) -> None:
         """Stop the runs, which save; the queue goes on with them later."""

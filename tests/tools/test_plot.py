@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from vantage.cli import main
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.tools.plot import Curve, bootstrap_interval, group_curves, middle, plot, table
+from vantage.tools.plot import Curve, bootstrap_interval, digest, group_curves, middle, plot, redraw, table
 
 
 def curve(xs: Sequence[float], ys: Sequence[float], **keys: Any) -> Curve:
@@ -127,3 +129,26 @@ def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monk
         plot([run], output, csv=tmp_path / "curve.csv")
     assert output.read_text() == "previous" and (run / "metrics.jsonl").read_bytes() == before
     assert not list(tmp_path.glob("*.csv")) and not list(tmp_path.glob(".*"))
+
+
+def test_each_picture_of_results_shows_its_numbers_and_its_environment() -> None:
+    results = Path(__file__).parents[2] / "results"
+    drawn = sorted(results.glob("*/curve.csv"))
+    assert drawn and {csv.with_suffix(".png") for csv in drawn} == set(results.glob("*/curve.png"))
+    for numbers in drawn:
+        protocol = json.loads(numbers.with_name("protocol.json").read_text())
+        env = protocol.get("config", protocol)["env"]
+        with Image.open(numbers.with_suffix(".png")) as picture:
+            shown = picture.info
+        assert shown["Source"] == digest(numbers), f"{numbers} changed: python benchmarks/redraw.py"
+        assert shown["Title"] == (env["id"] if isinstance(env, dict) else env)
+
+
+def test_a_picture_drawn_again_from_its_numbers_has_the_same_groups(tmp_path: Path) -> None:
+    runs = [make_run(tmp_path, values, seed=seed) for seed, values in enumerate([(1, 5, 2), (1, 7, 4)])]
+    plot(runs, tmp_path / "a.png", csv=tmp_path / "a.csv")
+    redraw(tmp_path / "a.csv", tmp_path / "b.png", env="CartPole-v1")
+    with Image.open(tmp_path / "a.png") as first, Image.open(tmp_path / "b.png") as again:
+        pass
+    assert first.info["Source"] == again.info["Source"] == digest(tmp_path / "a.csv")
+    assert first.info["Title"] == again.info["Title"] == "CartPole-v1" and first.size == again.size

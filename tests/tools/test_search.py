@@ -27,7 +27,8 @@ from vantage.tools.search.command import Options
 from vantage.tools.search.plan import Plan, make_plan
 from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
-from vantage.tools.search.worker import Worker, is_of_machine, updates_to
+from vantage.tools.search.worker import Worker, is_of_machine
+from vantage.tools.seeds import updates_to
 from vantage.training import train
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]

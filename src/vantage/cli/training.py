@@ -17,6 +17,7 @@ from vantage.cli.stop import Stop
 from vantage.cli.tools import Run, Trust
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
+from vantage.errors import ConfigError
 from vantage.terminal import escape_message, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
@@ -29,9 +30,18 @@ Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.
 
 def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,
           dry_run: Annotated[bool, Doc("print the resolved config as JSON and stop")] = False,
-          report: Finish = False) -> int:
+          report: Finish = False,
+          seeds: Annotated[int, Doc("runs, with the seeds from --seed on; then their mean, interval and IQM")] = 1,
+          jobs: Annotated[int, Doc("runs of --seeds at a time")] = 1) -> int:
     """Train an agent in a new run directory."""
     config = settings.config()
+    for name, value in (("seeds", seeds), ("jobs", jobs)):
+        if not 1 <= value <= 1000:
+            raise ConfigError(f"--{name} {value} is not from 1 to 1,000")
+    if jobs > seeds:
+        raise ConfigError(f"--jobs {jobs} is more than --seeds {seeds}; give at most one job for each seed")
+    if report and seeds > 1:
+        raise ConfigError("--report is for one run; leave it out with --seeds, which draws and evaluates anyway")
     if dry_run:
         if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
             from vantage.learning.optimizers import check_optimizer
@@ -43,6 +53,16 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
             read_initial(config)
         write_line(config.to_json())
         return 0
+    if seeds > 1:
+        from vantage.tools.seeds import train_seeds
+        from vantage.training import check
+
+        check(config)
+        stop = Stop()
+        try:
+            return train_seeds(config, seeds, jobs, run, stop)
+        finally:
+            stop.over()
     from vantage.training import train_updates
 
     stop = Stop()

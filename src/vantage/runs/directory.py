@@ -50,7 +50,7 @@ class RunDirectory:
         made = None
         try:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
-            made = path = _make(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
+            made = path = make_directory(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
             text = config.to_json()
             meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
@@ -166,7 +166,7 @@ def directory_name(env_name: str) -> str:
     return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
 
 
-def _make(path: Path | None, numbered: Path) -> Path:
+def make_directory(path: Path | None, numbered: Path) -> Path:
     """Make the directory `path`, or `numbered` with the next free number."""
     (path or numbered).parent.mkdir(parents=True, exist_ok=True)
     if path is not None:

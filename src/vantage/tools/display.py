@@ -96,9 +96,7 @@ class Display(logging.Handler):
         elif report.step != self.shown_step and (
                 report.status != "running" or monotonic() - self.shown_at >= LINE_EVERY_SECONDS):
             self.shown_at, self.shown_step = monotonic(), report.step
-            done, left = progress(self.config, report)
-            values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items())
-            say(f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  {values}")
+            say(progress_line(self.config, report))
 
     def _panel(self) -> Panel:
         report, title = self.report, escape(printable(
@@ -117,6 +115,13 @@ class Display(logging.Handler):
         stopping = report.status == "running" and self.stop_message
         words = f"[bold yellow]{stopping}" if stopping else f"[dim]{self.expectation}"
         return Panel(Group(head, "", body, "", words), title=title, subtitle=escape(printable(report.run)))
+
+
+def progress_line(config: Config, report: Report) -> str:
+    """Steps, share, time and the most important metrics."""
+    done, left = progress(config, report)
+    values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items())
+    return f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  {values}"
 
 
 def progress(config: Config, report: Report) -> tuple[float, str]:

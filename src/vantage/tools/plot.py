@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv as csv_module
+import hashlib
 import json
 import logging
 from collections.abc import Mapping, Sequence
@@ -59,7 +60,9 @@ class Group:
     """Runs of the same setting, aggregated over the range of x that all of them cover."""
 
     label: str
+    env: str
     curves: tuple[Curve, ...]
+    """The runs; empty for a group that was read from a CSV."""
     x: Points
     """Empty without a common range."""
     middle: Points
@@ -92,10 +95,38 @@ def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str =
     groups = group_curves(curves, aggregate)
     with whole_file(output, ".png", ".svg", ".pdf") as picture, \
             nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
-        draw(groups, x, metric, aggregate).savefig(picture, dpi=160)
         if numbers is not None:
             _write_csv(groups, numbers, x)
+        _save(draw(groups, x, metric, aggregate), picture, numbers)
     return groups
+
+
+def redraw(csv: Path, output: Path, *, env: str, metric: str = "rollout/ep_rew_mean") -> None:
+    """Draw the numbers that `plot` wrote to `csv` again, without the lines of single runs, which they do not hold."""
+    with csv.open(newline="", encoding="utf-8") as file:
+        rows = list(csv_module.DictReader(file))
+    x: Axis = next(name for name in get_args(Axis) if name in rows[0])
+    groups = []
+    for label in dict.fromkeys(row["group"] for row in rows):
+        own = [row for row in rows if row["group"] == label]
+        at, value = (np.array([float(row[name]) for row in own]) for name in (x, "value"))
+        low, high = (np.array([float(row[name] or "nan") for row in own]) for name in ("low", "high"))
+        groups.append(Group(label, env, (), at, value, (low, high) if own[0]["low"] else None))
+    with whole_file(output, ".png") as picture:
+        _save(draw(groups, x, metric), picture, csv)
+
+
+def _save(figure: Figure, picture: Path, csv: Path | None) -> None:
+    """Write the figure; a PNG names its environments, and the numbers that it shows by their digest."""
+    metadata = {"Title": figure.axes[0].get_title()}
+    if csv is not None:
+        metadata["Source"] = digest(csv)
+    figure.savefig(picture, dpi=160, metadata=metadata if picture.suffix.lower() == ".png" else None)
+
+
+def digest(csv: Path) -> str:
+    """SHA-256 of a file of numbers, as the metadata of its picture has it."""
+    return f"sha256:{hashlib.sha256(csv.read_bytes()).hexdigest()}"
 
 
 def find_runs(path: Path) -> list[Path]:
@@ -180,13 +211,13 @@ def _label(setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) ->
 
 def _aggregated(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
     if len(curves) == 1:
-        return Group(f"{label} (1 seed)", tuple(curves), curves[0].x, curves[0].y, None)
+        return Group(f"{label} (1 seed)", curves[0].config.env.id, tuple(curves), curves[0].x, curves[0].y, None)
     first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     x = np.linspace(first, last, _GRID_POINTS) if first < last else np.empty(0)
     values = np.stack([np.interp(x, curve.x, curve.y) for curve in curves])
     unit = "seeds" if len({curve.config.run.seed for curve in curves}) == len(curves) else "runs"
-    return Group(f"{label} ({len(curves)} {unit})", tuple(curves), x, middle(values, aggregate),
-                 bootstrap_interval(values, aggregate))
+    return Group(f"{label} ({len(curves)} {unit})", curves[0].config.env.id, tuple(curves), x,
+                 middle(values, aggregate), bootstrap_interval(values, aggregate))
 
 
 def middle(values: Points, aggregate: Aggregate) -> Points:
@@ -237,7 +268,7 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
             for curve in group.curves:
                 axes.plot(curve.x, curve.y, color=line.get_color(), linestyle=line.get_linestyle(), linewidth=0.6,
                           alpha=0.35)
-    axes.set_title(_plain(", ".join({group.curves[0].config.env.id: None for group in groups}), 80), fontsize=13)
+    axes.set_title(_plain(", ".join({group.env: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
     axes.set_ylabel(_plain(metric, 80))
     if x != "minutes":
@@ -247,9 +278,10 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
     axes.grid(color="0.9", linewidth=0.8)
     axes.spines[["top", "right"]].set_visible(False)
     bands = any(group.band is not None for group in groups)
+    thin = "; thin: each run" if any(len(group.curves) > 1 for group in groups) else ""
     name = "interquartile mean" if aggregate == "iqm" else "mean"
     figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, title_fontsize=8.5, alignment="left",
-                  title=f"value at the end: {name} and 95% bootstrap interval; thin: each run" if bands else None)
+                  title=f"value at the end: {name} and 95% bootstrap interval{thin}" if bands else None)
     return figure
 
 

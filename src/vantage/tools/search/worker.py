@@ -4,35 +4,27 @@ from __future__ import annotations
 
 import errno
 import logging
-import shutil
 import sys
-from collections.abc import Generator
 from contextlib import closing
 from dataclasses import dataclass
 from multiprocessing import current_process
 from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import optuna
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
 from vantage.config import Config
-from vantage.config_groups import Hogwild
 from vantage.errors import VantageError
-from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError
 from vantage.runs.metrics import read_metrics
-from vantage.runtimes.progress import goal_reached
 from vantage.seeding import derive_seed
-from vantage.system import available_cores
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, in_state, load_study, open_storage
-from vantage.training import resume_updates, train_updates
-from vantage.types import Report
+from vantage.tools.seeds import share_cores, updates_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +99,7 @@ class Worker:
 
     def _train_run(self, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
-        key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
-        cores = getattr(config.runtime, key) or max(1, available_cores() // self.jobs)
-        config = config.change(**{key: cores}, steps=target, schedule_steps=config.schedule_steps)
+        config = share_cores(config, self.jobs).change(steps=target, schedule_steps=config.schedule_steps)
         argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
         with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
             stopped = any(self.stop.poll() for _ in updates)
@@ -117,24 +107,6 @@ class Worker:
             raise SystemExit
         return next((value for record in reversed(read_metrics(run))
                      if (value := record.get(self.plan.metric)) is not None), None)
-
-
-def updates_to(target: int, run: Path, config: Config, argv: list[str]) -> Generator[Report | None]:
-    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done."""
-    if newest_step(run) is None:
-        if run.exists():  # killed before its first checkpoint
-            shutil.rmtree(run)
-        yield from train_updates(config, run=run, argv=argv)
-        return
-    directory, checkpoint = RunDirectory.open(run), load_latest(run)
-    progress: Any = checkpoint.state["progress"]
-    ended = checkpoint.step >= target or goal_reached(progress, config)
-    if not ended or progress.get("evaluation_due"):
-        yield from resume_updates(run, steps=target)
-    elif directory.read_summary().get("status") != "done" and directory.config.run.steps <= target:
-        # Killed between its last checkpoint and the metrics of that step: train the last part again.
-        shutil.rmtree(checkpoint.path)
-        yield from updates_to(target, run, config, argv)
 
 
 def is_of_machine(error: BaseException | None) -> bool:

@@ -1,0 +1,68 @@
+"""`vantage train --seeds`: several seeds train, stop, go on and are summarised by one command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vantage.cli import main
+from vantage.runs.checkpoint import newest_step
+from vantage.runs.directory import RunDirectory
+from vantage.tools.scores import table
+
+COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "6k", "--seed", "3", "--seeds", "2", "--jobs", "2",
+           "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
+
+
+def test_one_signal_saves_all_seeds_and_the_same_command_finishes_them(capsys: pytest.CaptureFixture[str]) -> None:
+    process = subprocess.Popen([sys.executable, "-m", "vantage", *COMMAND], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    seen = set[str]()
+    while not {"seed 3", "seed 4"} <= seen:
+        seen.add(next(process.stdout).partition(":")[0])
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    directory = Path("runs/CartPole-v1/a2c-1")
+    runs = [directory / f"seed-{seed}" for seed in (3, 4)]
+    before = [newest_step(run) or 0 for run in runs]
+    assert process.returncode == 130 and out.splitlines()[-1].endswith(f"--run {directory}")
+    assert all(0 < step < 6000 for step in before) and not (directory / "scores.csv").exists()
+
+    assert main([*COMMAND, "--run", str(directory)]) == 0
+    assert [RunDirectory.open(run).config.run.seed for run in runs] == [3, 4]
+    assert [RunDirectory.open(run).read_summary()["status"] for run in runs] == ["done", "done"]
+    with (directory / "scores.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["checkpoint"] == "latest"]
+    mean = np.mean([float(row["return_mean"]) for row in rows])
+    assert [row["seed"] for row in rows] == ["3", "4"] and f"| {mean:.1f} (" in capsys.readouterr().out
+    assert (directory / "curve.png").exists() and json.loads((directory / "protocol.json").read_text())["command"]
+
+
+def test_seeds_of_another_config_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = Path("seeds")
+    folder.mkdir()
+    assert main([*COMMAND, "--dry-run"]) == 0
+    (folder / "seeds.json").write_text(capsys.readouterr().out)
+    assert main([*COMMAND, "--run", "seeds", "--lr", "1e-5"]) == 2
+    assert "seeds holds seeds of another config, which differs in lr;" in capsys.readouterr().err
+    assert main([*COMMAND, "--jobs", "3"]) == main([*COMMAND, "--report"]) == main([*COMMAND, "--seeds", "0"]) == 2
+    assert list(folder.iterdir()) == [folder / "seeds.json"] and not Path("runs").exists()
+
+
+def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
+    def row(seed: int, score: float) -> dict[str, Any]:
+        return {"seed": seed, "checkpoint": "latest", "return_mean": score, "minutes": 1.0}
+
+    # Of five seeds, floor(5/4) = 1 is left out on each side, as by scipy's trim_mean, which rliable uses.
+    rows = [row(seed, score) for seed, score in enumerate([10, 500, 30, 20, -90])]
+    text = table("CartPole-v1", 100, rows, "command")
+    assert "| CartPole-v1 | 100 | 5 | 20.0 (" in text
+    assert "| 20.0 (-90.0 to 500.0) |  | 1.0 to 1.0 | `command` |" in text
