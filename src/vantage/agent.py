@@ -28,7 +28,8 @@ class Agent:
     checkpoint: str
     """The directory that it was read from, within the run."""
     scores: Mapping[str, float]
-    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`."""
+    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`; and
+    `eval/deterministic`, 1 if the run's best evaluation was by the most probable actions, 0 if by sampled ones."""
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""

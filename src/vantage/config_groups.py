@@ -181,6 +181,8 @@ class RunConfig:
     eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
     eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: never", low=0, high=1e9)
     eval_episodes: int = key(20, "games per evaluation", low=1, high=10**6)
+    max_eval_share: float = key(1.0, "share of the wall time that evaluations may take; due ones wait; 1: no bound",
+                                low=0, high=1)
     log_every_seconds: float = key(2.0, "seconds between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
     log_weights: bool = key(False, "TensorBoard: network graph, histograms at each save, and config")

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
 from time import monotonic
@@ -23,7 +25,7 @@ from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
+from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
 from vantage.envs.options import Play, changed, check_options, play_of
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError
@@ -191,11 +193,18 @@ class Workers:
         return result
 
 
-def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
-    """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
+def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
+                longest_game: int = 0) -> Simulators:
+    """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions.
+
+    Without a time limit, or with a later one, an episode is cut after `longest_game` steps; 0: it is not.
+    """
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
     spec, bounds, own_limit = probe(one, seeds)
+    if longest_game and not config.max_episode_steps and (own_limit is None or own_limit > longest_game):
+        config = replace(config, max_episode_steps=longest_game)
+        one = partial(build, env, config, rendered=rendered)
     parent = os.getpid() if config.vector == "async" else 0
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     limit = TimeLimit(config.env_timeout)
@@ -212,7 +221,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
                 one.close()
 
     return Simulators(
-        spec=spec, bounds=bounds, longest_game=LONGEST_GAME,
+        spec=spec, bounds=bounds, longest_game=config.max_episode_steps or math.inf,
         notes=(f"time limit {longest} steps" if longest else "no time limit of Gymnasium's",
                *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),

@@ -18,6 +18,9 @@ from vantage.presets.systems import SYSTEMS
 
 __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults", "expectation"]
 
+MAX_EVAL_SHARE = 0.1
+"""Of evaluations whose interval is not given."""
+
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
@@ -77,6 +80,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
+        if not never and "max_eval_share" not in overrides:
+            values["max_eval_share"] = MAX_EVAL_SHARE
     if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:
         values["stop_at_eval"] = None
     return values

@@ -19,6 +19,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.weight_log import WeightLog
+from vantage.runtimes.evaluator import ways
 from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -65,6 +66,13 @@ class Recorder:
                 or 0 < self.config.run.max_minutes <= minutes)
 
     @property
+    def evaluation_begins(self) -> bool:
+        """An evaluation is due, and within its share of the wall time; otherwise it waits."""
+        run = self.config.run
+        return self.progress.evaluation_due and self.progress.has_time_for(
+            len(ways(self.config)) * run.eval_episodes, run.max_eval_share)
+
+    @property
     def last_evaluation_due(self) -> bool:
         """The final policy is to be evaluated; if an evaluation ended the run, it has been."""
         return self.finished and self.progress.evaluation_due and not self.progress.solved
@@ -81,9 +89,12 @@ class Recorder:
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
-        if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
-            return replace(self.last_report, status=status)
-        metrics = self.progress.metrics() | self._pending
+        metrics: dict[str, float] = {}
+        if self.last_report is not None and self.last_report.step == self.progress.step:
+            if not self._pending:
+                return replace(self.last_report, status=status)
+            metrics |= self.last_report.metrics
+        metrics |= self.progress.metrics() | self._pending
         if (memory := used_memory()) is not None:
             metrics["time/memory_mib"] = memory / 2**20
         if self.progress.step > self._written_step or self._pending:
@@ -103,7 +114,8 @@ class Recorder:
             self.report()  # two since the last report: write both
         self._move_if_gone()
         self._pending = {**metrics, "eval/step": step}
-        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step)
+        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step,
+                           deterministic=bool(metrics["eval/deterministic"]))
 
     def show_weights(self, model: ActorCritic) -> None:
         """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
@@ -117,7 +129,8 @@ class Recorder:
         """
         self._move_if_gone()
         if not self.config.run.evaluates and self.progress.complete:
-            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step)
+            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step,
+                               deterministic=False)
         try:
             tensors, state = self._contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
@@ -166,17 +179,17 @@ class Recorder:
         except VantageError as error:
             log.warning(str(error))
 
-    def _save_if_best(self, mean: float, contents: Contents, step: int) -> None:
+    def _save_if_best(self, mean: float, contents: Contents, step: int, *, deterministic: bool) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.
-        former = self.progress.best_return
-        if former is not None and mean < former:
+        former = self.progress.best_return, self.progress.deterministic
+        if former[0] is not None and mean < former[0]:
             return
-        self.progress.best_return = mean
+        self.progress.best_return, self.progress.deterministic = mean, deterministic
         tensors, state = contents()
         try:
             save_best(self.directory.path, step, tensors=tensors, state=state)
         except CheckpointError as error:
-            self.progress.best_return = former
+            self.progress.best_return, self.progress.deterministic = former
             log.warning(f"{error}. The policy of step {step:,}, the best so far, was not saved to best/.")
 
 
