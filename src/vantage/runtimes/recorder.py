@@ -44,7 +44,10 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._locks = ExitStack()
-        self._pending: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
+        self._metrics_step = -1
+        """The newest metrics, and their step."""
+        self._unreported: dict[str, float] = {}
         """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
@@ -89,18 +92,12 @@ class Recorder:
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
-        metrics: dict[str, float] = {}
-        if self.last_report is not None and self.last_report.step == self.progress.step:
-            if not self._pending:
-                return replace(self.last_report, status=status)
-            metrics |= self.last_report.metrics
-        metrics |= self.progress.metrics() | self._pending
-        if (memory := used_memory()) is not None:
-            metrics["time/memory_mib"] = memory / 2**20
-        if self.progress.step > self._written_step or self._pending:
-            self._writer.write(self.progress.step, self.progress.seconds, metrics)
-        self._written_step, self._pending = self.progress.step, {}
-        now = perf_counter()
+        former = self.last_report if self.last_report and self.last_report.step == self.progress.step else None
+        if former and not self._unreported:
+            return replace(former, status=status)
+        self._write_metrics({})
+        metrics = {**(former.metrics if former else {}), **self._unreported, **self._metrics}
+        self._unreported, now = {}, perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
         if self.config.run.max_minutes:
@@ -108,12 +105,24 @@ class Recorder:
         self.last_report = replace(self.first_report(), metrics=metrics, status=status)
         return self.last_report
 
+    def _write_metrics(self, evaluation: Mapping[str, float]) -> None:
+        """Write the metrics of this step if they are new, and those of an `evaluation`."""
+        step, again = self.progress.step, self._metrics_step == self.progress.step
+        if again and not evaluation:
+            return
+        self._metrics = {**(self._metrics if again else {}), **self.progress.metrics(), **evaluation}
+        self._metrics_step = step
+        if (memory := used_memory()) is not None:
+            self._metrics["time/memory_mib"] = memory / 2**20
+        if step > self._written_step or evaluation:
+            self._writer.write(step, self.progress.seconds, self._metrics)
+            self._written_step = step
+
     def evaluated(self, metrics: Mapping[str, float], step: int, contents: Contents | None = None) -> None:
         """Record the evaluation of the policy of `step`; saves it, or `contents`, if it is the best."""
-        if self._pending:
-            self.report()  # two since the last report: write both
         self._move_if_gone()
-        self._pending = {**metrics, "eval/step": step}
+        self._unreported = {**metrics, "eval/step": step}
+        self._write_metrics(self._unreported)
         self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step,
                            deterministic=bool(metrics["eval/deterministic"]))
 
