@@ -55,8 +55,9 @@ class EnvConfig:
 class PolicyConfig:
     """The policy and value network."""
 
-    network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
-        "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
+    network: str = key("auto", "torso, or module:Class; auto: a3c for images, minatar below 20 pixels, mlp for vectors",
+                       choices=("auto", "mlp", "a3c", "nature", "minatar", "universe", "impala", "maxpool", "conv4",
+                                "conv5", "conv1d"), open=True)
     hidden: str = key("64,64", "layer widths of the mlp")
     activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))

@@ -13,8 +13,8 @@ from vantage.envs.options import check_options
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
-__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "Snapshot", "Step", "check_options", "known_names",
-           "make_environments", "make_rendered", "resolve_env"]
+__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "Snapshot", "Step", "check_options",
+           "known_names", "make_environments", "make_rendered", "resolve_env"]
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,

@@ -24,7 +24,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.ids import EnvId
+from vantage.envs.ids import EnvId, check_processes, find_plugin
 from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
 from vantage.envs.options import Play, changed, check_options, play_of
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
@@ -206,6 +206,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
         config = replace(config, max_episode_steps=longest_game)
         one = partial(build, env, config, rendered=rendered)
     parent = os.getpid() if config.vector == "async" else 0
+    if parent:
+        check_processes(env)
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     limit = TimeLimit(config.env_timeout)
     vector: Any = (Workers(factories, seeds, limit) if parent
@@ -279,6 +281,7 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             if env.is_path:
                 return load_class(env.name, what="env")(**options)
             add_current_folder()
+            find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)

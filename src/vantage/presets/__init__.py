@@ -108,6 +108,7 @@ networks, with --memory none, lstm or gru, and --frame-stack N
   mlp        widths by --hidden; every vector observation goes through it
   a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)
   nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)
+  minatar    1 convolution of 16, 128; for small images (Young and Tian 2019)
   universe   4 convolutions of 32, 3x3, stride 2
   impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)
   maxpool    4 convolutions of 32, 32, 64, 64, each with 2 x 2 maxima (rl_a3c_pytorch)
