@@ -28,7 +28,8 @@ class Agent:
     checkpoint: str
     """The directory that it was read from, within the run."""
     scores: Mapping[str, float]
-    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`."""
+    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`; and
+    `eval/deterministic`, 1 if the run's best evaluation was by the most probable actions, 0 if by sampled ones."""
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
@@ -42,7 +43,9 @@ class Agent:
 
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
-        ValueError where their shapes are others, and where the policy was trained with masks and none is given.
+        Without the batch's axis in `obs`, actions have none either; the state has one of 1.
+        ValueError where their shapes are others or a number is not finite, where `state` is of another batch, and where
+        the policy was trained with masks and none is given.
 
         `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
         also suits a new `initial_state`, unless stack_pad is repeat.
@@ -50,18 +53,33 @@ class Agent:
         tensors, spec = tensor_obs(obs, torch.device("cpu")), self.model.spec
         parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}
         expected = spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}
+        single = {key: tuple(part.shape) for key, part in parts.items()} == {
+            key: part.shape for key, part in expected.items()}
+        if single:
+            parts = {key: part[None] for key, part in parts.items()}
+            tensors = parts if isinstance(tensors, Mapping) else parts["obs"]
         shapes = {key: tuple(part.shape[1:]) for key, part in parts.items()}
         if shapes != {key: part.shape for key, part in expected.items()}:
             raise ValueError(f"observations have shapes {shapes} after the batch's axis, the policy was trained on "
                              f"{spec.obs}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
         if spec.masked and action_mask is None:
             raise ValueError(f"the policy was trained with masks: give action_mask [B, {sum(spec.action.sizes)}]")
-        first = torch.zeros(len(next(iter(parts.values())))) if is_first is None else torch.as_tensor(is_first)
-        mask = None if action_mask is None else torch.as_tensor(action_mask).bool()
+        batch = len(next(iter(parts.values())))
+        for key, part in parts.items():
+            if len(part) != batch:
+                raise ValueError(f"{key} has {len(part)} observations, other parts have {batch}")
+            if not torch.isfinite(part).all():
+                raise ValueError(f"{key} has a number that is not finite: {part[~torch.isfinite(part)][0]}")
+        sizes, own = [tuple(part.shape) for part in state], [tuple(part.shape) for part in self.initial_state(batch)]
+        if sizes != own:
+            raise ValueError(f"the state has shapes {sizes}, observations of a batch of {batch} need {own}; begin with "
+                             f"initial_state({batch})")
+        first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(batch)
+        mask = None if action_mask is None else torch.as_tensor(action_mask).bool().reshape(batch, -1)
         params, state = self.model.step(tensors, first.bool(), state, mask)
-        if deterministic:
-            return self.model.distribution.mode(params).numpy(), state
-        return self.model.distribution.sample(params, generator or torch.default_generator).numpy(), state
+        actions = (self.model.distribution.mode(params) if deterministic else
+                   self.model.distribution.sample(params, generator or torch.default_generator)).numpy()
+        return actions[0] if single else actions, state
 
 
 def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:

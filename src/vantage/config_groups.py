@@ -58,8 +58,9 @@ class EnvConfig:
 class PolicyConfig:
     """The policy and value network."""
 
-    network: str = key("auto", "torso, or module:Class; auto: a3c for images, mlp for vectors", choices=(
-        "auto", "mlp", "a3c", "nature", "universe", "impala", "maxpool", "conv4", "conv5", "conv1d"), open=True)
+    network: str = key("auto", "torso, or module:Class; auto: a3c for images, minatar below 20 pixels, mlp for vectors",
+                       choices=("auto", "mlp", "a3c", "nature", "minatar", "universe", "impala", "maxpool", "conv4",
+                                "conv5", "conv1d"), open=True)
     hidden: str = key("64,64", "layer widths of the mlp")
     activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
@@ -184,6 +185,8 @@ class RunConfig:
     eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
     eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: never", low=0, high=1e9)
     eval_episodes: int = key(20, "games per evaluation", low=1, high=10**6)
+    max_eval_share: float = key(1.0, "share of the wall time that evaluations may take; due ones wait; 1: no bound",
+                                low=0, high=1)
     log_every_seconds: float = key(2.0, "seconds between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
     log_weights: bool = key(False, "TensorBoard: network graph, histograms at each save, and config")

@@ -11,7 +11,7 @@ import torch
 from vantage.config import Config
 from vantage.config_groups import Hogwild
 from vantage.consistency import why_not_parallel
-from vantage.envs.ids import resolve_env
+from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import check_optimizer
 from vantage.system import compute_for_long, cores_for, keep_freed_memory
@@ -42,6 +42,8 @@ def prepare(config: Config) -> Config:
     if workers > MOST_PER_CORE * cores_for(0):
         log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
                     workers, cores_for(0), MOST_PER_CORE)
+    if hogwild or workers > 1:
+        check_processes(resolve_env(config.env.id, config.env.atari_protocol))
     threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
     torch.set_num_threads(threads)
     keep_freed_memory()

@@ -14,6 +14,8 @@ class ArraySpec:
 
     kind: Literal["image", "vector"]
     shape: tuple[int, ...]
+    unit: float = 255.0
+    """The value of an image that the network sees as 1: 255 of pixels, less where the numbers are codes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +71,13 @@ class EnvSpec:
         obs, action = spec["obs"], dict(spec["action"])
         for side, infinite in (("low", -math.inf), ("high", math.inf)):
             action[side] = tuple(infinite if bound is None else bound for bound in action[side])
-        one = set(obs) == {"kind", "shape"} and isinstance(obs["kind"], str)
+        one = "shape" in obs and isinstance(obs.get("kind"), str)
         parts = _array_spec(obs) if one else {key: _array_spec(part) for key, part in obs.items()}
         return cls(parts, ActionSpec(**{**action, "sizes": tuple(action["sizes"])}), spec["masked"])
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
-    return ArraySpec(spec["kind"], tuple(spec["shape"]))
+    return ArraySpec(spec["kind"], tuple(spec["shape"]), float(spec.get("unit", 255)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import environments
+import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vantage.envs import resolve_env
+from vantage.envs import ids, resolve_env
 from vantage.envs.history import History
-from vantage.envs.ids import PROTOCOLS
+from vantage.envs.ids import PROTOCOLS, check_processes
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -107,7 +109,7 @@ def test_observations_are_images_and_vectors_by_the_path_of_their_part():
     envs = make("faulty_envs:Odd")
     obs = envs.reset().obs
     assert envs.spec.obs == {"a": ArraySpec("vector", (3,)), "b/0": ArraySpec("vector", (2,)),
-                             "b/1": ArraySpec("vector", (5,)), "camera": ArraySpec("image", (3, 6, 7)),
+                             "b/1": ArraySpec("vector", (5,)), "camera": ArraySpec("image", (3, 6, 7), 1),
                              "flat": ArraySpec("vector", (4,))}
     assert [obs[key][1].tolist() for key in ("a", "b/0", "b/1", "flat")] == [
         [0, 0, 1], [1, 0], [0, 1, 0, 0, 1], [1, 2, 3, 4]]
@@ -118,12 +120,70 @@ def test_observations_are_images_and_vectors_by_the_path_of_their_part():
     assert envs.step(np.array([0, 2])).rewards.tolist() == [5, 7], "discrete actions start where the space does"
 
 
-@pytest.mark.parametrize(("shape", "kind", "target"), [
-    ((8, 9), "image", (1, 8, 9)), ((4, 8, 9), "image", (4, 8, 9)), ((8, 9, 7), "vector", (504,))])
-def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, kind, target):
+@pytest.mark.parametrize(("shape", "target"), [
+    ((18, 19), (1, 18, 19)), ((4, 18, 19), (4, 18, 19)), ((18, 19, 7), (7, 18, 19)), ((6, 18, 19), (6, 18, 19))])
+def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, target):
     spec, convert = make_observer(spaces.Box(0, 255, shape, np.uint8))
-    assert spec == ArraySpec(kind, target)
+    assert spec == ArraySpec("image", target)
     assert convert(np.zeros(shape, np.uint8)).shape == target
+
+
+@pytest.mark.parametrize(("space", "unit", "value", "seen"), [
+    (spaces.Box(0, 1, (10, 10, 6), bool), 1, True, 1),  # MinAtar
+    (spaces.Box(0, 255, (7, 7, 3), np.uint8), 1, 10, 10),  # MiniGrid
+    (spaces.Box(0, 12, (20, 20, 2), np.int64), 12, 6, 6), (spaces.Box(0, 255, (20, 20, 3), np.uint8), 255, 51, 51),
+    (spaces.Box(0.0, 1.0, (20, 20, 5)), 255, 0.2, 51), (spaces.Box(0.0, 255.0, (3, 20, 20)), 255, 51.0, 51)])
+def test_images_of_any_type_are_bytes_with_the_value_that_a_network_sees_as_one(space, unit, value, seen):
+    spec, convert = make_observer(space)
+    assert isinstance(spec, ArraySpec) and spec.kind == "image" and spec.unit == unit
+    assert EnvSpec.from_json(EnvSpec(spec, ActionSpec("discrete", (2,))).to_json()).obs == spec
+    image = convert(np.full(space.shape, value, space.dtype))
+    assert image.dtype == np.uint8 and image.shape == spec.shape and (image == seen).all()
+    if space.dtype.kind == "f":
+        with pytest.raises(ValueError, match="not finite"):
+            convert(np.full(space.shape, np.nan, space.dtype))
+
+
+@pytest.mark.parametrize("space", [spaces.Box(0.0, 1.0, (20, 20)), spaces.Box(-1.0, 1.0, (20, 20, 3)),
+                                   spaces.Box(0, 1000, (20, 20, 3), np.int64)])
+def test_tables_of_numbers_are_vectors(space):
+    assert make_observer(space)[0] == ArraySpec("vector", (int(np.prod(space.shape)),))
+
+
+def test_texts_are_left_out_of_observations():
+    space = spaces.Dict({"mission": spaces.Text(9), "x": spaces.Box(0, 1, (2,))})
+    assert make_observer(space)[0] == {"x": ArraySpec("vector", (2,))}
+    with pytest.raises(ConfigError, match="only text"):
+        make_observer(spaces.Dict({"mission": spaces.Text(9)}))
+
+
+def test_an_id_is_found_by_its_packages_plugin_or_answered_with_the_package(monkeypatch):
+    def register():
+        gym.register("Plugged/Bandit-v0", entry_point="tiny:Bandit")
+
+    plugins = [SimpleNamespace(name=name, value="plugged:register", load=lambda: register)
+               for name in ("Plugged", "Broken")]
+    monkeypatch.setattr(ids, "entry_points", lambda group: plugins)
+    assert resolve_env("Plugged/Bandit-v0").name == "Plugged/Bandit-v0"
+    plugins[1].load = lambda: 1 / 0
+    with pytest.raises(ConfigError, match="the plugin plugged:register of Gymnasium fails: ZeroDivisionError"):
+        resolve_env("Broken/Bandit-v0")
+    with pytest.raises(ConfigError, match="did you mean tiny:Tiny-Bandit-v0, which imports its package"):
+        resolve_env("Tiny-Bandit-v0")
+    gym.registry.pop("Plugged/Bandit-v0")
+
+
+def test_an_environment_of_a_notebook_is_refused_by_worker_processes(monkeypatch):
+    class Mine(gym.Env):
+        __module__ = "__main__"
+
+    gym.register("Mine-v0", entry_point=Mine)
+    env = resolve_env("Mine-v0")
+    check_processes(env)  # the module of a script is imported again
+    monkeypatch.delattr(sys.modules["__main__"], "__file__")
+    with pytest.raises(ConfigError, match=r"defined in a notebook .* move it to a module"):
+        check_processes(env)
+    gym.registry.pop("Mine-v0")
 
 
 @pytest.mark.parametrize(("space", "value", "says"), [

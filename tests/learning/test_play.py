@@ -32,10 +32,19 @@ def test_each_environment_plays_its_share_of_the_games(table) -> None:
     assert all(game.score == game.length <= 30 for game in games)
 
 
-def test_a_game_without_an_end_counts_once_and_is_the_last_of_its_environment(table) -> None:
+def test_in_a_vector_environment_a_game_without_an_end_is_the_last(table) -> None:
     table[1].longest_game = 5
     games = play(*table, **options(9))
     assert [(game.env, game.score, game.length) for game in games] == [(i, 5, 5) for i in range(3)]
+
+
+def test_games_without_a_time_limit_are_cut_and_all_are_played() -> None:
+    config = Config().change(env="CliffWalking-v1")
+    envs = make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)
+    model = make_model(config.policy, envs.spec, critic="state").eval()
+    games = play(model, envs, **{**options(6), "deterministic": True})
+    envs.close()
+    assert [game.length for game in games] == [5] * 6 == [envs.longest_game] * 6
 
 
 def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.MonkeyPatch) -> None:

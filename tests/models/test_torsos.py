@@ -16,8 +16,9 @@ from torch.nn import functional as F
 import vantage
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.models.torsos import make_torso, to_floats
-from vantage.types import ArraySpec
+from vantage.models.actor_critic import make_model
+from vantage.models.torsos import make_torso, to_floats, torso_name
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 IMAGE = ArraySpec("image", (1, 84, 84))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "residual_attention_torso.py"
@@ -122,6 +123,24 @@ def test_images_too_small_and_norms_without_effect_are_refused(name: str, smalle
         torso("impala", norm="batch")
     for remedy in ("impala", "mlp"):
         assert torso(remedy, ArraySpec("image", (3, 5, 1)), frame_stack=1)(images(2, 3, 5, 1)).shape[0] == 2
+
+
+@pytest.mark.parametrize(("side", "name"), [(20, "a3c"), (19, "minatar"), (3, "minatar"), (2, "mlp")])
+def test_small_images_get_a_network_that_fits_by_default(side: int, name: str) -> None:
+    part = ArraySpec("image", (6, side, side + 1))
+    assert torso_name("auto", part) == name
+    assert torso("auto", part, frame_stack=1)(images(2, *part.shape)).shape[0] == 2
+
+
+def test_codes_are_divided_by_their_unit_and_pixels_by_255() -> None:
+    def model(unit: float) -> Any:
+        spec = EnvSpec(ArraySpec("image", (1, 3, 3), unit), ActionSpec("discrete", (2,)))
+        return make_model(PolicyConfig(network="mlp", hidden=""), spec, critic="state")
+
+    codes = torch.full((2, 1, 3, 3), 10, dtype=torch.uint8)
+    for unit, seen in ((255.0, 10 / 255), (1.0, 10.0), (10.0, 1.0)):
+        one = model(unit)
+        torch.testing.assert_close(one.actor.encode(one._prepare([codes])), torch.full((2, 9), seen))
 
 
 @pytest.mark.parametrize(("activation", "function"), [

@@ -111,6 +111,25 @@ def test_both_files_go_on_when_there_is_space_again_and_each_change_is_reported_
     assert [event.step for event in events.Scalars("a")] == steps(tmp_path) == [0, 3, 4, 6]
 
 
+def test_metrics_of_one_step_are_one_line_and_one_event_also_across_a_resume(tmp_path: Path) -> None:
+    parts = ({"time/fps": 9.0}, {"time/fps": 9.0, "eval/mean_reward": 1.0}, {"eval/mean_length": 2.0})
+    for resume_step, metrics in zip((None, 5, 5), parts, strict=True):
+        writer = MetricWriter(tmp_path, resume_step=resume_step)
+        writer.write(5, 0.5, metrics)
+        writer.close()
+    assert read_metrics(tmp_path) == [
+        {"step": 5, "seconds": 0.5, "time/fps": 9, "eval/mean_reward": 1, "eval/mean_length": 2}]
+    (tmp_path / "whole").mkdir()
+    writer = MetricWriter(tmp_path / "whole")
+    for metrics in parts:
+        writer.write(5, 0.5, metrics)
+    writer.write(6, 0.6, {"time/fps": 8.0})
+    writer.close()
+    assert steps(tmp_path / "whole") == [5, 6]
+    events = EventAccumulator(str(tmp_path / "whole" / "tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("time/fps")] == [5, 6]
+
+
 def test_a_link_in_place_of_the_metrics_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("text")
     (tmp_path / "metrics.jsonl").symlink_to("precious")

@@ -57,14 +57,33 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
     recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score}, step)
+        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step)
         progress.add(Advance(steps=50))
     recorder.report()
-    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)]
-    assert lines == [(100, 1.0, 250), (200, 0.0, 300)]
+    lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)
+             if "eval/step" in line]
+    assert lines == [(100, 1.0, 100), (200, 0.0, 250)]
     for axis in ("steps", "frames"):
         curve = read_curve(run, axis, "eval/mean_reward")
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
+
+
+def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(tmp_path: Path) -> None:
+    chosen, progress, run = config(), Progress(1.0), tmp_path / "run"
+    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
+    recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
+    assert "time/fps" not in recorder.report().metrics, "no step was made"
+    progress.add(Advance(steps=100, updates=1, metrics={"train/entropy": 2.0}))
+    before = recorder.report()
+    progress.add(Advance(eval_seconds=1e9))
+    recorder.evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, 100)
+    after = recorder.report()
+    assert after.metrics["eval/mean_reward"] == 1.0
+    for name in ("time/fps", "time/eval_share", "train/entropy"):
+        assert after.metrics[name] == before.metrics[name], name
+    assert len(read_metrics(run)) == 1
+    progress.add(Advance(steps=100))
+    assert recorder.report().metrics["time/eval_share"] > 1
 
 
 @pytest.mark.parametrize(("options", "goal"), [
@@ -82,7 +101,10 @@ def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path
     assert stop_after(2, run, config(env="tiny:Bandit", steps=128, eval_every=128)) == 128
     assert not any("eval/mean_reward" in line for line in read_metrics(run))
     *_, last = vantage.resume(run)
-    assert last.step == 128 and [line["eval/step"] for line in read_metrics(run) if "eval/step" in line] == [128]
+    lines = read_metrics(run)
+    assert last.step == 128 and [line["step"] for line in lines if "eval/step" in line] == [128]
+    assert len({line["step"] for line in lines}) == len(lines), "one line a step"
+    assert all(line["time/fps"] for line in lines) and last.metrics["time/fps"] > 0
     assert not load_latest(run).state["progress"]["evaluation_due"]
     with pytest.raises(ConfigError, match="has done its 128 steps"):
         next(vantage.resume(run))

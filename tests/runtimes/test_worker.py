@@ -266,12 +266,13 @@ def test_best_holds_the_evaluated_policy_though_workers_go_on_meanwhile(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[dict[str, torch.Tensor]] = []
 
-    def evaluate(model: Any, config: vantage.Config, step: int) -> Generator[None, None, tuple[dict[str, float], bool]]:
+    def evaluate(model: Any, config: vantage.Config, step: int, *,
+                 longest_game: int) -> Generator[None, None, tuple[dict[str, float], bool]]:
         played.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         for _ in range(3):
             stand_ins.shared.vector.add_(1.0)
             yield
-        return {"eval/mean_reward": 1.0, "eval/mean_ep_length": 1.0}, False
+        return {"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, False
 
     stand_ins = StandIns(monkeypatch, [Advance(updates=1)])
     monkeypatch.setattr(hogwild, "evaluate_policy", evaluate)

@@ -193,6 +193,18 @@ def test_an_agent_acts_on_arrays_without_its_environment(tmp_path: Path) -> None
         agent.act(obs, state)
 
 
+def test_an_agent_acts_on_one_observation_and_refuses_nan_and_states_of_another_batch(tmp_path: Path) -> None:
+    agent = load(make_run(tmp_path / "run", EnvSpec(VECTOR, BOX), memory="gru"))
+    obs = np.array([0.1, -0.2, 0.3], np.float32)
+    action, state = agent.act(obs, agent.initial_state())
+    actions, states = agent.act(obs[None], agent.initial_state())
+    assert action.shape == actions.shape[1:] and np.array_equal(action, actions[0]) and torch.equal(state[0], states[0])
+    with pytest.raises(ValueError, match="not finite: nan"):
+        agent.act(np.array([[0.1, np.nan, 0.3]], np.float32), agent.initial_state())
+    with pytest.raises(ValueError, match=r"a batch of 2 need .*begin with initial_state\(2\)"):
+        agent.act(np.stack([obs, obs]), agent.initial_state(3))
+
+
 @pytest.mark.parametrize(("arguments", "text"), [
     ("run", "--format"),
     ("run --format onx", "onnx"),

@@ -55,12 +55,19 @@ def test_an_mp4_and_a_gif_have_every_step_of_the_games_that_are_evaluated(cartpo
     assert sorted(path.name for path in output.parent.iterdir()) == ["video.gif", "video.mp4"]
 
 
-def test_a_game_without_an_end_is_cut_where_evaluation_cuts_it(
-        cartpole_run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr("vantage.envs.single.LONGEST_GAME", 6)
-    result = record(cartpole_run, tmp_path / "video.mp4", episodes=3)
-    assert result.scores == evaluate(cartpole_run, episodes=3, num_envs=1).returns == [6]
-    assert result.frames == 7 and "2 were not played" in caplog.text
+def test_games_are_cut_where_evaluation_cuts_them_and_all_are_recorded(cartpole_run: Path, tmp_path: Path) -> None:
+    result = record(cartpole_run, tmp_path / "video.mp4", episodes=2)
+    evaluation = evaluate(cartpole_run, episodes=2, num_envs=1)
+    assert result.scores == evaluation.returns == [60, 60] and result.frames == 122
+    assert evaluation.cut_games == 2 and "2 of them cut at a step limit" in evaluation.sentence()
+
+
+def test_an_evaluation_has_both_ways_to_play_and_a_step_limit_of_its_own(cartpole_run: Path) -> None:
+    result = evaluate(cartpole_run, episodes=5, max_episode_steps=4)
+    assert result.other is not None and result.other.deterministic is not result.deterministic
+    assert result.returns == result.other.returns == [4] * 5 and result.cut_games == 5
+    assert result.sentence().count("\n") == 1
+    assert evaluate(cartpole_run, episodes=1, deterministic=True, max_episode_steps=4).other is None
 
 
 def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ class Play:
     """How a run's policy plays."""
 
     checkpoint: Checkpoint = "auto"
-    deterministic: Annotated[bool, Doc("take the most probable actions (the default except on Atari)")] = False
-    stochastic: Annotated[bool, Doc("sample actions (the default on Atari)")] = False
+    deterministic: Annotated[bool, Doc("take the most probable actions; default: as in the best evaluation")] = False
+    stochastic: Annotated[bool, Doc("sample actions; always the default on Atari")] = False
     seed: Annotated[int, Doc("seed of the environments and actions")] = 0
     trust: Trust = False
 
@@ -41,12 +41,14 @@ class Play:
         return {"deterministic": mode, "checkpoint": self.checkpoint, "seed": self.seed, "trust": self.trust}
 
 
-def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play, json: Json = False) -> None:
+def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, play: Play,
+             max_episode_steps: Annotated[int, Doc("cut games after this many steps; 0: as the run")] = 0,
+             json: Json = False) -> None:
     """Evaluate a run's policy on whole games."""
     arguments = play.arguments()
     from vantage.tools.evaluate import evaluate
 
-    result = evaluate(run, episodes=episodes, **arguments)
+    result = evaluate(run, episodes=episodes, max_episode_steps=max_episode_steps, **arguments)
     write_line(dumps(result.as_dict()) if json else result.sentence())
 
 

@@ -8,21 +8,23 @@ from functools import partial
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, known_names, resolve_env
-from vantage.envs.interface import First, Seeds, Snapshot, Step
+from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
-__all__ = ["EnvId", "Environments", "First", "Snapshot", "Step", "check_options", "known_names", "make_environments",
-           "make_rendered", "resolve_env"]
+__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "Snapshot", "Step", "check_options",
+           "known_names", "make_environments", "make_rendered", "resolve_env"]
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
-                      evaluation: bool = False, threads: int = 0, rendered: bool = False) -> Environments:
+                      evaluation: bool = False, threads: int = 0, rendered: bool = False,
+                      longest_game: int = LONGEST_GAME) -> Environments:
     """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
 
     `first_env` is the index of the first in the run; seeds and messages contain it. Evaluation environments report raw
-    rewards and no lost lives. `threads` is for Atari's emulators; 0 uses all cores.
+    rewards and no lost lives, and cut games without a time limit after `longest_game` steps. `threads` is for Atari's
+    emulators; 0 uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.atari import make_atari
@@ -33,9 +35,11 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
+    elif is_vector(name):
+        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered)
     else:
-        make = make_batched if is_vector(name) else make_single
-        simulators = make(env, name, seeds, num_envs=num_envs, rendered=rendered)
+        simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
+                                 longest_game=longest_game if evaluation else 0)
     return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, drawn=rendered)
 
 

@@ -128,7 +128,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         notes=_notes(game, threads, fires=fires), reset=reset, receive=receive,
         send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=frames,
-        longest_game=int(MAX_FRAMES // frames), fps=FRAMES_PER_SECOND / frames,
+        longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
         action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import sys
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from typing import Literal
 
 import ale_py
@@ -80,6 +83,17 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
     return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
 
 
+def check_processes(env: EnvId) -> None:
+    """ConfigError for an environment of a notebook or of standard input, which other processes cannot import."""
+    entry = getattr(gym.registry.get(env.name), "entry_point", None)
+    module = str(entry).partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
+    if env.name.startswith("__main__:"):
+        module = "__main__"
+    if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
+        raise ConfigError(f"env={env.name!r} is defined in a notebook or an interactive session, which worker "
+                          "processes cannot import; move it to a module and give module:Class, or use one process")
+
+
 def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
     ids = [name for name, spec in gym.registry.items()
@@ -112,9 +126,30 @@ def _plain(name: str) -> str:
     return name.replace("_", "").lower()
 
 
+def find_plugin(gym_id: str) -> bool:
+    """`gym_id` is registered, if need be by the installed package that offers its namespace to Gymnasium."""
+    namespace = gym_id.rpartition("/")[0]
+    for plugin in entry_points(group="gymnasium.envs") if gym_id not in gym.registry else ():
+        if plugin.name in (namespace, "__root__"):
+            try:
+                plugin.load()()
+            except Exception as error:
+                raise ConfigError(f"env={gym_id!r}: the plugin {plugin.value} of Gymnasium fails: "
+                                  f"{type(error).__name__}: {error}; repair or remove its package") from error
+    return gym_id in gym.registry
+
+
+def _with_package(gym_id: str) -> str:
+    """'; did you mean package:ID?' where a package is installed that the id begins with, or an empty string."""
+    match = re.match(r"[a-z_]\w*", gym_id.lower())
+    installed = match and match[0] not in sys.stdlib_module_names and find_spec(match[0])
+    return f"; did you mean {match[0]}:{gym_id}, which imports its package?" if match and installed else ""
+
+
 def _registered(name: str, gym_id: str) -> EnvId:
-    if gym_id not in gym.registry:
-        near = colon_form(name) or nearest(name, known_names()) or "; `vantage list environments` names them"
+    if not find_plugin(gym_id):
+        near = (colon_form(name) or _with_package(name) or nearest(name, known_names())
+                or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)
     return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))

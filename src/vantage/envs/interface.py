@@ -22,7 +22,7 @@ Outcome = tuple[Obs, Array, Array, Array, Info]
 """Observations, rewards, terminated, truncated and info of one step."""
 
 MASK = "action_mask"
-LONGEST_GAME = 10_000  # steps, except on Atari
+LONGEST_GAME = 10_000  # steps of an evaluation's game, unless the environment has a time limit of its own
 IDLE = -1  # episode number of an environment that is not yet reset in a replay
 
 
@@ -88,7 +88,7 @@ class Simulators:
     reseed_steps: int = 0
     """The first reset this many steps after a seeded one is seeded again; 0: simulators seed every reset."""
     frames_per_step: float = 1  # the mean if frame_skip is a range
-    longest_game: int = LONGEST_GAME  # steps after which an evaluation cuts a game and counts its score
+    longest_game: float = LONGEST_GAME  # steps after which a game is cut that the environment itself would go on with
     fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
     fires: bool = False  # press FIRE after a reset and after a lost life

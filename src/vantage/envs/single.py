@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import select
 import traceback
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import wait
 from time import monotonic
@@ -22,8 +24,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.ids import EnvId
-from vantage.envs.interface import IDLE, LONGEST_GAME, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
+from vantage.envs.ids import EnvId, check_processes, find_plugin
+from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
 from vantage.envs.options import Play, changed, check_options, play_of
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError
@@ -191,12 +193,21 @@ class Workers:
         return result
 
 
-def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
-    """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions."""
+def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
+                longest_game: int = 0) -> Simulators:
+    """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions.
+
+    Without a time limit, or with a later one, an episode is cut after `longest_game` steps; 0: it is not.
+    """
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
     spec, bounds, own_limit = probe(one, seeds)
+    if longest_game and not config.max_episode_steps and (own_limit is None or own_limit > longest_game):
+        config = replace(config, max_episode_steps=longest_game)
+        one = partial(build, env, config, rendered=rendered)
     parent = os.getpid() if config.vector == "async" else 0
+    if parent:
+        check_processes(env)
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
     limit = TimeLimit(config.env_timeout)
     vector: Any = (Workers(factories, seeds, limit) if parent
@@ -212,7 +223,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
                 one.close()
 
     return Simulators(
-        spec=spec, bounds=bounds, longest_game=LONGEST_GAME,
+        spec=spec, bounds=bounds, longest_game=config.max_episode_steps or math.inf,
         notes=(f"time limit {longest} steps" if longest else "no time limit of Gymnasium's",
                *(f"{name}={getattr(config, name)}" for name in changed(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
@@ -270,6 +281,7 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             if env.is_path:
                 return load_class(env.name, what="env")(**options)
             add_current_folder()
+            find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)

@@ -22,15 +22,20 @@ Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
 Bounds = Mapping[str, tuple[Array, Array]]
 CHANNELS = (1, 3, 4)
+LEAST_PICTURE = 10
+"""Fewest pixels of a side of a picture."""
 FLOAT32 = np.dtype(np.float32)
 
 
 def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec | Mapping[str, ArraySpec], Convert]:
     """The spec of `space`, and the conversion of its observations. ConfigError for a space that no policy can read.
 
-    Parts of nested Dict and Tuple spaces are named by their path. `batch` is the shape of the leading axes, () or (B,).
+    Parts of nested Dict and Tuple spaces are named by their path; texts are left out. `batch` is the shape of the
+    leading axes, () or (B,).
     """
     leaves = _leaves(space)
+    if not leaves:
+        raise ConfigError(f"observations in {space} are not supported: they are only text; convert it in a wrapper")
     if () in leaves:
         return _leaf_observer(space, batch)
     parts = {path: _leaf_observer(leaf, batch) for path, leaf in leaves.items()}
@@ -57,7 +62,7 @@ def bounds_of(space: gym.Space[Any]) -> Bounds:
         return bound + slack * (1 + abs(bound))
 
     return {_name(path): (widened(leaf.low, -1e-4), widened(leaf.high, 1e-4)) for path, leaf in _leaves(space).items()
-            if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8}
+            if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8 and not _unit(leaf)}
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -139,11 +144,12 @@ def by_x(sizes: Shape) -> str:
 
 
 def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """The spaces in nested Dict and Tuple spaces by their paths; {(): space} for any other."""
+    """The spaces in nested Dict and Tuple spaces by their paths, without texts; {(): space} for any other."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {path: space}
     children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return {deeper: leaf for name, child in children for deeper, leaf in _leaves(child, (*path, name)).items()}
+    return {deeper: leaf for name, child in children if child.dtype is None or child.dtype.kind != "U"
+            for deeper, leaf in _leaves(child, (*path, name)).items()}
 
 
 def _name(path: tuple[Any, ...]) -> str:
@@ -152,13 +158,22 @@ def _name(path: tuple[Any, ...]) -> str:
 
 def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:
     shape: Shape = space.shape or ()
-    whole, image, size = batch + shape, _image_shape(shape), int(np.prod(shape))
+    whole, size = batch + shape, int(np.prod(shape))
+    image, unit = _image_shape(shape), _unit(space)
     change: Convert
     match space:
-        case spaces.Box() if space.dtype == np.uint8 and image:
-            channels_last = len(shape) == 3 and image != shape
-            kinds, spec, change = "u", ArraySpec("image", image), lambda array: (
-                np.moveaxis(array, -1, -3) if channels_last else array.reshape(batch + image))
+        case spaces.Box() if image and unit:
+            channels_last, scale = len(shape) == 3 and image != shape, (
+                255 / float(space.high.max()) if space.dtype.kind == "f" else 1)
+
+            def change(array: Array) -> Array:
+                if array.dtype != np.uint8:
+                    if not np.isfinite(array).all():
+                        raise ValueError(f"the observation {array} is not finite")
+                    array = np.rint(np.clip(array * scale, 0, 255)).astype(np.uint8)
+                return np.moveaxis(array, -1, -3) if channels_last else array.reshape(batch + image)
+
+            kinds, spec = "u" if space.dtype == np.uint8 else "fiub", ArraySpec("image", image, unit)
         case spaces.Box() | spaces.MultiBinary() if size:
             kinds, spec, change = "fiub", ArraySpec("vector", (size,)), lambda array: (
                 array.astype(np.float32, copy=False).reshape(*batch, size))
@@ -186,10 +201,31 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
 
 
 def _image_shape(shape: Shape) -> Shape:
-    """[C, H, W] of images [H, W], [H, W, C] or [C, H, W] with 1, 3 or 4 channels; () for other shapes."""
-    if len(shape) == 3 and shape[2] in CHANNELS:
-        return (shape[2], *shape[:2])
-    return (1, *shape)[-3:] if len(shape) == 2 or (len(shape) == 3 and shape[0] in CHANNELS) else ()
+    """[C, H, W] of images [H, W], [H, W, C] or [C, H, W]; () for other shapes.
+
+    The channels are an axis of 1, 3 or 4, else the shorter one; the last if both may be.
+    """
+    if len(shape) != 3:
+        return (1, *shape) if len(shape) == 2 else ()
+    first = shape[2] not in CHANNELS and (shape[0] in CHANNELS or shape[0] < shape[2])
+    return shape if first else (shape[2], *shape[:2])
+
+
+def _unit(space: gym.Space[Any]) -> float:
+    """The value of an image in `space` that a network is to see as 1; 0 if it is no image.
+
+    Bytes in two dimensions and all in three are images if their numbers are 0 to at most 255. Floats are taken from 0
+    to 1 or to 255, so that a table of features stays a vector. Numbers that end below 255, and bytes on grids of fewer
+    than LEAST_PICTURE cells a side, such as MiniGrid's, are codes.
+    """
+    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3) or 0 in space.shape:
+        return 0.0
+    low, high, kind = float(space.low.min()), float(space.high.max()), space.dtype.kind
+    if low < 0 or high > 255 or (len(space.shape) == 2 and space.dtype != np.uint8):
+        return 0.0
+    if kind == "f":
+        return 255.0 if high in (1, 255) and low == 0 else 0.0
+    return 1.0 if high == 255 and max(_image_shape(space.shape)[1:]) < LEAST_PICTURE else max(1.0, high)
 
 
 def _one_hot(index: Array, sizes: Array, offsets: Array, total: int) -> Array:

@@ -32,7 +32,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     """Play `episodes` whole games; yields before every step and returns raw scores in the order of the games' ends.
 
     Each environment plays a fixed share of the games: otherwise short games would be counted more often than long ones.
-    A game of `envs.longest_game` steps counts with its score so far and is the last of its environment.
+    In a vector environment, which nobody can reset, a game of `envs.longest_game` steps is the last.
     """
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
@@ -68,7 +68,7 @@ class Moment:
     score: float
     length: int
     over: bool
-    """The game ended here or was cut as too long."""
+    """The game ended here."""
 
 
 @torch.no_grad()
@@ -76,8 +76,7 @@ def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
             generator: torch.Generator) -> Iterator[Moment]:
     """Every step of the games that `play_games` would play in a single environment, from reset to end.
 
-    The environment does not move between yields, so the caller can render it. A game that is cut after
-    `envs.longest_game` steps is the last one.
+    The environment does not move between yields, so the caller can render it.
     """
     device = next(model.parameters()).device
     position = Position.after(envs.reset(), model.initial_state(1), device)
@@ -85,10 +84,7 @@ def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
     while True:
         params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
                                                        position.action_mask)
-        cut = not ended and length >= envs.longest_game
-        yield Moment(float(values[0]), score, length, ended or cut)
-        if cut:
-            return
+        yield Moment(float(values[0]), score, length, ended)
         step = envs.step(_choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         ended = bool(step.episodes)

@@ -20,7 +20,7 @@ from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormaliz
 from vantage.models.recurrent import push_frame, stack_frames
 from vantage.models.torsos import ConvTorso, channels_last, to_floats
 from vantage.models.trunk import Trunk
-from vantage.types import EnvSpec, Obs, State
+from vantage.types import ArraySpec, EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
 Mask = Bool[Tensor, "*T B A"]
@@ -228,15 +228,17 @@ class ActorCritic(nn.Module):
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
         """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
-        return [self._prepare_part(str(i), part.kind == "image", x)
+        return [self._prepare_part(str(i), part, x)
                 for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
 
-    def _prepare_part(self, name: str, is_image: bool, x: Tensor) -> Tensor:
+    def _prepare_part(self, name: str, part: ArraySpec, x: Tensor) -> Tensor:
         dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
-        if is_image:
+        if part.kind == "image":
             if normalised:  # in full precision; torsos divide by 255
                 return cast(Tensor, self.normalizers[name](to_floats(x, dtype), 255.0)).to(self.image_dtype or dtype)
             x = to_floats(x, self.image_dtype or dtype)
+            if part.unit != 255:
+                x = x * (255 / part.unit)
             return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
         if normalised:
             x = self.normalizers[name](torch.unflatten(x, -1, (self.policy.frame_stack, -1))).flatten(-2)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from typing import Literal, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +35,8 @@ _CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int, int], ...], int]] = {
     "a3c": (((16, 8, 4, 0), (32, 4, 2, 0)), 256),
     # Mnih et al. 2015, doi:10.1038/nature14236, Methods
     "nature": (((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512),
+    # Young and Tian 2019, arXiv:1903.03176, section 3.2
+    "minatar": (((16, 3, 1, 0),), 128),
     # openai/universe-starter-agent, model.py, with the activation elu
     "universe": (((32, 3, 2, 1),) * 4, 0),
     # dgriff777/rl_a3c_pytorch, model.py, with the maximum over 2 x 2 pixels after each
@@ -43,6 +45,10 @@ _CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int, int], ...], int]] = {
     "conv4": (((16, 3, 1, 1), (24, 3, 1, 1), (32, 3, 2, 1), (64, 3, 2, 1)), 2000),
     "conv5": (((16, 3, 1, 1), (24, 3, 2, 1), (32, 3, 2, 1), (48, 3, 2, 1), (64, 3, 2, 1)), 288),
 }
+
+
+A3C_LEAST, MINATAR_LEAST = 20, 3
+"""Fewest pixels of a side that leave one after the convolutions."""
 
 
 def _norm(norm: str, width: int) -> nn.Module:
@@ -98,8 +104,8 @@ class ConvTorso(nn.Module):
             channels = out
             sides = [((side + 2 * padding - kernel) // stride + 1) // (1 + self.pool) for side in sides]
         if min(sides) < 1:
-            raise ConfigError(f"network={name} leaves no pixel of images of {shape[1]}x{shape[2]}; use network=impala "
-                              "or network=mlp")
+            raise ConfigError(f"network={name} leaves no pixel of images of {shape[1]}x{shape[2]}; use network=auto, "
+                              "impala or mlp")
         self.first, self.others = convs[0], nn.ModuleList(convs[1:])
         flat = channels * math.prod(sides)
         self.fc = nn.Linear(flat, width, bias=bias) if width else None
@@ -207,17 +213,20 @@ class OpenTorso(nn.Module):
         return out
 
 
-def torso_name(network: str, kind: Literal["image", "vector"]) -> str:
+def torso_name(network: str, part: ArraySpec) -> str:
     """The torso for one part of an observation under the config's `network`."""
-    if kind == "vector" and ":" not in network:
+    if part.kind == "vector" and ":" not in network:
         return "conv1d" if network == "conv1d" else "mlp"
-    return "a3c" if network in ("auto", "conv1d") else network
+    if network not in ("auto", "conv1d"):
+        return network
+    side = min(part.shape[1:])
+    return "a3c" if side >= A3C_LEAST else "minatar" if side >= MINATAR_LEAST else "mlp"
 
 
 def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> nn.Module:
     """The torso for stacks of `part`; an imported network is not for a vector beside an image, which gets an mlp."""
     stack, norm, init = policy.frame_stack, policy.norm, policy.init
-    shape, name = (part.shape[0] * stack, *part.shape[1:]), torso_name(policy.network, part.kind)
+    shape, name = (part.shape[0] * stack, *part.shape[1:]), torso_name(policy.network, part)
     if ":" in name and part.kind == "vector" and beside_image:
         name = "mlp"
     if name == "mlp":

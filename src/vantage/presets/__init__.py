@@ -18,6 +18,9 @@ from vantage.presets.systems import SYSTEMS
 
 __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults", "expectation"]
 
+MAX_EVAL_SHARE = 0.1
+"""Of evaluations whose interval is not given."""
+
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
@@ -77,6 +80,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
+        if not never and "max_eval_share" not in overrides:
+            values["max_eval_share"] = MAX_EVAL_SHARE
     if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:
         values["stop_at_eval"] = None
     return values
@@ -103,6 +108,7 @@ networks, with --memory none, lstm or gru, and --frame-stack N
   mlp        widths by --hidden; every vector observation goes through it
   a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)
   nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)
+  minatar    1 convolution of 16, 128; for small images (Young and Tian 2019)
   universe   4 convolutions of 32, 3x3, stride 2
   impala     residual, 16, 32, 32, then 256; takes small images too (Espeholt et al. 2018)
   maxpool    4 convolutions of 32, 32, 64, 64, each with 2 x 2 maxima (rl_a3c_pytorch)

@@ -16,8 +16,9 @@ _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
 """Groups of tensors that are finite as long as training goes well; environments may hold anything."""
-_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at")
-_NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "best_return": None}
+_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds")
+_NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "eval_seconds": 0.0, "last_eval_seconds": 0.0,
+                 "best_return": None}
 """Counters that old checkpoints lack."""
 
 
@@ -48,7 +49,8 @@ def read_spec(values: Any) -> EnvSpec:
         shapes, action = [part.shape for part in spec.parts], spec.action
         bounds = action.sizes[0] if action.kind == "box" else 0
         valid = (bool(shapes) and isinstance(spec.masked, bool) and all(map(_is_shape, (*shapes, action.sizes)))
-                 and all(len(part.shape) == {"image": 3, "vector": 1}[part.kind] for part in spec.parts)
+                 and all(len(part.shape) == {"image": 3, "vector": 1}[part.kind] and 0 < part.unit <= 255
+                         for part in spec.parts)
                  and action.kind in ("discrete", "multi_discrete", "multi_binary", "box")
                  and len(action.low) == len(action.high) == bounds
                  and all(isinstance(bound, float | int) for bound in (*action.low, *action.high)))

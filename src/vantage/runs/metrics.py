@@ -1,6 +1,6 @@
 """Writing metrics to metrics.jsonl and TensorBoard, and reading them back. What they mean is decided elsewhere.
 
-A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite.
+A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite. Each step has one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FILE_NAME = "metrics.jsonl"
 
 
 class MetricWriter:
-    """Appends metrics to a run. A failing disk does not stop training: its first error is logged, and its recovery."""
+    """Writes metrics to a run. A failing disk does not stop training: its first error is logged, and its recovery."""
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
@@ -37,18 +37,21 @@ class MetricWriter:
         self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
+        self._last: tuple[int, int, dict[str, float | None]] | None = None
+        """Step, offset and values of the last line, if another of its step may come."""
         self.open(run, resume_step)
 
     def open(self, run: Path, resume_step: int | None = None) -> None:
         """Write into `run` from now on."""
         self._failed = True  # closing files of a removed directory is no news
         self.close()
-        self._failed, self._path, self._folder = False, run / FILE_NAME, run / "tensorboard"
+        self._failed, self._path, self._folder, self._last = False, run / FILE_NAME, run / "tensorboard", None
         with self._reporting(self._path):
             self._file = open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             if resume_step is not None:
                 # One system call, which is atomic and needs no free space.
-                os.ftruncate(self._file, _end_of(self._path, resume_step))
+                end, self._last = _end_of(self._path, resume_step)
+                os.ftruncate(self._file, end)
         # TensorBoard hides events of earlier files from purge_step on.
         self._purge_step = None if resume_step is None else resume_step + 1
         self._open_board()
@@ -64,22 +67,29 @@ class MetricWriter:
                 self._purge_step = None
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Append one line, which readers see when this returns."""
-        values = {name: _rounded(value) for name, value in metrics.items()}
+        """Append one line, which readers see when this returns; join it to the last one if that is of the same step."""
+        values = new = {name: _rounded(value) for name, value in metrics.items()}
+        start = None
+        if self._last is not None and self._last[0] == step:
+            _, start, former = self._last
+            values, new = former | new, {name: value for name, value in new.items() if name not in former}
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
         complete = False
         if self._file is not None:
             with self._reporting(self._path):
-                if (written := os.write(self._file, line.encode())) < len(line.encode()):
+                if start is not None:
+                    os.ftruncate(self._file, start)
+                start = os.fstat(self._file).st_size
+                if os.write(self._file, line.encode()) < len(line.encode()):
                     # A full disk: remove the half, which the next line would continue.
-                    os.ftruncate(self._file, os.fstat(self._file).st_size - written)
+                    os.ftruncate(self._file, start)
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                complete = True
+                self._last, complete = (step, start, values), True
         if complete:  # there is space, for another file of events too
             self._open_board()
 
         def add(board: SummaryWriter) -> None:
-            for name, value in values.items():
+            for name, value in new.items():
                 if value is not None:
                     board.add_scalar(name, value, step)
             board.flush()
@@ -155,16 +165,22 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
-def _end_of(path: Path, step: int) -> int:
-    """The offset after the last line up to `step`. Steps never decrease; a line without a newline is incomplete."""
-    end = 0
+def _end_of(path: Path, step: int) -> tuple[int, tuple[int, int, dict[str, float | None]] | None]:
+    """The offset after the last line up to `step`, and that line's step, offset and values if it has one.
+
+    Steps never decrease; a line without a newline is incomplete.
+    """
+    end, last = 0, None
     with path.open("rb") as file:
         for line in file:
             record = _parse(line)
             if (record is not None and (record["step"] or 0) > step) or not line.endswith(b"\n"):
                 break
+            if record is not None:
+                values = {name: value for name, value in record.items() if name not in ("step", "seconds")}
+                last = int(record["step"] or 0), end, values
             end += len(line)
-    return end
+    return end, last
 
 
 def _rounded(value: float) -> float | None:

@@ -79,6 +79,8 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     best = progress.get("best_return")
     if saved.path.name == "best" and run.config.run.evaluates and best is not None:
         scores["eval/mean_reward"] = float(best)
+    if (deterministic := progress.get("deterministic")) is not None:
+        scores["eval/deterministic"] = float(bool(deterministic))
     description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
     return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))

@@ -9,7 +9,7 @@ from statistics import fmean
 import torch
 
 from vantage.config import Config
-from vantage.envs import make_environments, resolve_env
+from vantage.envs import LONGEST_GAME, Environments, make_environments, resolve_env
 from vantage.learning.play import play_games
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
@@ -21,20 +21,53 @@ STREAM = 1
 PRETEST = 20
 """Games that an evaluation plays first where it can end the run; the others only if these reach the goal."""
 
+MOST_ENVS = 16
 
-def evaluate_policy(model: ActorCritic, config: Config, step: int
+
+def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_game: int = LONGEST_GAME
                     ) -> Generator[None, None, tuple[dict[str, float], bool]]:
-    """Play `config.run.eval_episodes` games; yields before each step, returns metrics and whether the task is solved.
+    """Play `config.run.eval_episodes` games, yielding before each step; returns metrics and whether the task is solved.
 
-    With `stop_at_eval`, the first games must reach it before the others are played.
+    Except on Atari, the games are played both by the most probable and by sampled actions; the metrics are those of the
+    better ones. Games without a time limit are cut after `longest_game` steps. With `stop_at_eval`, the first games
+    must reach it before the others are played.
     """
-    device = next(model.parameters()).device
-    generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "eval", step))
-    deterministic = resolve_env(config.env.id, config.env.atari_protocol).family != "atari"
+    generator = torch.Generator(next(model.parameters()).device)
+    results: dict[bool, tuple[list[Episode], int]] = {}
+    for deterministic in ways(config):
+        generator.manual_seed(derive_seed(config.run.seed, "eval", step))
+        # In this process: to start others takes seconds at every evaluation.
+        envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, stream=STREAM,
+                                 num_envs=even_envs(config.run.eval_episodes), evaluation=True,
+                                 threads=config.all_threads, longest_game=longest_game)
+        results[deterministic] = yield from _games(model, envs, config, generator, deterministic=deterministic)
+    means = {way: fmean(game.score for game in games) for way, (games, _) in results.items()}
+    shown = max(means, key=lambda way: means[way])
+    games, cut = results[shown]
+    metrics = {"eval/mean_reward": means[shown], "eval/mean_ep_length": fmean(game.length for game in games),
+               "eval/cut_games": cut, "eval/deterministic": float(shown)}
+    if len(means) > 1:
+        metrics |= {"eval/mean_reward_deterministic": means[True], "eval/mean_reward_sampled": means[False]}
+    goal = config.run.stop_at_eval
+    return metrics, goal is not None and means[shown] >= goal and len(games) >= config.run.eval_episodes
+
+
+def ways(config: Config) -> tuple[bool, ...]:
+    """Whether evaluations take the most probable actions: both; on Atari, where games are long, only sampled."""
+    atari = resolve_env(config.env.id, config.env.atari_protocol).family == "atari"
+    return (False,) if atari else (True, False)
+
+
+def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
+    """At most `most` environments that play as equal shares of the games as possible, so that few play for nothing."""
+    rounds = -(-episodes // most)
+    return -(-episodes // rounds)
+
+
+def _games(model: ActorCritic, envs: Environments, config: Config, generator: torch.Generator, *,
+           deterministic: bool) -> Generator[None, None, tuple[list[Episode], int]]:
+    """The games of one way to play, and how many of them were cut; closes `envs`."""
     goal, episodes = config.run.stop_at_eval, config.run.eval_episodes
-    # In this process: to start others takes seconds at every evaluation.
-    envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, num_envs=min(episodes, 16),
-                             stream=STREAM, evaluation=True, threads=config.all_threads)
     own_threads = torch.get_num_threads()
     torch.set_num_threads(config.all_threads)  # data-parallel ranks wait meanwhile
     games: list[Episode] = []
@@ -42,11 +75,9 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int
         for total in [episodes] if goal is None else [min(PRETEST, episodes), episodes]:
             games += yield from play_games(model, envs, episodes=total - len(games), deterministic=deterministic,
                                            generator=generator)
-            mean = fmean(game.score for game in games)
-            if len(games) == episodes or (goal is not None and mean < goal):
+            if goal is None or len(games) == episodes or fmean(game.score for game in games) < goal:
                 break
+        return games, sum(game.length >= envs.longest_game for game in games)
     finally:
         torch.set_num_threads(own_threads)
         envs.close()
-    solved = goal is not None and mean >= goal and len(games) >= episodes
-    return {"eval/mean_reward": mean, "eval/mean_ep_length": fmean(game.length for game in games)}, solved

@@ -76,7 +76,7 @@ class HogwildRun:
         """Receive the workers' reports for a moment; evaluate and save where due. Raises what no restart can repair."""
         before = self.progress.step
         self._receive(0.0 if self._evaluation else MOMENT)
-        if self._evaluation or (self.progress.evaluation_due and not self.recorder.finished):
+        if self._evaluation or (self.recorder.evaluation_begins and not self.recorder.finished):
             self._evaluate()
         if passed(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
@@ -147,21 +147,23 @@ class HogwildRun:
     def _evaluate(self) -> None:
         """Go on for a moment with the evaluation that has begun, or begin one."""
         self._evaluation = self._evaluation or self._play()
-        deadline = monotonic() + MOMENT
-        for _ in self._evaluation:
-            if monotonic() >= deadline:
-                return
-        self._evaluation = None
+        started = monotonic()
+        unfinished = any(monotonic() >= started + MOMENT for _ in self._evaluation)
+        self.progress.add(Advance(eval_seconds=monotonic() - started))
+        if not unfinished:
+            self._evaluation = None
 
     def _play(self) -> Generator[None]:
         """Evaluate the present policy and save it if it is the best so far; the workers go on meanwhile."""
-        step = self.progress.step
+        step, seconds_before = self.progress.step, self.progress.eval_seconds
         self.progress.evaluated()
         self._weights.pull()
         policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
                   for group, tensors in self._learner.tensors().items() if group in ("model", "rewards")}
         self._evaluated_model.load_state_dict(policy["model"])
-        metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step)
+        metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step,
+                                                     longest_game=self.progress.longest_game())
+        self.progress.last_eval_seconds = self.progress.eval_seconds - seconds_before
         self.progress.solved = solved
         self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
         self.recorder.evaluated(metrics, step, lambda: (policy, self._state()))

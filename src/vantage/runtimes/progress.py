@@ -9,9 +9,14 @@ from time import perf_counter
 from typing import Any
 
 from vantage.config import Config
+from vantage.envs import LONGEST_GAME
 from vantage.types import Episode
 
-_SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved")
+_SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved",
+          "eval_seconds", "last_eval_seconds", "deterministic")
+
+SHORTEST_CUT = 1_000
+"""Steps that a game of an evaluation beside training may always have."""
 
 
 @dataclass(slots=True)
@@ -26,11 +31,13 @@ class Advance:
     env_seconds: float = 0.0
     act_seconds: float = 0.0
     learn_seconds: float = 0.0
+    eval_seconds: float = 0.0
+    """Of the main process alone, while the others wait or go on."""
 
     def __iadd__(self, other: Advance) -> Advance:
         for name, value in other.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0.0) + value
-        for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds"):
+        for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds", "eval_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
@@ -51,10 +58,16 @@ class Progress:
         self.recent: deque[tuple[float, int]] = deque(maxlen=window)
         """Score and length of the last games: rollout/ep_rew_mean, ep_rew_min, ep_rew_max, ep_len_mean."""
         self.best_return: float | None = None
+        self.deterministic: bool | None = None
+        """The best evaluation was that of the most probable actions, not of sampled ones; None before the first."""
+        self.eval_seconds = self.last_eval_seconds = 0.0
+        """Wall time of all evaluations, and of the last one."""
         self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
         self._sum = Advance()
-        """The updates since `metrics` was last called."""
+        """The updates that no metrics have yet."""
+        self._rates: dict[str, float] = {}
+        """The losses and rates of the last metrics."""
 
     @property
     def seconds(self) -> float:
@@ -85,8 +98,26 @@ class Progress:
         self.step += advance.steps
         self.episodes += len(advance.episodes)
         self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+        self.eval_seconds += advance.eval_seconds
         self._sum += advance
         self._sum.episodes = ()
+
+    def longest_game(self) -> int:
+        """Steps after which evaluations cut a game without a time limit: ten times the longest of the recent ones.
+
+        A policy that is stuck plays such games, up to the limit.
+        """
+        longest = max((length for _, length in self.recent), default=0)
+        return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest)) if longest else LONGEST_GAME
+
+    def has_time_for(self, games: int, share: float) -> bool:
+        """One evaluation of `games` games, and one of the final policy, leave all within this share of the wall time.
+
+        One takes as long as the last one; before the first, as long as training takes for so many games.
+        """
+        length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
+        cost = self.last_eval_seconds or games * length * self.seconds / max(1, self.step)
+        return share >= 1 or self.eval_seconds + 2 * cost <= share * self.seconds
 
     def unevaluated_for(self, seconds: float) -> bool:
         """`seconds` have passed since the last evaluation, and steps too; False for 0."""
@@ -105,19 +136,21 @@ class Progress:
         return True
 
     def metrics(self) -> dict[str, float]:
-        """Metrics since the last call: means of the losses, rates, and the window of games."""
-        now, total = perf_counter(), self._sum
-        elapsed = max(1e-9, now - self._logged_at)
-        metrics = {name: value / total.updates for name, value in total.metrics.items()}
+        """Means of the losses and rates since the last call, or its own if no step was made since; recent games."""
+        if self.step > self._logged_step:
+            now, total = perf_counter(), self._sum
+            elapsed = max(1e-9, now - self._logged_at)
+            self._rates = {name: value / total.updates for name, value in total.metrics.items()}
+            self._rates["time/fps"] = (self.step - self._logged_step) / elapsed
+            for name in ("env", "act", "learn"):
+                self._rates[f"time/{name}_share"] = getattr(total, f"{name}_seconds") / self.num_workers / elapsed
+            self._rates["time/eval_share"] = total.eval_seconds / elapsed
+            self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
+        metrics = self._rates | {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
         if self.recent:
             scores, lengths = zip(*self.recent, strict=True)
             metrics |= {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),
                         "rollout/ep_rew_max": max(scores), "rollout/ep_len_mean": fmean(lengths)}
-        metrics |= {"rollout/episodes": self.episodes, "time/fps": (self.step - self._logged_step) / elapsed,
-                    "time/frames": self.step * self.frames_per_step}
-        for name, seconds in (("env", total.env_seconds), ("act", total.act_seconds), ("learn", total.learn_seconds)):
-            metrics[f"time/{name}_share"] = seconds / self.num_workers / elapsed
-        self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
         return metrics
 
     def state(self) -> dict[str, Any]:
@@ -131,6 +164,7 @@ class Progress:
             if name != "seconds" and name in state:
                 setattr(self, name, state[name])
         self._logged_step = self.step
+        self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}
         self.recent.extend((score, length) for score, length in state["recent"])
 
 

@@ -19,6 +19,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.weight_log import WeightLog
+from vantage.runtimes.evaluator import ways
 from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -43,7 +44,10 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._locks = ExitStack()
-        self._pending: dict[str, float] = {}
+        self._metrics: dict[str, float] = {}
+        self._metrics_step = -1
+        """The newest metrics, and their step."""
+        self._unreported: dict[str, float] = {}
         """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
@@ -65,6 +69,13 @@ class Recorder:
                 or 0 < self.config.run.max_minutes <= minutes)
 
     @property
+    def evaluation_begins(self) -> bool:
+        """An evaluation is due, and within its share of the wall time; otherwise it waits."""
+        run = self.config.run
+        return self.progress.evaluation_due and self.progress.has_time_for(
+            len(ways(self.config)) * run.eval_episodes, run.max_eval_share)
+
+    @property
     def last_evaluation_due(self) -> bool:
         """The final policy is to be evaluated; if an evaluation ended the run, it has been."""
         return self.finished and self.progress.evaluation_due and not self.progress.solved
@@ -81,15 +92,12 @@ class Recorder:
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
-        if self.last_report is not None and self.last_report.step == self.progress.step and not self._pending:
-            return replace(self.last_report, status=status)
-        metrics = self.progress.metrics() | self._pending
-        if (memory := used_memory()) is not None:
-            metrics["time/memory_mib"] = memory / 2**20
-        if self.progress.step > self._written_step or self._pending:
-            self._writer.write(self.progress.step, self.progress.seconds, metrics)
-        self._written_step, self._pending = self.progress.step, {}
-        now = perf_counter()
+        former = self.last_report if self.last_report and self.last_report.step == self.progress.step else None
+        if former and not self._unreported:
+            return replace(former, status=status)
+        self._write_metrics({})
+        metrics = {**(former.metrics if former else {}), **self._unreported, **self._metrics}
+        self._unreported, now = {}, perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
         if self.config.run.max_minutes:
@@ -97,13 +105,26 @@ class Recorder:
         self.last_report = replace(self.first_report(), metrics=metrics, status=status)
         return self.last_report
 
+    def _write_metrics(self, evaluation: Mapping[str, float]) -> None:
+        """Write the metrics of this step if they are new, and those of an `evaluation`."""
+        step, again = self.progress.step, self._metrics_step == self.progress.step
+        if again and not evaluation:
+            return
+        self._metrics = {**(self._metrics if again else {}), **self.progress.metrics(), **evaluation}
+        self._metrics_step = step
+        if (memory := used_memory()) is not None:
+            self._metrics["time/memory_mib"] = memory / 2**20
+        if step > self._written_step or evaluation:
+            self._writer.write(step, self.progress.seconds, self._metrics)
+            self._written_step = step
+
     def evaluated(self, metrics: Mapping[str, float], step: int, contents: Contents | None = None) -> None:
         """Record the evaluation of the policy of `step`; saves it, or `contents`, if it is the best."""
-        if self._pending:
-            self.report()  # two since the last report: write both
         self._move_if_gone()
-        self._pending = {**metrics, "eval/step": step}
-        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step)
+        self._unreported = {**metrics, "eval/step": step}
+        self._write_metrics(self._unreported)
+        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step,
+                           deterministic=bool(metrics["eval/deterministic"]))
 
     def show_weights(self, model: ActorCritic) -> None:
         """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
@@ -117,7 +138,8 @@ class Recorder:
         """
         self._move_if_gone()
         if not self.config.run.evaluates and self.progress.complete:
-            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step)
+            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step,
+                               deterministic=False)
         try:
             tensors, state = self._contents()
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
@@ -166,17 +188,17 @@ class Recorder:
         except VantageError as error:
             log.warning(str(error))
 
-    def _save_if_best(self, mean: float, contents: Contents, step: int) -> None:
+    def _save_if_best(self, mean: float, contents: Contents, step: int, *, deterministic: bool) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.
-        former = self.progress.best_return
-        if former is not None and mean < former:
+        former = self.progress.best_return, self.progress.deterministic
+        if former[0] is not None and mean < former[0]:
             return
-        self.progress.best_return = mean
+        self.progress.best_return, self.progress.deterministic = mean, deterministic
         tensors, state = contents()
         try:
             save_best(self.directory.path, step, tensors=tensors, state=state)
         except CheckpointError as error:
-            self.progress.best_return = former
+            self.progress.best_return, self.progress.deterministic = former
             log.warning(f"{error}. The policy of step {step:,}, the best so far, was not saved to best/.")
 
 

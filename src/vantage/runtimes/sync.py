@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator, Mapping
+from time import perf_counter
 from typing import Any
 
 from torch import Tensor
@@ -18,7 +19,7 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, load_learner
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
-from vantage.runtimes.progress import Progress
+from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
 
@@ -69,13 +70,13 @@ class SyncRun:
 
         An evaluation that is cut short stays due; a resume makes it before its first update.
         """
-        if self.progress.evaluation_due:
+        if self.recorder.evaluation_begins:
             yield from self.evaluate()
         before = self.progress.step
         self.progress.add(self.actor_learner.advance(lambda: before) if self.ranks is None
                           else self.ranks.advance(before))
         self.recorder.note_due_evaluation(before)
-        if self.progress.evaluation_due:
+        if self.recorder.evaluation_begins:
             yield from self.evaluate()
         with_replay = passed(self._replay_save_every, before, self.progress.step)
         if with_replay or passed(self.config.run.save_every, before, self.progress.step):
@@ -85,7 +86,11 @@ class SyncRun:
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
-        metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step)
+        started = perf_counter()
+        metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step,
+                                                     longest_game=self.progress.longest_game())
+        self.progress.last_eval_seconds = perf_counter() - started
+        self.progress.add(Advance(eval_seconds=self.progress.last_eval_seconds))
         self.progress.evaluation_due, self.progress.solved = False, solved
         self.progress.evaluated()
         self.recorder.evaluated(metrics, self.progress.step)

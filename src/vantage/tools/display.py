@@ -126,16 +126,19 @@ def progress_line(config: Config, report: Report) -> str:
 
 def progress(config: Config, report: Report) -> tuple[float, str]:
     """The completed share of the run, by steps or minutes, whichever is larger, and about how much time is left."""
-    share = report.metrics.get("time/minutes_share", 0.0)
-    left = (config.run.steps - report.step) / max(1e-9, report.metrics.get("time/fps", 0.0))
+    share, fps = report.metrics.get("time/minutes_share", 0.0), report.metrics.get("time/fps")
+    done = min(1.0, max(report.step / config.run.steps, share))
+    if not fps:  # no update yet
+        return done, "–"
+    left = (config.run.steps - report.step) / fps
     if config.run.max_minutes:
         left = min(left, config.run.max_minutes * 60 * (1 - share))
-    return min(1.0, max(report.step / config.run.steps, share)), clock(max(0.0, left))
+    return done, clock(max(0.0, left))
 
 
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds, such as 1:02:03."""
-    return str(timedelta(seconds=int(seconds))) if seconds < 1e7 else "?"
+    return str(timedelta(seconds=int(seconds))) if seconds < 1e9 else "over 30 years"
 
 
 def number(value: float | None) -> str:

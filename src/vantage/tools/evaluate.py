@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -12,11 +13,14 @@ import torch
 
 from vantage.agent import Agent, load
 from vantage.config import Config
-from vantage.envs import Environments, make_environments, make_rendered, resolve_env
+from vantage.envs import Environments, make_environments, make_rendered
 from vantage.errors import ConfigError
 from vantage.learning.play import play
+from vantage.runtimes.evaluator import even_envs, ways
 from vantage.seeding import derive_seed
 from vantage.system import cores_for
+
+log = logging.getLogger(__name__)
 
 STREAM = 2
 """Streams 0 and 1 belong to training and to evaluations during training."""
@@ -35,53 +39,76 @@ class Evaluation:
     return_max: float
     length_mean: float
     returns: list[float]
+    cut_games: int
+    """Games that were cut at a step limit that is not the environment's own; their scores so far count."""
     checkpoint: str
     step: int
+    other: Evaluation | None = None
+    """The same policy played the other way, by sampled actions or by the most probable ones."""
 
     def as_dict(self) -> dict[str, object]:
         """The JSON object."""
         return asdict(self)
 
     def sentence(self) -> str:
-        """One line for a person."""
+        """One line for a person, and one for the other way to play."""
         actions = "most probable" if self.deterministic else "sampled"
-        return (f"{self.env}: mean {self.return_mean:.2f} ± {self.return_std:.2f} (from {self.return_min:g} to "
-                f"{self.return_max:g}) over {self.episodes} games of {self.length_mean:.0f} steps on average, "
+        cut = f", {self.cut_games} of them cut at a step limit" if self.cut_games else ""
+        line = (f"{self.env}: mean {self.return_mean:.2f} ± {self.return_std:.2f} (from {self.return_min:g} to "
+                f"{self.return_max:g}) over {self.episodes} games of {self.length_mean:.0f} steps on average{cut}, "
                 f"{actions} actions, {self.checkpoint}")
+        return line if self.other is None else f"{line}\n{self.other.sentence()}"
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int = 16, trust: bool = False) -> Evaluation:
+             seed: int = 0, num_envs: int = 16, max_episode_steps: int = 0, trust: bool = False) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
-    `deterministic` None: sampled actions on Atari, the most probable action elsewhere. `checkpoint`: auto (best if
-    there is one, else latest), latest, best, or a step. `trust` is that of `vantage.load`.
+    `deterministic` None: the way of `load_player`, and except on Atari, whose games are long, also the other way.
+    `checkpoint`: auto (best if there is one, else latest), latest, best, or a step. `max_episode_steps` cuts games; 0:
+    the run's own limit, or 10,000 where there is none. `trust` is that of `vantage.load`.
     """
-    agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+    agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+    if max_episode_steps:
+        agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))
+    result = _play(agent, shown, episodes=episodes, seed=seed, num_envs=num_envs)
+    if deterministic is None and len(ways(agent.config)) > 1:
+        other = _play(agent, not shown, episodes=episodes, seed=seed, num_envs=num_envs)
+        result = replace(result, other=other)
+    return result
+
+
+def _play(agent: Agent, deterministic: bool, *, episodes: int, seed: int, num_envs: int) -> Evaluation:
     config = agent.config
     torch.set_num_threads(cores_for(config.all_threads))
     envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
-                             num_envs=min(num_envs, episodes), evaluation=True, threads=config.all_threads)
+                             num_envs=even_envs(episodes, num_envs), evaluation=True, threads=config.all_threads)
     try:
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
     finally:
         envs.close()
-    scores = [game.score for game in games]
+    if len(games) < episodes:
+        log.warning("%d of %d games were played: %s does not reset a game without an end; give a time limit in "
+                    "env_kwargs", len(games), episodes, config.env.id)
+    scores, cut = [game.score for game in games], sum(game.length >= envs.longest_game for game in games)
     return Evaluation(config.env.id, len(games), deterministic, fmean(scores), pstdev(scores), min(scores), max(scores),
-                      fmean(game.length for game in games), scores, agent.checkpoint, agent.step)
+                      fmean(game.length for game in games), scores, cut, agent.checkpoint, agent.step)
 
 
 def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
                 seed: int, trust: bool) -> tuple[Agent, bool]:
-    """The agent of `run`, and whether it takes the most probable action; `deterministic` None is as in `evaluate`."""
+    """The agent of `run`, and whether it takes the most probable actions.
+
+    `deterministic` None: as in the run's best evaluation, which chose best/; without one, except on Atari.
+    """
     if not 1 <= episodes <= 10**6:  # as eval_episodes
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else "above 1,000,000"))
     if seed < 0:
         raise ConfigError(f"seed={seed} is below 0")
     agent = load(run, checkpoint=checkpoint, trust=trust)
     if deterministic is None:
-        deterministic = resolve_env(agent.config.env.id, agent.config.env.atari_protocol).family != "atari"
+        deterministic = bool(agent.scores.get("eval/deterministic", ways(agent.config)[0]))
     return agent, deterministic
 
 

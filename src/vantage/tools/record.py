@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import math
 import subprocess
 from collections.abc import Callable, Iterator
@@ -21,8 +20,6 @@ from vantage.learning.play import moments
 from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
 from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
-
-log = logging.getLogger(__name__)
 
 # GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
 _GIF_MAX_FPS = 50
@@ -69,9 +66,6 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
 
         with one_thread(), closing(shown_game(agent.config, seed)) as envs:
             count, fps = write_video(path, frames(), lambda: envs.fps)
-    if len(scores) < episodes:
-        log.warning("the last game was cut at %s points as too long; %d were not played", number(scores[-1]),
-                    episodes - len(scores))
     return Recording(output, scores, count, fps, deterministic, agent.checkpoint)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from contextlib import closing
-from itertools import count
 from pathlib import Path
 
 import torch
@@ -35,18 +34,16 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
                                        deterministic, episodes=1, seed=seed, trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
-    with one_thread(), closing(window):
-        for session in count():  # a game that is cut as too long is the last of its environment
-            with closing(shown_game(agent.config, derive_seed(seed, "watch", session))) as envs:
-                for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
-                    window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
-                    if not window.wait(envs.fps) or "q" in window.keys:
-                        return
-                    if moment.over and follow and (newest_step(Path(run)) or 0) > step:
-                        try:
-                            newer = load(run, checkpoint="latest", trust=trust)
-                        except VantageError as error:  # removed meanwhile, or damaged: the next game tries again
-                            log.warning("still at step %s: %s", f"{step:,}", error)
-                        else:
-                            agent.model.load_state_dict(newer.model.state_dict())
-                            step = newer.step
+    with one_thread(), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:
+        for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
+            window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
+            if not window.wait(envs.fps) or "q" in window.keys:
+                return
+            if moment.over and follow and (newest_step(Path(run)) or 0) > step:
+                try:
+                    newer = load(run, checkpoint="latest", trust=trust)
+                except VantageError as error:  # removed meanwhile, or damaged: the next game tries again
+                    log.warning("still at step %s: %s", f"{step:,}", error)
+                else:
+                    agent.model.load_state_dict(newer.model.state_dict())
+                    step = newer.step
