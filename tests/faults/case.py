@@ -28,7 +28,7 @@ class Bad(Exception):
 
     def __init__(self, outcome: str, why: str) -> None:
         super().__init__(f"{outcome}: {why}")
-        self.outcome = outcome
+        self.outcome, self.why = outcome, why
 
 
 class Case:
@@ -40,7 +40,7 @@ class Case:
         self.commands: list[Ended] = []
         self.story: list[str] = []
         self.may_raise = False
-        """The environment raises, and its traceback is shown."""
+        """The environment is at fault: the traceback of its error is shown above the line that names it."""
         self.deaths: set[int] = set()
         """Statuses of a command that end it without a line."""
         self.saved_step = -1
@@ -107,6 +107,8 @@ class Case:
             raise Bad("lost", f"the checkpoint of step {self.saved_step} is gone; there are {list(whole)}")
         ended = self.call(["resume", str(self.run)])
         if ended.status != 0 and not _DONE.search(ended.output):
+            if self.saved_step < 0 and "has no valid checkpoint" in ended.output:
+                return "named and refused"
             raise Bad("lost", "it cannot be resumed")
         if "begins at step 0" in ended.output and self.saved_step >= 0:
             raise Bad("lost", "it began from scratch")

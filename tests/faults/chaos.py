@@ -85,7 +85,7 @@ def make_fault(laboratory: Laboratory, folder: Path, seed: int, number: int, *, 
     try:
         outcome = kind.strike(case)
     except Bad as error:
-        outcome, why = error.outcome, str(error)
+        outcome, why = error.outcome, f": {error.why}"
     if verbose or outcome in BAD:
         why += "".join(f"\n  $ {' '.join(ended.words)}\n    status {ended.status}, {ended.seconds:.1f} s\n"
                        + "".join(f"    {line}\n" for line in ended.output.splitlines()[-30:])

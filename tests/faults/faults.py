@@ -78,7 +78,7 @@ def kill_while_stopping(case: Case) -> str:
     """SIGTERM, and soon after it SIGKILL."""
     arguments, wait, pause = case.begin(), _moment(case, training=True), case.rng.uniform(0, 0.6)
     case.tell(f"killed {pause:.2f} s after SIGTERM")
-    case.deaths = {-signal.SIGKILL, 143}
+    case.deaths = {-signal.SIGKILL, -signal.SIGTERM, 143}
 
     def during(process: Process) -> None:
         if wait(process):
