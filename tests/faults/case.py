@@ -105,12 +105,13 @@ class Case:
         whole = complete_checkpoints(self.run)
         if not damaged and self.saved_step > max(whole, default=-1):
             raise Bad("lost", f"the checkpoint of step {self.saved_step} is gone; there are {list(whole)}")
+        had_saved = self.saved_step >= 0
         ended = self.call(["resume", str(self.run)])
         if ended.status != 0 and not _DONE.search(ended.output):
-            if self.saved_step < 0 and "has no valid checkpoint" in ended.output:
+            if not had_saved and "has no valid checkpoint" in ended.output:
                 return "named and refused"
             raise Bad("lost", "it cannot be resumed")
-        if "begins at step 0" in ended.output and self.saved_step >= 0:
+        if "begins at step 0" in ended.output and had_saved:
             raise Bad("lost", "it began from scratch")
         return self.compare(logged=damaged != "metrics.jsonl")
 

@@ -156,7 +156,8 @@ def environment(case: Case) -> str:
     ended = case.call([*case.system.train(case.run, "task:Faulty"), *others], environment=fault)
     if once.exists():
         case.tell("(it did not come to that)")
-    if ended.status == 1 and not once.exists() and not re.search("environment [0-9]|worker|task:Faulty", ended.output):
+    named = re.search("environment [0-9]|worker|process [0-9] of|task:Faulty", ended.output)
+    if ended.status == 1 and not once.exists() and not named:
         raise Bad("silent", "the environment is not named")
     os.unlink(once) if once.exists() else None
     return case.go_on()
