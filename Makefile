@@ -6,6 +6,7 @@ PYTHON ?= python3
 ALGO = ppo
 ENV = Pong
 MINUTES = 10
+SEED = 0
 ARGS =
 # Pong is won by then: the highest score is 21.
 STOP = $(if $(filter Pong,$(ENV)),--stop-at-return 20 --return-window 30)
@@ -16,7 +17,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint bench
+.PHONY: help setup train test lint bench chaos
 
 help:
 	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
@@ -25,6 +26,7 @@ help:
 	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
 	@echo 'make lint    check style (ruff) and types (mypy)'
 	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
+	@echo 'make chaos   make random faults on small trainings, two at a time, and judge them: MINUTES=30 SEED=$(SEED)'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
 
 setup: $(STAMP)
@@ -43,6 +45,9 @@ lint: $(STAMP)
 bench: $(STAMP)
 	@$(PIP_INSTALL) --quiet --editable '.[bench]'
 	@$(BIN)/python benchmarks/throughput.py $(ARGS)
+
+chaos: $(STAMP)
+	@$(BIN)/python tests/faults/chaos.py --minutes $(MINUTES) --seed $(SEED) $(ARGS)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys' || { \

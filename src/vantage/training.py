@@ -22,7 +22,7 @@ from vantage.config import Config
 from vantage.config_groups import Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
-from vantage.errors import CheckpointError, ConfigError
+from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
@@ -117,7 +117,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     with locked(directory.path):
         checkpoint = load_to_resume(directory.path)
         if checkpoint is not None:
-            _check_unfinished(checkpoint, config, run)
+            _check_unfinished(checkpoint, config, directory)
         with continuing(checkpoint):
             session = start(config, directory, checkpoint, read_initial(config) if checkpoint is None else None)
         try:
@@ -128,9 +128,13 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         yield from updates(session)
 
 
-def _check_unfinished(checkpoint: Checkpoint, config: Config, run: str | Path) -> None:
+def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDirectory) -> None:
     """ConfigError where the run has nothing left to do."""
+    run = directory.path
     if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
+        with contextlib.suppress(VantageError):  # a kill came between the last checkpoint and the summary
+            if summary := directory.read_summary():
+                directory.write_summary(summary | {"status": "done"})
         raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
     if reached := goal_reached(checkpoint.state["progress"], config):
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import vantage.cli
 from vantage.algorithms.a2c import A2C as A2CAlgorithm
 from vantage.cli import main
 from vantage.keys import key
@@ -99,6 +100,18 @@ def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:
             f"for line in {lines}:\n    try:\n        main(line)\n    except SystemExit:\n        pass\n"
             "assert 'torch' not in sys.modules")
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=60)
+
+
+def test_ctrl_c_while_the_command_is_imported_shows_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "vantage.cli.entry":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "vantage.cli.entry", raising=False)
+    monkeypatch.delattr(vantage.cli, "entry", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert main(["list"]) == 130
 
 
 def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:

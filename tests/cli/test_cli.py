@@ -99,16 +99,15 @@ def assert_resumes_to(run: Path, whole: Path) -> None:
             assert torch.equal(ours[group][name], tensor), name
 
 
-@pytest.mark.parametrize(("env", "checkpoints"), [("CartPole-v1", 2), ("Pong", 3)])
-def test_a_run_killed_at_any_moment_resumes_to_the_same_weights(
-        env: str, checkpoints: int, uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
+def test_a_killed_run_of_ranks_resumes_to_the_same_weights(
+        uninterrupted: Callable[[str], Path], tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(train_long(env, run))
-    wait_for(lambda: len(list(run.glob("checkpoints/step-*/manifest.json"))) >= checkpoints, process)
+    process = start(train_long("Pong", run))
+    wait_for(lambda: len(list(run.glob("checkpoints/step-*/manifest.json"))) >= 3, process)
     process.kill()
     process.communicate()
-    assert load_latest(run).step < load_latest(uninterrupted(env)).step
-    assert_resumes_to(run, uninterrupted(env))
+    assert load_latest(run).step < load_latest(uninterrupted("Pong")).step
+    assert_resumes_to(run, uninterrupted("Pong"))
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])

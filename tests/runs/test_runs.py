@@ -87,6 +87,18 @@ def test_an_algorithm_that_cannot_be_imported_is_not_blamed_on_the_config(tmp_pa
         RunDirectory.open(run.path, trust=True)
 
 
+def test_an_edited_or_damaged_config_is_named_where_the_run_goes_on(
+        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = create(tmp_path)
+    config = run.path / "config.json"
+    RunDirectory.open(run.path, runs_code=True)
+    assert not caplog.messages
+    config.write_text(config.read_text().replace('"seed": 0', '"seed": 4'))
+    assert RunDirectory.open(run.path, runs_code=True).config.run.seed == 4
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        f"{config} is not as Vantage wrote it on this machine"]
+
+
 def test_a_config_without_a_key_has_its_default(tmp_path: Path) -> None:
     run = create(tmp_path)
     former = run.config.flat()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
+import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from environments import make
-from gymnasium.vector import AsyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from processes import children
+from tiny import Bandit
 
 import vantage
 from vantage.cli import main, stop
@@ -68,6 +72,15 @@ def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch
     envs.reset()
     envs.close()
     assert not children()
+
+
+def test_a_process_of_environments_ends_silently_after_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    statuses: list[int] = []
+    monkeypatch.setattr(os, "_exit", statuses.append)
+    ours, theirs = multiprocessing.Pipe()  # the worker closes theirs, as the death of its process does
+    single.serve(0, lambda: Bandit(), ours, theirs, None, SimpleNamespace(put=lambda _: None),
+                 AutoresetMode.NEXT_STEP, None)
+    assert statuses == [1]
 
 
 def test_a_signal_while_processes_start_ends_them_without_a_word(

@@ -110,6 +110,16 @@ def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path
         next(vantage.resume(run))
 
 
+def test_a_run_that_was_killed_after_its_last_checkpoint_is_recorded_as_done(tmp_path: Path) -> None:
+    list(vantage.train(config(env="tiny:Bandit", steps=64, eval_every=0), run=tmp_path / "run"))
+    directory = RunDirectory.open(tmp_path / "run")
+    done = directory.read_summary()
+    directory.write_summary(done | {"status": "running"})
+    with pytest.raises(ConfigError, match="has done its"):
+        next(vantage.resume(directory.path))
+    assert directory.read_summary() == done and done["status"] == "done"
+
+
 def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reports = vantage.train(config(steps=10**6), run=tmp_path / "run")

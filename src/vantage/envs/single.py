@@ -21,7 +21,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.vector.async_vector_env import AsyncState
+from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, check_processes, find_plugin
@@ -109,6 +109,14 @@ class Episodes(gym.Env[Any, Any]):
         return {ERROR: f"{message}\n{traceback.format_exc()}"}
 
 
+def serve(*arguments: Any) -> None:
+    """Gymnasium's worker; ends without a traceback where the main process has died before `die_with` ends this one."""
+    try:
+        _async_worker(*arguments)
+    except (EOFError, ConnectionError):
+        os._exit(1)
+
+
 class Workers:
     """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
 
@@ -116,7 +124,8 @@ class Workers:
         self._seeds, self._limit, self._interrupted = seeds, limit, True
         try:
             with deaf_to_signals():  # raises at its end what a signal's handler raises
-                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP)
+                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
+                                              worker=serve)
         except BaseException:
             if hasattr(self, "_vector"):
                 self.close()

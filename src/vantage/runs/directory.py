@@ -83,7 +83,10 @@ class RunDirectory:
         signed = None
         with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
             signed = _read_object(path / "meta.json").get(SIGNATURE)
-        check_code(modules, source=str(source), trusted=trust or is_own(text, signed))
+        own = is_own(text, signed)
+        check_code(modules, source=str(source), trusted=trust or own)
+        if runs_code and isinstance(signed, str) and not own:
+            log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
         with _reading(source):
             return cls(path, Config.from_json(text, source=str(source)))
 

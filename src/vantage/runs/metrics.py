@@ -136,7 +136,7 @@ def _silence_writer_threads() -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
-    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. Incomplete lines are skipped.
+    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. Skips damaged ones and logs that.
 
     Values that are not finite are None, also where the file has NaN or Infinity. ConfigError if no line is complete.
     """
@@ -151,6 +151,9 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     if not records and (b"\n" in content or content[:1] not in (b"{", b"")):  # not a first line that is being written
         raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
                           "it to go on without it")
+    whole = content[:content.rfind(b"\n") + 1].splitlines()  # what follows is being written
+    if damaged := sum(_parse(line) is None for line in whole):
+        log.warning("%s: %d damaged lines are skipped", path, damaged)
     return records
 
 
