@@ -1,21 +1,16 @@
-"""Environments by name, the conversion of their spaces, and their errors. Atari has test_atari."""
+"""The conversion of spaces, the steps of an environment, and its errors. Names have test_ids, Atari test_atari."""
 
 from __future__ import annotations
 
 import re
-import sys
-from types import SimpleNamespace
 from typing import Any
 
 import environments
-import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
 
-from vantage.envs import ids, resolve_env
 from vantage.envs.history import History
-from vantage.envs.ids import PROTOCOLS, check_processes
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -23,63 +18,6 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 def make(env: str, num_envs: int = 2, **keys: Any):
     return environments.make(env, num_envs, **keys)
-
-
-@pytest.mark.parametrize(("name", "game", "protocol"), [
-    ("SPACEINVADERS", "space_invaders", "classic"), ("space_invaders", "space_invaders", "classic"),
-    ("PongNoFrameskip-v4", "pong", "classic"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5")])
-def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
-    atari = resolve_env(name).atari
-    assert (atari.game, atari.protocol.name) == (game, protocol)
-
-
-def test_atari_protocol_overrides_the_meaning_of_the_name():
-    assert resolve_env("Pong", "machado").atari.protocol is PROTOCOLS["machado"]
-    with pytest.raises(ConfigError, match="leave it auto"):
-        resolve_env("CartPole-v1", "classic")
-
-
-def test_an_environment_belongs_to_a_family():
-    families = {"CartPole-v1": "classic", "LunarLander-v3": "box2d", "HalfCheetah-v5": "mujoco", "Pong": "atari",
-                "FrozenLake-v1": "other", "faulty_envs:Counter": "other", "faulty_envs:RegisteredByModule-v0": "other"}
-    assert {name: resolve_env(name).family for name in families} == families
-
-
-@pytest.mark.parametrize(("name", "says"), [
-    ("LunarLander-v2", "did you mean LunarLander-v3"), ("pongg", "did you mean Pong"),
-    ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
-    ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
-    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
-    ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
-    ("faulty_envs:Countr", "it has .*Counter"), ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
-    ("my.envs.Maze", "did you mean my.envs:Maze")])
-def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
-    with pytest.raises(ConfigError, match=says):
-        resolve_env(name)
-
-
-@pytest.mark.parametrize(("name", "options", "error", "says"), [
-    ("faulty_envs:Counter", {"lenght": 3}, ConfigError, r"env_kwargs=\{\"lenght\": 3\}.*unexpected keyword"),
-    ("CartPole-v1", {"lenght": 3}, ConfigError, "unexpected keyword"),
-    ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
-    ("faulty_envs:Resetting", {}, ConfigError, "that its caller resets"),
-    ("faulty_envs:Sequences", {}, ConfigError, "Sequence.* are not supported"),
-    ("faulty_envs:Echo", {"kind": "tuple"}, ConfigError, "Tuple space actions are not supported"),
-    ("faulty_envs:Echo", {"kind": "text"}, ConfigError, "Text space actions are not supported"),
-    ("faulty_envs:Counter", {"fault": "reset"}, EnvError, "RuntimeError: reset failed"),
-    ("faulty_envs:Counter", {"bad_init": True}, EnvError, "OSError: no simulator here")])
-def test_an_environment_that_cannot_be_built_is_refused(name, options, error, says):
-    with pytest.raises(error, match=says):
-        make(name, options=options)
-
-
-def test_a_missing_library_is_named_with_the_command_that_installs_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "Box2D", None)
-    for module in [name for name in sys.modules if name.startswith("gymnasium.envs.box2d")]:
-        monkeypatch.delitem(sys.modules, module)
-    for name in ("LunarLander-v3", "gymnasium.envs.box2d.lunar_lander:LunarLander"):
-        with pytest.raises(ConfigError, match=r"Box2D is not installed.*pip install"):
-            make(name)
 
 
 @pytest.mark.parametrize(("name", "limit"), [("faulty_envs:Counter", 3), ("faulty_envs:RegisteredByModule-v0", 3),
@@ -155,35 +93,6 @@ def test_texts_are_left_out_of_observations():
     assert make_observer(space)[0] == {"x": ArraySpec("vector", (2,))}
     with pytest.raises(ConfigError, match="only text"):
         make_observer(spaces.Dict({"mission": spaces.Text(9)}))
-
-
-def test_an_id_is_found_by_its_packages_plugin_or_answered_with_the_package(monkeypatch):
-    def register():
-        gym.register("Plugged/Bandit-v0", entry_point="tiny:Bandit")
-
-    plugins = [SimpleNamespace(name=name, value="plugged:register", load=lambda: register)
-               for name in ("Plugged", "Broken")]
-    monkeypatch.setattr(ids, "entry_points", lambda group: plugins)
-    assert resolve_env("Plugged/Bandit-v0").name == "Plugged/Bandit-v0"
-    plugins[1].load = lambda: 1 / 0
-    with pytest.raises(ConfigError, match="the plugin plugged:register of Gymnasium fails: ZeroDivisionError"):
-        resolve_env("Broken/Bandit-v0")
-    with pytest.raises(ConfigError, match="did you mean tiny:Tiny-Bandit-v0, which imports its package"):
-        resolve_env("Tiny-Bandit-v0")
-    gym.registry.pop("Plugged/Bandit-v0")
-
-
-def test_an_environment_of_a_notebook_is_refused_by_worker_processes(monkeypatch):
-    class Mine(gym.Env):
-        __module__ = "__main__"
-
-    gym.register("Mine-v0", entry_point=Mine)
-    env = resolve_env("Mine-v0")
-    check_processes(env)  # the module of a script is imported again
-    monkeypatch.delattr(sys.modules["__main__"], "__file__")
-    with pytest.raises(ConfigError, match=r"defined in a notebook .* move it to a module"):
-        check_processes(env)
-    gym.registry.pop("Mine-v0")
 
 
 @pytest.mark.parametrize(("space", "value", "says"), [
