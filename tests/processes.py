@@ -40,4 +40,9 @@ def _assert_end(matches: Callable[[psutil.Process], bool], seconds: float) -> No
 
 def children() -> list[psutil.Process]:
     """Running processes that this one started, without the resource tracker."""
-    return [child for child in psutil.Process().children() if "resource_tracker" not in " ".join(child.cmdline())]
+    running = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps is a zombie
+            if "resource_tracker" not in " ".join(child.cmdline()):
+                running.append(child)
+    return running

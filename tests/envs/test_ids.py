@@ -93,6 +93,7 @@ def test_an_environment_of_a_notebook_is_refused_by_worker_processes(monkeypatch
 
     gym.register("Mine-v0", entry_point=Mine)
     env = resolve_env("Mine-v0")
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
     check_processes(env)  # the module of a script is imported again
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
     with pytest.raises(ConfigError, match=r"defined in a notebook .* move it to a module"):

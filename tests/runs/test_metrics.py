@@ -76,10 +76,11 @@ def test_a_first_line_may_be_incomplete_and_a_file_without_one_is_damaged(tmp_pa
             read_metrics(tmp_path)
 
 
-def test_damaged_lines_are_skipped_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_damaged_lines_are_left_out_and_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "metrics.jsonl").write_bytes(b'{"step": 1}\n{"step": \xff2}\n[]\n{"step": 3}\n{"st')
     assert [record["step"] for record in read_metrics(tmp_path)] == [1, 3]
-    assert caplog.messages == [f"{tmp_path / 'metrics.jsonl'}: 2 damaged lines are skipped"]
+    assert caplog.messages == [
+        f"{tmp_path / 'metrics.jsonl'} is damaged: lines 2, 3 are left out; restore it from a copy"]
 
 
 def test_a_failing_disk_is_reported_once_and_later_lines_are_whole(

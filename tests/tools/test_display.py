@@ -58,7 +58,7 @@ def test_time_left_is_by_steps_or_by_minutes() -> None:
     config = CONFIG.change(max_minutes=1.0)
     assert module.progress(CONFIG, report(2_000)) == (0.2, "0:00:04")
     assert module.progress(config, report(2_000, **{"time/minutes_share": 0.95})) == (0.95, "0:00:03")
-    assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "?")
+    assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "–")
     assert [module.number(v) for v in (None, 0.00071234, 12_345.6)] == ["\u2013", "0.0007123", "12,346"]
 
 

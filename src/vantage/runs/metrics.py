@@ -136,7 +136,7 @@ def _silence_writer_threads() -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
-    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. Skips damaged ones and logs that.
+    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. A warning names damaged ones.
 
     Values that are not finite are None, also where the file has NaN or Infinity. ConfigError if no line is complete.
     """
@@ -152,8 +152,9 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
         raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
                           "it to go on without it")
     whole = content[:content.rfind(b"\n") + 1].splitlines()  # what follows is being written
-    if damaged := sum(_parse(line) is None for line in whole):
-        log.warning("%s: %d damaged lines are skipped", path, damaged)
+    damaged = [str(number) for number, line in enumerate(whole, 1) if _parse(line) is None]
+    if damaged:
+        log.warning("%s is damaged: lines %s are left out; restore it from a copy", path, ", ".join(damaged))
     return records
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv as csv_module
 import hashlib
-import json
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -24,7 +23,7 @@ from vantage.config_groups import RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import FILE_NAME, read_metrics
+from vantage.runs.metrics import read_metrics
 from vantage.terminal import printable
 from vantage.tools.output import whole_file
 
@@ -138,7 +137,7 @@ def find_runs(path: Path) -> list[Path]:
 def read_curve(path: Path, x: Axis, metric: str, *, trust: bool = False) -> Curve:
     """`metric` of the run at `path`; ConfigError if it has none."""
     config = RunDirectory.open(path, trust=trust).config
-    return make_curve(config, read_lines(path), x, metric, source=path)
+    return make_curve(config, read_metrics(path), x, metric, source=path)
 
 
 def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
@@ -152,23 +151,6 @@ def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Pa
                           f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
     return Curve(config, xs, ys)
-
-
-def read_lines(run: Path) -> Lines:
-    """The lines of a run's metrics; a warning names those that are damaged. The last one may still be written."""
-    lines, path = read_metrics(run), run / FILE_NAME
-    content = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    damaged = [str(number) for number, line in enumerate(content, 1) if line.endswith(b"\n") and not _is_whole(line)]
-    if damaged:
-        log.warning("%s is damaged: lines %s are left out; restore it from a copy", path, ", ".join(damaged))
-    return lines
-
-
-def _is_whole(line: bytes) -> bool:
-    try:
-        return isinstance(json.loads(line)["step"], int)
-    except (ValueError, LookupError, TypeError, RecursionError):
-        return False
 
 
 def _position(line: Mapping[str, float | None], x: Axis, metric: str) -> float | None:

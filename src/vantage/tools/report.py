@@ -15,10 +15,10 @@ from vantage.config import Config
 from vantage.errors import VantageError
 from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import FILE_NAME
+from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.tools.evaluate import evaluate
 from vantage.tools.output import whole_file
-from vantage.tools.plot import Lines, draw, group_curves, make_curve, read_lines
+from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, v
     output = directory.path / "report.html" if output is None else output
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
-        lead, lines, meta = _lead(directory), read_lines(directory.path), directory.read_meta()
+        lead, lines, meta = _lead(directory), read_metrics(directory.path), directory.read_meta()
         for private in ("host", "config_hmac"):  # the page may be passed on
             meta.pop(private, None)
         result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
