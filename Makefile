@@ -11,13 +11,16 @@ ARGS =
 # Pong is won by then: the highest score is 21.
 STOP = $(if $(filter Pong,$(ENV)),--stop-at-return 20 --return-window 30)
 
+# What `make dist` installs before the wheel: otherwise pip takes the newest torch, on Linux with 5 GB of CUDA.
+TORCH = $(shell grep ^torch== constraints.txt)
+
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test lint bench chaos
+.PHONY: help setup train test lint docs dist bench chaos mutate
 
 help:
 	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
@@ -25,8 +28,11 @@ help:
 	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
 	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
 	@echo 'make lint    check style (ruff) and types (mypy)'
+	@echo 'make docs    build the documentation site in site/'
+	@echo 'make dist    build wheel and sdist in dist/, and try the wheel in an empty environment'
 	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
 	@echo 'make chaos   make random faults on small trainings, two at a time, and judge them: MINUTES=30 SEED=$(SEED)'
+	@echo 'make mutate  break the code line by line and see which test notices; ARGS="a-sign-in-gae" picks some'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
 
 setup: $(STAMP)
@@ -42,12 +48,25 @@ lint: $(STAMP)
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
 
+docs: $(STAMP)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
+	@echo 'The site is in site/: open site/index.html'
+
+dist: $(STAMP)
+	@rm -rf dist
+	@$(BIN)/python -m build --quiet
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python tests/wheel.py dist/*.whl --torch $(TORCH)
+
 bench: $(STAMP)
 	@$(PIP_INSTALL) --quiet --editable '.[bench]'
 	@$(BIN)/python benchmarks/throughput.py $(ARGS)
 
 chaos: $(STAMP)
 	@$(BIN)/python tests/faults/chaos.py --minutes $(MINUTES) --seed $(SEED) $(ARGS)
+
+mutate: $(STAMP)
+	@$(BIN)/python tests/mutate.py $(ARGS)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys' || { \

@@ -19,7 +19,8 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     ("errors",),
-    ("system", "terminal", "time_limit", "schedules", "seeding", "specs"),
+    ("extras",),
+    ("config_keys", "system", "terminal", "time_limit", "schedules", "seeding", "specs"),
     ("types", "importing", "other_libraries"),
     ("keys",),
     ("algorithms",),
@@ -45,6 +46,9 @@ ONLY_IN = {
     "ale_py": {"envs"},
     "tensorboard": {"runs"},
     "torch.utils.tensorboard": {"runs"},
+    "wandb": {"runs"},
+    "mlflow": {"runs"},
+    "huggingface_hub": {"runs", "tools"},
     "tyro": {"cli"},
     "argparse": set(),
     "matplotlib": {"tools"},
@@ -52,6 +56,7 @@ ONLY_IN = {
     "onnxruntime": {"tools"},
     "optuna": {"tools"},
     "PIL": {"tools"},
+    "ray": {"runtimes"},
     "pygame": {"tools"},
     "imageio_ffmpeg": {"tools"},
     **{module: set() for module in ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")},

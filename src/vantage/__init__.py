@@ -6,6 +6,8 @@
     for report in vantage.train(config):
         print(report.step, report.metrics.get("rollout/ep_rew_mean"))
 
+`help(vantage.train)` and the like explain each function; docs/python.md shows them all.
+
 `import vantage` takes no time and imports no torch, so that the command answers help and bad input at once. Where
 Gymnasium is imported already, it also registers vantage/Snake-v0 and vantage/SnakePlural-v0; else `import vantage.envs`
 does.
@@ -25,6 +27,11 @@ if TYPE_CHECKING:
     from vantage.config import Config
     from vantage.presets import configure
     from vantage.tools.evaluate import Evaluation, evaluate
+    from vantage.tools.export import Export, export
+    from vantage.tools.plot import plot
+    from vantage.tools.record import Recording, record
+    from vantage.tools.report import report
+    from vantage.tools.search.command import SearchResult, search
     from vantage.training import resume, train
     from vantage.types import Report
 
@@ -35,12 +42,16 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = ["Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "NonFiniteError", "Report",
-           "VantageError", "__version__", "configure", "evaluate", "load", "resume", "train"]
+__all__ = ["Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "Export", "NonFiniteError",
+           "Recording", "Report", "SearchResult", "VantageError", "__version__", "configure", "evaluate", "export",
+           "load", "plot", "record", "report", "resume", "search", "train"]
 
 _MODULES = {"Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
             "configure": "vantage.presets", "resume": "vantage.training", "train": "vantage.training",
-            "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate"}
+            "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
+            "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",
+            "Recording": "vantage.tools.record", "record": "vantage.tools.record", "report": "vantage.tools.report",
+            "SearchResult": "vantage.tools.search.command", "search": "vantage.tools.search.command"}
 """Where each lazy name lives. Importing a module of this package with one of these names would replace the name."""
 
 

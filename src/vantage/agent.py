@@ -1,26 +1,34 @@
-"""A trained policy that acts without an environment: `load` and `Agent`. Training is in `training`."""
+"""A trained policy that acts, and the environment to act in: `load` and `Agent`. Training is in `training`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vantage.config import Config
+from vantage.envs import Environments, PolicyEnv, make_environments, make_rendered
+from vantage.errors import ConfigError
 from vantage.learning.collect import Array, tensor_obs
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.fit import fitting
+from vantage.runs.hub import local_path
 from vantage.runs.policy_file import read_policy
+from vantage.seeding import derive_seed
 from vantage.types import Obs, State
+
+STREAM = 2
+"""Of evaluations after training; streams 0 and 1 belong to training and to evaluations during training."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """A trained policy that acts; frozen, on the CPU, without an environment."""
+    """A trained policy that acts; frozen, on the CPU."""
 
     model: ActorCritic
     config: Config
@@ -34,6 +42,36 @@ class Agent:
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
         return self.model.initial_state(batch)
+
+    def make_env(self, *, seed: int = 0, render_mode: Literal["rgb_array"] | None = None) -> PolicyEnv:
+        """One environment of the kind that the policy was trained on, with Gymnasium's interface.
+
+        It converts observations to what `act` takes, takes the actions that `act` returns, applies the config's options
+        (frames, images, time limit) and reports raw rewards. Its episodes are those that `vantage.evaluate` plays with
+        the same seed and num_envs=1, on Atari the first alone:
+
+            env = agent.make_env(seed=1)
+            obs, info = env.reset()
+            state, over = agent.initial_state(), False
+            while not over:
+                action, state = agent.act(obs, state)
+                obs, reward, terminated, truncated, info = env.step(action)
+                over = terminated or truncated
+
+        Before the next episode the state begins anew. With masks, pass `action_mask=info["action_mask"]` to `act`.
+        ConfigError if the environment cannot be built, or does not draw with `render_mode="rgb_array"`.
+        """
+        if render_mode not in (None, "rgb_array"):
+            raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage watch` opens a window")
+
+        def make(seed: int) -> Environments:
+            seed = derive_seed(seed, "evaluate")
+            if render_mode is not None:
+                return make_rendered(self.config.env, seed=seed, stream=STREAM)
+            return make_environments(replace(self.config.env, vector="sync"), seed=seed, num_envs=1, stream=STREAM,
+                                     evaluation=True, threads=1)
+
+        return PolicyEnv(make, seed=seed, render_mode=render_mode)
 
     @torch.no_grad()
     def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
@@ -85,11 +123,15 @@ class Agent:
 def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:
     """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
 
-    `run` may also be a file written by `vantage export --format safetensors`. The environment is not built and need
+        agent = vantage.load("runs/CartPole-v1/a2c-1")
+        action, state = agent.act(obs, agent.initial_state())
+
+    `run` may also be a file written by `vantage export --format safetensors`, or hf://OWNER/NAME[@REVISION], a
+    repository of the Hugging Face hub that `vantage push` has filled. The environment is not built and need
     not be installed. Damaged checkpoints that had to be skipped are logged as warnings. `trust` allows code from
     outside Vantage that the file, or the config of someone else's run, names.
     """
-    path = Path(run)
+    path = local_path(run)
     policy = read_policy(path, checkpoint, trust=trust)
     about = policy.description
     model = make_model(about.config.policy, about.spec, critic=about.config.algorithm.needs.critic)

@@ -16,13 +16,13 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.algorithms.ppo import PPO
-from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
+from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.keys import convert, read_json_object, suggestion
 from vantage.schedules import Schedule
 
-RUNTIMES: Mapping[str, type[Sync] | type[Hogwild]] = {"sync": Sync, "hogwild": Hogwild}
+RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
 
 ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
     "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
@@ -55,11 +55,17 @@ class Config:
     algo: str = "a2c"
     """A name of `ALGORITHMS`, or the import path module:Class of an algorithm."""
     env: EnvConfig = field(default_factory=EnvConfig)
+    """Environments, observations and rewards."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    """The policy and value network."""
     algorithm: Algorithm | MinibatchAlgorithm = field(default_factory=A2C)
+    """The hyperparameters and the loss: A2C (also of a3c and a3g), PPO, ACER, or a class of one's own."""
     optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
-    runtime: Sync | Hogwild = field(default_factory=Sync)
+    """The optimizer and its learning rate."""
+    runtime: Sync | Hogwild | Ray = field(default_factory=Sync)
+    """Which processes collect and learn, and on what devices."""
     run: RunConfig = field(default_factory=RunConfig)
+    """Length, checkpoints, evaluations and logs."""
 
     @classmethod
     def of(cls, algo: str) -> Config:
@@ -82,6 +88,12 @@ class Config:
     def hogwild(self) -> Hogwild:
         """The runtime, where it is Hogwild."""
         assert isinstance(self.runtime, Hogwild)
+        return self.runtime
+
+    @property
+    def ray(self) -> Ray:
+        """The runtime, where it is Ray."""
+        assert isinstance(self.runtime, Ray)
         return self.runtime
 
     @property
@@ -164,13 +176,16 @@ class Config:
     @staticmethod
     def every_key() -> dict[str, Key]:
         """The keys of all algorithms and runtimes of Vantage, by flat name."""
-        return {name: key for algo in ALGORITHMS for name, key in Config.of(algo).flat_keys().items()}
+        configs = [Config(runtime=Ray()), *map(Config.of, ALGORITHMS)]
+        return {name: key for config in configs for name, key in config.flat_keys().items()}
 
     def why_unknown(self, name: str) -> str:
         """What is wrong with a key that this config does not have: unknown, or of other algorithms and runtimes."""
         if users := [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]:
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', '.join(users)}")
+        if name in Config(runtime=Ray()).flat_keys():
+            return f"{name} has no effect under runtime={self.runtime_name}; give --runtime ray or leave it out"
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, key, read_json_object, whole_numbers
+from vantage.keys import check_fields, documented, key, read_json_object, whole_numbers
 from vantage.schedules import parse_number
 
 OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 """Those that workers and ranks can share; others are classes of torch.optim."""
 
 
+@documented
 @dataclass(frozen=True)
 class EnvConfig:
     """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "number of environments; with hogwild, of each worker", low=1, high=100_000)
+    num_envs: int = key(8, "number of environments; with hogwild and ray, of each worker", low=1, high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
     vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
     env_timeout: float = key(120.0, "seconds without an answer after which an environment counts as hung (under "
@@ -54,6 +56,7 @@ class EnvConfig:
             raise ConfigError(f"{error}; write for example {{\"goal_velocity\": 0.1}}") from None
 
 
+@documented
 @dataclass(frozen=True)
 class PolicyConfig:
     """The policy and value network."""
@@ -112,6 +115,7 @@ class PolicyConfig:
         return low, high
 
 
+@documented
 @dataclass(frozen=True)
 class OptimizerConfig:
     """The optimizer and its learning rate."""
@@ -126,6 +130,7 @@ class OptimizerConfig:
         check_fields(self)
 
 
+@documented
 @dataclass(frozen=True)
 class Sync:
     """Alternate between collecting and learning, in one process or in data-parallel ranks."""
@@ -149,6 +154,7 @@ class Sync:
         return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20")
 
 
+@documented
 @dataclass(frozen=True)
 class Hogwild:
     """Workers that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
@@ -173,6 +179,42 @@ class Hogwild:
         return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20 or 16,32,64")
 
 
+@documented
+@dataclass(frozen=True)
+class Ray:
+    """Workers on the machines of a Ray cluster; this process learns from their rollouts or applies their gradients."""
+
+    rollout_length: str = key("5", "steps of each environment in a rollout")
+    rollouts_per_update: int = key(1, "rollouts in one update: of any workers, or with send=gradients of one", low=1,
+                                   high=10_000)
+    num_workers: int = key(0, "worker processes; 0: as many as have room when the run starts, beside the learner's "
+                           "core", low=0, high=100_000)
+    device: str = key("auto", "device of the learner: cpu, cuda, cuda:0, or auto; workers act on CPUs")
+    threads: int = key(0, "CPU threads of each worker; 0: worker_cpus", low=0, high=4096)
+    ray_address: str = key("local", "local: this machine alone; auto: the cluster that this machine is part of; or "
+                           "HOST:PORT of its head")
+    worker_cpus: float = key(1.0, "CPUs that each worker reserves", low=0.001, high=4096)
+    send: str = key("auto", "what workers send: rollouts, to a central learner (V-trace), or gradients, to a parameter "
+                    "server; auto: gradients with a3c and with a replay", choices=("auto", "rollouts", "gradients"))
+    max_policy_lag: int = key(0, "rollouts and gradients whose weights are more updates old are dropped; 0: 8 rounds "
+                              "of all workers", low=0, high=10**9)
+    max_restarts: int = key(10, "workers that are replaced before the run gives up", low=0, high=10**6)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if len(self.rollout_lengths) != 1:
+            raise ConfigError(f"rollout_length={self.rollout_length!r}: runtime ray takes one length, such as 20; a "
+                              "list is for the workers of runtime hogwild")
+        if self.ray_address not in ("local", "auto") and not re.fullmatch(r"[^:/\s]+:\d{1,5}", self.ray_address):
+            raise ConfigError(f"ray_address={self.ray_address!r} is not an address; give local, auto or HOST:PORT")
+
+    @property
+    def rollout_lengths(self) -> tuple[int, ...]:
+        """The length, as a tuple of one."""
+        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20")
+
+
+@documented
 @dataclass(frozen=True)
 class RunConfig:
     """Length, checkpoints, evaluations and logs of a run."""
@@ -189,6 +231,7 @@ class RunConfig:
                                 low=0, high=1)
     log_every_seconds: float = key(2.0, "seconds between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")
+    track: str = key("none", "also send metrics to wandb or mlflow", choices=("none", "wandb", "mlflow"))
     log_weights: bool = key(False, "TensorBoard: network graph, histograms at each save, and config")
     max_minutes: float = key(0.0, "stop after this wall time; 0: no limit", low=0, high=1e9)
     return_window: int = key(100, "training episodes that rollout/ep_rew_mean and stop_at_return cover", low=1,

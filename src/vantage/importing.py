@@ -45,10 +45,20 @@ def load_class(path: str, *, what: str) -> Any:
 
 def import_path(target: Any) -> str:
     """The import path of a class or function; ConfigError for one that other processes cannot import by it."""
-    module, name = str(getattr(target, "__module__", "")), str(getattr(target, "__qualname__", ""))
-    if module == "__main__" or not name.replace(".", "").isidentifier():
-        raise ConfigError(f"{name or target!r} of {module} cannot be imported by name, as workers and later sessions "
-                          "need: it is of a notebook, a script or a function; move it to the top level of a module")
+    module, name = str(getattr(target, "__module__", "")), getattr(target, "__qualname__", None)
+    if name is None:  # an instance, which has only its class's name
+        raise ConfigError(f"{target!r} is a {type(target).__name__} object, and each process builds its own; give the "
+                          "class or function that builds it; arguments of an environment go to env_kwargs")
+    try:
+        resolved = attrgetter(name)(sys.modules.get(module))
+    except AttributeError:
+        resolved = None
+    why = ("it is a lambda" if "<lambda>" in name else "it is defined inside a function" if "<locals>" in name else
+           "it is defined in a notebook or in the script that runs" if module == "__main__" else
+           None if resolved is target else f"the module {module} has something else, or nothing, by that name")
+    if why is not None:
+        raise ConfigError(f"{name} cannot be imported by name, as worker processes and later sessions need: {why}; "
+                          "move it to the top level of a module, such as my_module.py, and import it from there")
     return f"{module}:{name}"
 
 

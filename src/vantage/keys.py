@@ -9,13 +9,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from math import isfinite
 from numbers import Integral
+from os import PathLike
 from types import NoneType
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from vantage.errors import ConfigError
 from vantage.importing import colon_form, import_path
 from vantage.other_libraries import KEYS
 from vantage.schedules import Schedule, parse_number
+
+T = TypeVar("T")
 
 _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
 
@@ -29,6 +32,13 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: boo
     """
     return field(default=default, metadata={
         "help": help, "choices": choices, "schedule": schedule, "low": low, "high": high, "open": open})
+
+
+def documented(kind: type[T]) -> type[T]:
+    """Add the help of each field to the docstring of a config dataclass."""
+    lines = [f"    {f.name}: {f.metadata['help']}" for f in fields(kind)]  # type: ignore[arg-type]
+    kind.__doc__ = "\n".join([f"{kind.__doc__}\n", *lines])
+    return kind
 
 
 def check_fields(instance: Any) -> None:
@@ -104,14 +114,15 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     """`value`, typed or in text, as the type `hint`; ConfigError says what was expected."""
     try:
         return typed(value, hint)
-    except ValueError as error:
+    except (ValueError, ConfigError) as error:
         raise ConfigError(f"{source}{': ' * bool(source)}{name}={error}") from None
 
 
 def typed(value: Any, hint: Any) -> Any:
     """`value`, typed or in text, as the type `hint`; ValueError says what was expected.
 
-    For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written.
+    For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written,
+    and a class or function its import path; ConfigError where it has none.
     """
     kinds = get_args(hint) or (hint,)
     word = value.lower() if isinstance(value, str) else value
@@ -142,8 +153,8 @@ def _as_text(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, list | tuple):
         return ",".join(map(str, value))
-    if callable(value):
-        return import_path(value)
-    if isinstance(value, str | Integral):
+    if isinstance(value, str | Integral | PathLike):
         return str(value)
-    return repr(float(value))
+    if value is None:
+        raise TypeError
+    return repr(float(value)) if hasattr(value, "__float__") else import_path(value)

@@ -9,11 +9,12 @@ import re
 import torch
 
 from vantage.config import Config
-from vantage.config_groups import Hogwild
+from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import check_optimizer
+from vantage.runs.tracking import check_tracker
 from vantage.system import compute_for_long, cores_for, keep_freed_memory
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,18 @@ MOST_PER_CORE = 4
 def prepare(config: Config) -> Config:
     """`config` with what "auto" means on this machine; sets how this process uses threads, cores and memory.
 
-    ConfigError for devices and optimisers that training cannot use.
+    ConfigError for devices, optimisers and trackers that training cannot use.
     """
     hogwild = isinstance(config.runtime, Hogwild)
-    if hogwild and config.env.vector == "async":
-        raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync")
+    if not isinstance(config.runtime, Sync) and config.env.vector == "async":
+        raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync"
+                          if hogwild else "vector='async': the workers of runtime=ray are processes already; leave it "
+                          "sync")
     check_optimizer(config.optimizer)
+    check_tracker(config)
     config = config.change(device=resolve_device(config))
+    if isinstance(config.runtime, Ray):
+        return _prepare_ray(config)
     workers = cores_for(config.runtime.num_workers) if hogwild else _ranks(config)
     if workers > MOST_PER_CORE * cores_for(0):
         log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
@@ -49,6 +55,20 @@ def prepare(config: Config) -> Config:
     keep_freed_memory()
     compute_for_long()
     return config.change(threads=threads, num_workers=workers, precision=_precision(config))
+
+
+def _prepare_ray(config: Config) -> Config:
+    """`prepare` for workers on other machines; a cluster on this one leaves the learner the cores beside its workers.
+
+    `num_workers` stays 0: how many have room is known when the run has joined the cluster.
+    """
+    check_processes(resolve_env(config.env.id, config.env.atari_protocol))
+    runtime, cores = config.ray, cores_for(0)
+    threads = runtime.threads or max(1, int(runtime.worker_cpus))
+    torch.set_num_threads(max(1, cores - runtime.num_workers * threads) if runtime.ray_address == "local" else cores)
+    keep_freed_memory()
+    compute_for_long()
+    return config.change(threads=threads, precision=_precision(config))
 
 
 def _ranks(config: Config) -> int:

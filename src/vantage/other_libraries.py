@@ -55,10 +55,9 @@ KEYS: Mapping[str, Mapping[str, str]] = {
         "cuda": "is {device} cuda, or {device} cpu without",
         "torch_deterministic": "is not needed: a run on one device repeats bit for bit; leave it out",
         "exp_name": "is {run} DIR of `vantage train`",
-        "track": "has no counterpart: runs write TensorBoard files and metrics.jsonl; leave it out",
-        "wandb": "has no counterpart: runs write TensorBoard files and metrics.jsonl; leave it out",
-        "wandb_project_name": "has no counterpart: runs write TensorBoard files and metrics.jsonl; leave it out",
-        "wandb_entity": "has no counterpart: runs write TensorBoard files and metrics.jsonl; leave it out",
+        "wandb": "is {track} wandb",
+        "wandb_project_name": "is the environment variable WANDB_PROJECT, with {track} wandb",
+        "wandb_entity": "is the environment variable WANDB_ENTITY, with {track} wandb",
         "capture_video": "is `vantage record RUN -o game.mp4` at any time",
         "save_model": "is not needed: runs save checkpoints every {save_every} steps; leave it out"},
     "RLlib's": {

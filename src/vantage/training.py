@@ -10,7 +10,7 @@ import contextlib
 import logging
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 from weakref import WeakSet
@@ -19,14 +19,16 @@ import torch
 
 from vantage.agent import Agent, load
 from vantage.config import Config
-from vantage.config_groups import Sync
+from vantage.config_groups import Ray, Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
 from vantage.runs.fit import check_fits, continuing
+from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
@@ -69,8 +71,24 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
           argv: Sequence[str] | None = None) -> Generator[Report]:
     """Train in a new run directory; yields a report every `log_every_seconds` and one at the end.
 
-    Closing the generator stops the run and saves it. Messages go to the logger `vantage`. Raises ConfigError if the
-    directory `run` exists or the policy of `init_from` does not fit.
+        config = vantage.configure("ppo", env="CartPole-v1", steps=100_000)
+        for report in vantage.train(config, run="runs/first"):
+            print(report.step, report.metrics.get("rollout/ep_rew_mean"))
+        agent = vantage.load(report.run)
+
+    Training advances while you iterate, in this process and in the workers that the config asks for. Whatever a
+    callback would do goes into the loop. To stop early, leave the loop or close the generator: the run is saved, and
+    `vantage.resume` continues it. Ctrl-C saves it too.
+
+    `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It holds config.json,
+    metrics.jsonl, checkpoints and the best policy. `argv` is the command that meta.json names, by default that of this
+    program. Messages go to the logger `vantage`.
+
+    A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
+    `if __name__ == "__main__":`, because they import it.
+
+    Raises ConfigError if the directory exists, or if the environment, the network or the policy of `init_from` does not
+    fit; EnvError for an environment that fails, NonFiniteError for a loss that is not finite.
     """
     return _reports(train_updates(config, run=run, root=root, argv=argv))
 
@@ -79,6 +97,11 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
            max_minutes: float | None = None, device: str | None = None,
            trust: bool = False) -> Generator[Report]:
     """Continue the run in directory `run` from its newest valid checkpoint, as if it had never stopped.
+
+        for report in vantage.resume("runs/first", steps=200_000):
+            print(report.step)
+
+    Reports, stopping and messages are those of `vantage.train`. ConfigError for a run that has nothing left to do.
 
     `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes`
     applies to this call only. `trust` allows code from outside Vantage that the config of someone else's run names.
@@ -92,6 +115,8 @@ def train_updates(config: Config, *, run: str | Path | None = None, root: str | 
     """`train` as `train_loop.updates` yields it: also after every update and during evaluations."""
     if follow_torchrun():
         return
+    if isinstance(config.runtime, Ray):
+        ray_run()
     config = prepare(_with_launched(config))
     initial = read_initial(config)
     directory = RunDirectory.create(config, env_name=config.env.id, path=None if run is None else Path(run),
@@ -199,7 +224,7 @@ def check(config: Config) -> None:
 
 def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
     try:
-        return read_policy(Path(path), checkpoint, key="init_checkpoint", runs_code=False)
+        return read_policy(local_path(path), checkpoint, key="init_checkpoint", runs_code=False)
     except ConfigError as error:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:
@@ -211,5 +236,14 @@ def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
 def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
           initial: SavedPolicy | None = None) -> Run:
     """The run under the config's runtime; a new one may begin from the policy `initial`."""
+    if isinstance(config.runtime, Ray):
+        return ray_run()(config, directory, checkpoint, initial)
     runtime = SyncRun if isinstance(config.runtime, Sync) else HogwildRun
     return runtime(config, directory, checkpoint, initial)
+
+
+def ray_run() -> Callable[..., Run]:
+    """The class of runs under Ray; ConfigError where Ray is not installed."""
+    with needs("ray"):
+        from vantage.runtimes.ray import RayRun
+    return RayRun

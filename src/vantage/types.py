@@ -55,6 +55,9 @@ class Rollout:
     """Policy state before obs[0]; () without memory."""
     values: Tensor | None = None
     """[T+1, B] V(s) by the weights that acted; None unless the algorithm learns from minibatches."""
+    rhos: Tensor | None = None
+    """[T, B] importance weights π/μ of the actions by the current policy, whose parameters and values `behaviour` and
+    `values` then are; None where the policy that acted is the current one."""
     activation_cache: dict[str, Tensor] | None = None
     """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
     Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""

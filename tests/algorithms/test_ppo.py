@@ -139,6 +139,20 @@ def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None
     torch.testing.assert_close(loss, PPO().loss(model, normalised, UPDATE)[0])
 
 
+def test_the_ratio_is_that_of_the_new_policy_to_the_one_that_acted() -> None:
+    model = model_of()
+    (minibatch,) = steps_of(rollout_of(model), PPO(), model, size=T * B)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.2)
+        params, _ = model.unroll_inputs(minibatch.inputs, minibatch.is_first, minibatch.state, minibatch.action_mask)
+    new, old = (x.log_softmax(-1).gather(-1, minibatch.actions.unsqueeze(-1)).squeeze(-1)[minibatch.valid]
+                for x in (params, minibatch.behaviour))
+    _, metrics = PPO().loss(model, minibatch, UPDATE)
+    expected = float(((new - old).exp() - 1 - (new - old)).mean())
+    assert expected > 0.01 and float(metrics["train/approx_kl"]) == pytest.approx(expected, rel=1e-4)
+
+
 def test_a_policy_that_moved_too_far_leaves_the_rollout() -> None:
     config = vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, minibatch_size=8, epochs=50,
                                lr=0.05, threads=1)

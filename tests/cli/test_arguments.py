@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import vantage.cli
+from vantage import extras
 from vantage.algorithms.a2c import A2C as A2CAlgorithm
 from vantage.cli import main
 from vantage.keys import key
@@ -120,7 +121,7 @@ def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run", "-o", "x.png"], capture_output=True,
                           text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
     assert (done.returncode, done.stderr) == (
-        2, "vantage: cannot import matplotlib: no matplotlib; `vantage doctor` says what to install\n")
+        2, f"vantage: matplotlib is not installed: {extras.install_command('plot')}\n")
 
 
 def test_a_path_that_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

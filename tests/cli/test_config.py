@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 
 import pytest
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tiny import Bandit
 from torch.nn import Identity
 
 from vantage.algorithms.a2c import A2C
 from vantage.config import Config
+from vantage.envs import make_environments
 from vantage.errors import ConfigError
 from vantage.presets import configure, expectation
 from vantage.schedules import Schedule, parse_number
@@ -19,7 +22,7 @@ from vantage.schedules import Schedule, parse_number
 def test_numbers_as_people_write_them() -> None:
     texts = ("1e6", "10M", "500k", "-2", "1_000", ".5", "2.5e-4", "1B")
     assert list(map(parse_number, texts)) == [1e6, 1e7, 5e5, -2, 1000, 0.5, 2.5e-4, 1e9]
-    for text in ("", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000"):
+    for text in ("", "ten", "1e", "10MM", "nan", "inf", "0x10", "1 000", "\u0661\u0660"):
         with pytest.raises(ValueError, match="not a number"):
             parse_number(text)
 
@@ -66,7 +69,7 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
     ("steps", "0", "below 1"), ("memory", "lsm", "did you mean lstm"), ("gamma", "linear:0.9:1.5", "above 1"),
     ("bptt", "maybe", "true or false"), ("hidden", "64,x", "list of whole numbers"), ("lr", True, "text"),
     ("rollout_length", "16,32", "takes one length"), ("env_kwargs", "{", "not JSON"), ("lr", "1e38", "above 1,000,000"),
-    ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "ray", "sync"),
+    ("env_kwargs", "[1]", "not a JSON object"), ("obs_scale", "1:0", "not a range"), ("runtime", "cloud", "sync"),
     ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
     ("total_timesteps", 1, "Stable-Baselines3's total_timesteps is steps"),
     ("hidden", "٦٤", "list of whole numbers"), ("lr", "٢", "not a schedule"), ("network", "tiny.Net", "tiny:Net"),
@@ -93,20 +96,49 @@ def test_options_that_exclude_each_other_or_have_no_effect_are_refused(
         configure(algo, **({"env": "CartPole-v1"} | options))  # type: ignore[arg-type]
 
 
-def test_classes_are_given_by_their_import_path() -> None:
-    class Local(Bandit):
-        """Not at the top level."""
+def make_bandit() -> Bandit:
+    """A factory of environments."""
+    return Bandit()
 
+
+def make_bandits(num_envs: int) -> SyncVectorEnv:
+    """A factory of vector environments."""
+    return SyncVectorEnv([Bandit] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def test_classes_and_factories_are_saved_by_their_import_path() -> None:
     config = configure(A2C, env=Bandit, network=Identity)
     assert (config.algo, config.env.id) == ("vantage.algorithms.a2c:A2C", "tiny:Bandit")
     assert config.policy.network == "torch.nn.modules.linear:Identity"
-    for unreachable in (Local, lambda: Bandit(), type("Typed", (Bandit,), {"__module__": "__main__"})):
-        with pytest.raises(ConfigError, match=r"cannot be imported by name.* move it to the top level of a module"):
+    for factory in (make_bandit, make_bandits):
+        config = configure("a2c", env=factory, num_envs=3, obs_norm=False)
+        assert Config.from_json(config.to_json(), source="it").env.id == f"{__name__}:{factory.__name__}"
+        envs = make_environments(config.env, seed=0, num_envs=3, stream=0)
+        assert envs.reset().obs.shape == (3, 1)  # type: ignore[union-attr]
+        envs.close()
+
+
+def test_what_processes_cannot_import_is_refused_with_its_key_the_reason_and_the_remedy() -> None:
+    class Local(Bandit):
+        """Not at the top level."""
+
+    notebook = type("Typed", (Bandit,), {"__module__": "__main__"})
+    hidden = type("Bandit", (Bandit,), {"__module__": "tiny"})
+    for unreachable, name, why in ((Local, r"test_.*\.Local", "inside a function"),
+                                   (hidden, "Bandit", "something else"),
+                                   (notebook, "Typed", "a notebook or in the script"),
+                                   (lambda: Bandit(), "test_.*<lambda>", "a lambda")):
+        with pytest.raises(ConfigError, match=f"^env={name} cannot be imported by name.*{why}.* move it to the top"):
             configure("a2c", env=unreachable)
+    for key, value in (("network", Identity()), ("env", Bandit()), ("env", partial(make_bandit))):
+        with pytest.raises(ConfigError, match=f"^{key}=.* object, .* give the class or function that builds it"):
+            configure("a2c", **{"env": "CartPole-v1", key: value})
+    with pytest.raises(ConfigError, match=r"^algorithm=.*a lambda"):
+        configure(lambda: A2C(), env=Bandit)  # type: ignore[arg-type]
 
 
 def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:
-    walker = {"algo": "a3c-continuous", "env": "BipedalWalker-v3"}
+    walker = {"algorithm": "a3c-continuous", "env": "BipedalWalker-v3"}
     assert configure(**walker, eval_every=0, eval_every_seconds=5).run.stop_at_eval == 300
     assert configure(**walker, stop_at_eval="none").run.stop_at_eval is None
     assert configure(**walker, eval_every=0, eval_every_seconds=0).run.stop_at_eval is None

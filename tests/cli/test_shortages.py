@@ -12,7 +12,7 @@ import pytest
 
 from vantage.cli import entry
 from vantage.errors import EnvError
-from vantage.runtimes.worker import _portable
+from vantage.runtimes.worker import portable
 
 FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.py")
 TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
@@ -45,7 +45,7 @@ def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
     in_env = EnvError("environment 0: it raised")
     in_env.__cause__ = error
     assert run(monkeypatch, in_env) == 1 and capsys.readouterr().err.splitlines() == [line]
-    assert str(_portable(error)) == line.removeprefix("vantage: ")
+    assert str(portable(error)) == line.removeprefix("vantage: ")
 
 
 def test_a_full_shared_memory_is_not_blamed_on_the_output(
@@ -63,7 +63,7 @@ def test_a_full_shared_memory_is_not_blamed_on_the_output(
 def test_an_error_of_the_program_keeps_its_traceback(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(type(error)):
         run(monkeypatch, error)
-    assert "Traceback" in str(_portable(error)) or str(error) in str(_portable(error))
+    assert "Traceback" in str(portable(error)) or str(error) in str(portable(error))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits")

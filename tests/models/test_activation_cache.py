@@ -18,7 +18,7 @@ from vantage.types import Rollout
 
 
 def make(**options: Any) -> ActorLearner:
-    values = {"algo": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1, "memory": "none",
+    values = {"algorithm": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1, "memory": "none",
               "norm": "none", "memory_size": 8}
     return ActorLearner(vantage.configure(**(values | options)))
 
@@ -63,7 +63,7 @@ def test_other_networks_have_no_cache(options: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(("options", "expected"), [({}, True), ({"rollouts_per_update": 2}, False),
-                                                   ({"algo": "acer"}, False)])
+                                                   ({"algorithm": "acer"}, False)])
 def test_only_a_single_pass_over_a_fresh_rollout_uses_a_cache(options: dict[str, Any], expected: bool) -> None:
     one, uses = make(network="a3c", **options), []
     loss = one.learner.loss

@@ -197,7 +197,7 @@ def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path:
 
 def test_evaluations_go_by_the_clock_and_it_goes_on_after_a_resume(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of which an update takes one second, and so does a step of an evaluation; it plays twice."""
+    """On a fake clock, an update and a step of an evaluation take one second each; each evaluation plays twice."""
     now = 0.0
     monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
 

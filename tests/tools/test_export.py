@@ -17,6 +17,7 @@ import torch
 from safetensors.torch import save_file
 
 import vantage
+from vantage import extras
 from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config import Config
@@ -25,7 +26,6 @@ from vantage.models import make_model
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_weights, write_weights
-from vantage.tools import onnx_policy
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import PolicyStep
 from vantage.training import Agent, load
@@ -261,7 +261,8 @@ def test_a_network_that_onnx_cannot_express_is_an_error_that_names_the_other_for
 
 def test_without_onnx_the_error_names_what_to_install(
         run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(onnx_policy, "find_spec", lambda name: None if name == "onnxscript" else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "onnxscript" else object())
     assert main(["export", str(run), "--format", "onnx"]) == 2
     err = capsys.readouterr().err
-    assert "needs onnxscript: pip install 'vantage-rl[export]'" in err and not (run / "policy.onnx").exists()
+    assert "onnxscript is not installed: pip install " in err and "or use --format safetensors" in err
+    assert not (run / "policy.onnx").exists()

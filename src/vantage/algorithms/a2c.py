@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys import check_fields, key
+from vantage.keys import check_fields, documented, key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
+@documented
 @dataclass(frozen=True)
 class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""

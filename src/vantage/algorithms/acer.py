@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, key
+from vantage.keys import check_fields, documented, key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
+@documented
 @dataclass(frozen=True)
 class ACER:
     """Actor-critic with experience replay, for discrete and continuous actions."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
-from vantage.keys import check_fields, key
+from vantage.keys import check_fields, documented, key
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from vantage.types import Minibatch, Rollout
 
 
+@documented
 @dataclass(frozen=True)
 class PPO:
     """Proximal policy optimisation (Schulman et al. 2017, arXiv:1707.06347).
@@ -47,14 +48,16 @@ class PPO:
         return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl))
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
-        """GAE with the values of the weights that acted."""
+        """GAE with the values of the weights that acted; V-trace where `rollout.rhos` says that older ones did."""
         from vantage.algorithms.losses import normalise
-        from vantage.algorithms.returns import gae
+        from vantage.algorithms.returns import gae, vtrace
 
         assert rollout.values is not None
         discounts = update.at(self.gamma) * (~rollout.terminated).to(rollout.values.dtype)
-        advantages, targets = gae(rollout.rewards, rollout.values, discounts, rollout.keep,
-                                  gae_lambda=update.at(self.gae_lambda))
+        steps = rollout.rewards, rollout.values, discounts, rollout.keep
+        gae_lambda = update.at(self.gae_lambda)
+        advantages, targets = (gae(*steps, gae_lambda=gae_lambda) if rollout.rhos is None
+                               else vtrace(*steps, rollout.rhos, gae_lambda=gae_lambda))
         if self.advantage_norm and self.advantage_norm_over == "rollout":
             advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets

@@ -33,7 +33,7 @@ class ByAlgorithm:
 
     algo: Positional[Algo] = None
     env: Env = None
-    runtime: Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild")] = None
+    runtime: Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild|ray")] = None
     config: File = None
     from_search: Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")] = None
 

@@ -24,7 +24,7 @@ from vantage.terminal import printable
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (
         training.train, training.resume, training.search, tools.evaluate, tools.watch, tools.record, tools.plot,
-        tools.report, tools.export, tools.preview, tools.play, tools.bench, tools.doctor, tools.list_)}
+        tools.report, tools.export, tools.push, tools.preview, tools.play, tools.bench, tools.doctor, tools.list_)}
 
 _WRITE_ERRORS = {errno.EPIPE, errno.ECONNRESET, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 

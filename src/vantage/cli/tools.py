@@ -99,7 +99,7 @@ def plot(runs: Positional[Annotated[list[str], Doc("runs or folders of runs; see
     """Draw the curves of runs."""
     from vantage.tools.plot import plot, table
 
-    groups = plot([Path(run) for run in runs], output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
+    groups = plot(runs, output, x=x, metric=metric, aggregate=aggregate, csv=csv, trust=trust)
     rows = [tuple(printable(word).replace("\n", "\\n") for word in row)
             for row in ((metric, "at the end", "highest"), *table(groups, x))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -124,6 +124,16 @@ def export(run: Run, *, format: Annotated[Literal["onnx", "safetensors"], Doc("s
     from vantage.tools.export import export
 
     write_line(export(run, format=format, output=output, checkpoint=checkpoint, trust=trust).sentence())
+
+
+def push(run: Run, repo: Positional[Annotated[str, Doc("repository of the hub: OWNER/NAME"), arg(metavar="REPO")]], *,
+         private: Annotated[bool, Doc("create the repository as a private one")] = False,
+         episodes: Annotated[int, Doc("games of the evaluation in the model card")] = 20,
+         checkpoint: Checkpoint = "auto", trust: Trust = False) -> None:
+    """Upload a run's policy to the Hugging Face hub."""
+    from vantage.tools.push import push
+
+    write_line(push(run, repo, private=private, episodes=episodes, checkpoint=checkpoint, trust=trust))
 
 
 def bench(settings: Settings, *, seconds: Annotated[float, Doc("how long to measure")] = 30.0,

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +19,7 @@ from vantage.cli.tools import Run, Trust
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
 from vantage.errors import ConfigError
+from vantage.importing import load_class
 from vantage.terminal import escape_message, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
@@ -43,14 +45,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
     if report and seeds > 1:
         raise ConfigError("--report is for one run; leave it out with --seeds, which draws and evaluates anyway")
     if dry_run:
-        if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
-            from vantage.learning.optimizers import check_optimizer
-
-            check_optimizer(config.optimizer)
-        if config.policy.init_from is not None:
-            from vantage.training import read_initial
-
-            read_initial(config)
+        _check_imports(config)
         write_line(config.to_json())
         return 0
     if seeds > 1:
@@ -67,6 +62,20 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
 
     stop = Stop()
     return _follow(config, train_updates(config, run=run, argv=sys.argv), stop, report, settings.note)
+
+
+def _check_imports(config: Config) -> None:
+    """ConfigError for what only a training would notice: other modules, and files, that the config names."""
+    if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
+        from vantage.learning.optimizers import check_optimizer
+
+        check_optimizer(config.optimizer)
+    if ":" in config.policy.network:
+        load_class(config.policy.network, what="network")
+    if config.policy.init_from is not None:
+        from vantage.training import read_initial
+
+        read_initial(config)
 
 
 def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
@@ -89,14 +98,32 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
 
 def search(settings: Settings, *, study: Options) -> int:
     """Search for good values of config keys with many short trainings."""
-    from vantage.tools.search.command import check_libraries, search
+    from vantage.tools.display import say
+    from vantage.tools.search.command import search
 
-    check_libraries()
     stop = Stop()
     try:
-        return search(settings.algo, settings.env, settings.values, study, stop)
+        with messages_to(_Lines(), logging.INFO):
+            result = search(settings.algo, env=settings.env, stop=stop.requested, **asdict(study), **settings.values)
     finally:
         stop.over()
+    if stop.signal:
+        say(f"stopped by {signal.Signals(stop.signal).name}, trials saved; the same command goes on")
+        return 128 + stop.signal
+    assert result.best is not None and result.config is not None
+    say(f"best: trial {result.best.index} with {result.best.value:.6g}, see {result.directory}/results.csv. Next: "
+        f"vantage train --from-search {result.directory} --seed {result.config.run.seed + study.seeds}")
+    return 0
+
+
+class _Lines(logging.Handler):
+    """Prints log messages as lines."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message without its logger and level."""
+        from vantage.tools.display import say
+
+        say(self.format(record))
 
 
 def _follow(config: Config, updates: Generator[Report | None], stop: Stop, report: bool, note: str = "") -> int:

@@ -10,10 +10,11 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, known_names, resolve_env
 from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
+from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
-__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "Snapshot", "Step", "check_options",
+__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Snapshot", "Step", "check_options",
            "known_names", "make_environments", "make_rendered", "resolve_env"]
 
 
@@ -27,13 +28,14 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     emulators; 0 uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
-    from vantage.envs.atari import make_atari
     from vantage.envs.batched import is_vector, make_batched
     from vantage.envs.single import make_single
 
     name = resolve_env(env.id, env.atari_protocol)
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:
+        from vantage.envs.atari import make_atari  # needs ale_py, which is optional
+
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
     elif is_vector(name):
         simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered)

@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import ale_py
 import gymnasium as gym
 import numpy as np
-from ale_py import AtariEnv, AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
@@ -20,8 +18,13 @@ from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Picture, Play, margins_of, numbers
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
+from vantage.extras import needs
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.system import cores_for
+
+with needs("atari"):
+    import ale_py
+    from ale_py import AtariEnv, AtariVectorEnv
 
 FRAME_SKIP = 4
 SIDE = 84

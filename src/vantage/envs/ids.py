@@ -11,17 +11,14 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 from typing import Literal
 
-import ale_py
 import gymnasium as gym
-from ale_py import roms
-from ale_py.registration import rom_id_to_name
 
 from vantage.envs import snake
 from vantage.errors import ConfigError
+from vantage.extras import install_command
 from vantage.importing import colon_form, load_class
 from vantage.keys import nearest
 
-gym.register_envs(ale_py)
 snake.register()
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
@@ -96,30 +93,35 @@ def check_processes(env: EnvId) -> None:
 
 def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
+    games = _games().values()  # first, as this registers the ids of ale_py
     ids = [name for name, spec in gym.registry.items()
            if "ale_py" not in str(spec.entry_point) or re.search(r"^ALE/|NoFrameskip-v4$", name)]
-    return sorted([*map(rom_id_to_name, _games().values()), *ids])
+    return sorted([*(title for _, title in games), *ids])
 
 
 def _atari(name: str) -> EnvId | None:
-    game = _games().get(_plain(name))
-    if game is not None:
-        return EnvId(rom_id_to_name(game), "atari", AtariId(game, PROTOCOLS["classic"]))
+    if game := _games().get(_plain(name)):
+        return EnvId(game[1], "atari", AtariId(game[0], PROTOCOLS["classic"]))
     match = re.fullmatch(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v[045]", name)
     game = _games().get(_plain(match[1])) if match else None
-    if match is None or game is None or match[1] != rom_id_to_name(game):
+    if match is None or game is None or match[1] != game[1]:
         return None
     protocols = {f"{match[1]}NoFrameskip-v4": "classic", f"ALE/{match[1]}-v5": "v5"}
     if name not in protocols:
         raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you mean {match[1]} (the "
                           f"classic protocol, as {match[1]}NoFrameskip-v4) or ALE/{match[1]}-v5 (sticky actions)?")
-    return EnvId(name, "atari", AtariId(game, PROTOCOLS[protocols[name]]))
+    return EnvId(name, "atari", AtariId(game[0], PROTOCOLS[protocols[name]]))
 
 
 @lru_cache(1)
-def _games() -> dict[str, str]:
-    """ROM names by their letters alone, in lower case."""
-    return {_plain(rom): rom for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
+def _games() -> dict[str, tuple[str, str]]:
+    """Names of ROMs and of games by the letters alone, in lower case; none without ale_py, which registers its ids."""
+    if find_spec("ale_py") is None:
+        return {}
+    from ale_py import roms
+    from ale_py.registration import rom_id_to_name
+
+    return {_plain(rom): (rom, rom_id_to_name(rom)) for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
 
 
 def _plain(name: str) -> str:
@@ -148,6 +150,9 @@ def _with_package(gym_id: str) -> str:
 
 def _registered(name: str, gym_id: str) -> EnvId:
     if not find_plugin(gym_id):
+        if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
+            raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if it is an Atari game, "
+                              f"ale_py is not installed: {install_command('atari')}")
         near = (colon_form(name) or _with_package(name) or nearest(name, known_names())
                 or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")

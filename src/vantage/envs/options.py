@@ -16,6 +16,7 @@ from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
+from vantage.extras import needs
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
@@ -125,7 +126,8 @@ class Picture:
     gray: bool
 
     def __call__(self, image: Array) -> Array:
-        import cv2  # here, since most environments do not need it
+        with needs("atari"):
+            import cv2  # here, since most environments do not need it
 
         top, bottom, left, right = self.margins
         image = image[top:image.shape[0] - bottom, left:image.shape[1] - right]

@@ -1,5 +1,4 @@
-"""B single environments in a Gymnasium vector, built by name, stepped in this process or each in its own. Atari is in
-`atari`."""
+"""B single environments in a Gymnasium vector, by name, in this process or each in its own. Atari is in `atari`."""
 
 from __future__ import annotations
 
@@ -29,6 +28,7 @@ from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulato
 from vantage.envs.options import Play, changed, check_options, play_of
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError
+from vantage.extras import missing
 from vantage.importing import add_current_folder, load_class
 from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals, die_with
@@ -38,10 +38,8 @@ from vantage.time_limit import SLOW, TimeLimit
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
-CLOSE_SECONDS = 1.0
-"""Seconds that environments may take to close; then they are left behind."""
-RGB_ARRAY = "rgb_array"
-"""Gymnasium's render mode that returns arrays."""
+CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
+RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 ERROR, EPISODES = "error", "episodes"
 """Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
@@ -295,5 +293,8 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)
         except (gym.error.Error, ImportError, TypeError) as error:
+            if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
+                raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
+            draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
             raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
-                              f"{type(error).__name__}: {error}") from error
+                              f"{type(error).__name__}: {error}{draw}") from error

@@ -90,6 +90,8 @@ class Learner:
 
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
         algorithm, update = cast(MinibatchAlgorithm, self.config.algorithm), self._coefficients(step)
+        if rollout.values is None:
+            rollout = _by_current_policy(rollout, self.model)
         advantages, targets = algorithm.estimate(rollout, update)
         rows: list[dict[str, float]] = []
         for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
@@ -170,6 +172,19 @@ class Learner:
             restore_generator(self.generator, tensors["draws"]["generator"])
         if self.needs.reuse is not None:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
+
+
+@torch.no_grad()
+def _by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
+    """`rollout` with the values and the policy of `model`, and the importance weights that correct for the difference.
+
+    The ratio's clip then bounds the distance from the current policy, and V-trace's weights correct for the older one:
+    Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
+    """
+    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    current, log_prob = params[:-1], model.distribution.log_prob
+    rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
+    return replace(rollout, behaviour=current, values=values, rhos=rhos)
 
 
 def _non_finite_message(loss: float, metrics: Mapping[str, float], batch: Rollout | Minibatch, step: int) -> str:

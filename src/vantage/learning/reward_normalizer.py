@@ -39,6 +39,10 @@ class RewardNormalizer:
         self.returns = self.returns.clone()
         batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
                              returns.mean(), returns.var(correction=0)])
+        self.merge(batch)
+
+    def merge(self, batch: Tensor) -> None:
+        """Merge count, mean and variance of a batch of returns into the statistics."""
         self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch.to(self.local_stats.device))))
 
     def tensors(self) -> dict[str, Tensor]:

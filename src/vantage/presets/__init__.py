@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from textwrap import fill
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vantage.config import ALGORITHMS, Config
-from vantage.config_groups import PolicyConfig
+from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
@@ -16,7 +16,14 @@ from vantage.keys import convert, nearest
 from vantage.presets.measured import MEASURED, Defaults
 from vantage.presets.systems import SYSTEMS
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from vantage.config_keys import A2CKeys, A3CKeys, ACERKeys, EveryKey, PPOKeys
+
 __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults", "expectation"]
+
+Env = str | Callable[..., Any]
 
 MAX_EVAL_SHARE = 0.1
 """Of evaluations whose interval is not given."""
@@ -46,16 +53,42 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in own}}, source)
 
 
-def configure(algo: str | type, *, env: str | Callable[..., Any], **overrides: Any) -> Config:
-    """The config of `algo`, or of a preset of `SYSTEMS`, on `env`; `overrides` go by key, typed or in text.
+@overload
+def configure(algorithm: Literal["a2c"], *, env: Env, **overrides: Unpack[A2CKeys]) -> Config: ...
+@overload
+def configure(algorithm: Literal["ppo"], *, env: Env, **overrides: Unpack[PPOKeys]) -> Config: ...
+@overload
+def configure(algorithm: Literal["a3c", "a3g"], *, env: Env, **overrides: Unpack[A3CKeys]) -> Config: ...
+@overload
+def configure(algorithm: Literal["acer"], *, env: Env, **overrides: Unpack[ACERKeys]) -> Config: ...
+@overload
+def configure(algorithm: str, *, env: Env, **overrides: Unpack[EveryKey]) -> Config: ...
+@overload
+def configure(algorithm: type[Any], *, env: Env, **overrides: Any) -> Config: ...
 
-    Algorithm, environment and network may also be classes that can be imported by name. Raises ConfigError for unknown
-    keys, values that do not fit, unknown environments.
+
+def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Config:
+    """The config of a run: the defaults of `algorithm` on `env`, with `overrides`.
+
+        config = vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0", hidden=[64, 64])
+        config = vantage.configure(MyAlgorithm, env=make_maze, env_kwargs={"size": 9}, network=MyTorso)
+
+    `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), or a class. `env` is a Gymnasium id, a
+    short Atari name such as "Pong", a class, or a function that returns a `gymnasium.Env`, or, if it takes `num_envs`,
+    a `gymnasium.vector.VectorEnv`. Classes and functions, also of `network`, are saved by their import path, which may
+    be given instead ("my_module:MyClass"): workers, resumes and evaluations import them again.
+
+    The keys of `overrides` and their meanings are those of the command's flags; `vantage.config_keys` lists them, and
+    `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M".
+
+    ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown environment, and a
+    class or function that cannot be imported by name, such as a lambda or one of a notebook.
     """
-    name, env_name = convert("algo", algo, str), convert("env", env, str)
+    name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
     values = dict(defaults(name, env_name, str(overrides.get("atari_protocol", "auto"))).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
-    if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) is not ALGORITHMS[config.algo][1]:
+    own = (ALGORITHMS[config.algo][1], *[Ray] * (config.algo != "a3g")) if config.algo in ALGORITHMS else ()
+    if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) not in own:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; leave it out")
     found = resolve_env(config.env.id, config.env.atari_protocol)
     check_options(config.env, found)
@@ -76,7 +109,9 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         values["init"] = PolicyConfig.init
         if config.policy.std != "fixed":
             values["log_std_init"] = PolicyConfig.log_std_init
-    values = {key: value for key, value in values.items() if key not in overrides}
+    if isinstance(config.runtime, Ray):
+        values |= _under_ray(config)
+    values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
@@ -85,6 +120,14 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:
         values["stop_at_eval"] = None
     return values
+
+
+def _under_ray(config: Config) -> dict[str, Any]:
+    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts."""
+    asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
+    sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
+    vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
+    return {"device": "auto", "send": sent, **vtrace}
 
 
 def expectation(config: Config) -> str:

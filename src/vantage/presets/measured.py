@@ -66,7 +66,16 @@ _PPO = {
                       "measured on Pong, results/README.md: 64 pixels cost no steps and are 1.4 times as fast as 84"),
     "Pong": Defaults({"steps": 800_000, "entropy_coef": "piecewise:0=0.02,30%=0.014,55%=0.002,100%=0",
                       "value_coef": "1"},
-                     "measured on one seed in two ranks, results/README.md: with linear:0.02:0 runs linger at 17"),
+                     "measured on five seeds, results/ppo-Pong; with linear:0.02:0 runs linger at 17"),
+    "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),
+    "LunarLander-v3": Defaults(
+        {"num_envs": 16, "epochs": 4, "gamma": "0.999", "gae_lambda": "0.98", "entropy_coef": "0.01",
+         "value_coef": "0.5"},
+        "one seed, results/README.md: 246 after 242k steps, 276 after 1M"),
+    "BipedalWalker-v3": Defaults(
+        {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8, "minibatch_size": 128,
+         "gae_lambda": "0.95", "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
+        "one seed of 0.7M steps, results/README.md"),
 }
 
 _A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on Pong, two workers, results/a3c-Pong")}

@@ -18,12 +18,12 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
+from vantage.extras import version_of
 from vantage.keys import read_json_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
@@ -193,7 +193,7 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
         commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         commit = None
-    versions = {"python": platform.python_version(), **{name: version(dist) for name, dist in _LIBRARIES.items()}}
+    versions = {"python": platform.python_version(), **{name: version_of(dist) for name, dist in _LIBRARIES.items()}}
     return {"versions": versions, "git_commit": commit, "argv": list(argv),
             "created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname(),
             "platform": platform.platform(), "cores": os.cpu_count(), "device": config.runtime.device}

@@ -1,4 +1,4 @@
-"""Writing metrics to metrics.jsonl and TensorBoard, and reading them back. What they mean is decided elsewhere.
+"""Writing metrics to metrics.jsonl, TensorBoard and a tracker, and reading them back.
 
 A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite. Each step has one.
 """
@@ -11,6 +11,7 @@ import json
 import logging
 import math
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
@@ -23,6 +24,8 @@ from vantage.runs.files import open_file
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+    from vantage.runs.tracking import Tracker
+
 log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
@@ -31,9 +34,12 @@ FILE_NAME = "metrics.jsonl"
 class MetricWriter:
     """Writes metrics to a run. A failing disk does not stop training: its first error is logged, and its recovery."""
 
-    def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True) -> None:
+    def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True,
+                 tracker: Tracker | None = None) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
-        self._tensorboard, self._folder = tensorboard, run
+        self._tensorboard, self._tracker, self._folder = tensorboard, tracker, run
+        self._tracked_step = -1
+        """Up to here the tracker has the metrics of a session that was killed after its last checkpoint."""
         self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
@@ -49,6 +55,9 @@ class MetricWriter:
         with self._reporting(self._path):
             self._file = open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             if resume_step is not None:
+                _, newest = _end_of(self._path, sys.maxsize)
+                if newest is not None and newest[0] > resume_step:
+                    self._tracked_step = newest[0]
                 # One system call, which is atomic and needs no free space.
                 end, self._last = _end_of(self._path, resume_step)
                 os.ftruncate(self._file, end)
@@ -74,6 +83,8 @@ class MetricWriter:
             _, start, former = self._last
             values, new = former | new, {name: value for name, value in new.items() if name not in former}
         line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
+        if self._tracker is not None and step > self._tracked_step:
+            self._tracker.log(step, {"seconds": round(seconds, 3), **new})
         complete = False
         if self._file is not None:
             with self._reporting(self._path):
@@ -147,12 +158,14 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
         return []
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
-    records = [record for line in content.splitlines() if (record := _parse(line)) is not None]
+    parsed = [_parse(line) for line in content.splitlines()]
+    records = [record for record in parsed if record is not None]
     if not records and (b"\n" in content or content[:1] not in (b"{", b"")):  # not a first line that is being written
         raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
                           "it to go on without it")
-    whole = content[:content.rfind(b"\n") + 1].splitlines()  # what follows is being written
-    damaged = [str(number) for number, line in enumerate(whole, 1) if _parse(line) is None]
+    if not content.endswith(b"\n"):
+        del parsed[-1:]  # it is being written
+    damaged = [str(number) for number, record in enumerate(parsed, 1) if record is None]
     if damaged:
         log.warning("%s is damaged: lines %s are left out; restore it from a copy", path, ", ".join(damaged))
     return records

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
@@ -15,7 +15,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import Environments, make_environments
 from vantage.errors import CheckpointError
-from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
+from vantage.learning.collect import Collected, Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
@@ -83,47 +83,55 @@ class ActorLearner:
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due; `step()` is the step of the coefficients."""
+        collected = self.collect()
+        total, started = advance_of(collected), perf_counter()
+        for metrics in self.updates(collected, step()):
+            total += Advance(updates=1, metrics=metrics)
+        total.learn_seconds = perf_counter() - started
+        return total
+
+    def collect(self, *, learns: bool = True) -> list[Collected]:
+        """The rollouts of one update. The position stays that before them until `updates` is done.
+
+        Without `learns` other weights will learn from them: they have no values and no activation cache.
+        """
         self.exact = False
         torch.set_num_threads(self.act_threads)
         collected, position, needs = [], self.position, self.learner.needs
-        cache = needs.activation_cache and self.config.runtime.rollouts_per_update == 1
+        cache = learns and needs.activation_cache and self.config.runtime.rollouts_per_update == 1
         for _ in range(self.config.runtime.rollouts_per_update):
             collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
                                      generator=self.generator, activation_cache=cache,
-                                     values=needs.reuse is not None))
+                                     values=learns and needs.reuse is not None))
             position = collected[-1].position
         torch.set_num_threads(self.threads)
-        started = perf_counter()
-        now, rollouts = step(), [part.rollout for part in collected]
-        updates = [self.learner.update(join_rollouts(rollouts), now)]
-        for rollout in rollouts:
-            self.learner.observe(rollout, now)
-        if self.replay is not None:
-            updates += self._replay(self.replay, rollouts, now)
-        self.position, self.exact = position, True
-        total = Advance(learn_seconds=perf_counter() - started)
-        for part in collected:
-            total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
-                             act_seconds=part.act_seconds)
-        for metrics in updates:
-            total += Advance(updates=1, metrics=metrics)
-        return total
+        return collected
 
-    def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> list[dict[str, float]]:
+    def updates(self, collected: Sequence[Collected], step: int) -> Iterator[dict[str, float]]:
+        """Learn from these rollouts, then as often from the replay as is due; yields the metrics of each update."""
+        rollouts = [part.rollout for part in collected]
+        metrics = self.learner.update(join_rollouts(rollouts), step)
+        for rollout in rollouts:
+            self.learner.observe(rollout, step)
+        yield metrics
+        if self.replay is not None:
+            yield from self._replay(self.replay, rollouts, step)
+        self.position, self.exact = collected[-1].position, True
+
+    def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
         """Store the rollouts, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
         for rollout in rollouts:
             replay.add(rollout)
         needs = self.learner.needs.replay
         assert needs is not None
         if replay.steps < needs.start / max(1, self.config.runtime.num_workers):
-            return []
-        generator, updates = self.replay_generator, []
+            return
+        generator = self.replay_generator
         for _ in range(int(torch.poisson(torch.tensor(needs.ratio), generator))):
             if self.hogwild is not None:
                 self.hogwild.pull()
             sample = join_rollouts([replay.sample(rollout, generator) for rollout in rollouts])
-            updates.append(self.learner.update(sample, step, replayed=True))
-        return updates
+            yield self.learner.update(sample, step, replayed=True)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint: the learner's and `acting_tensors`."""
@@ -187,6 +195,15 @@ class ActorLearner:
         """Release the environments."""
         for group in self.groups:
             group.close()
+
+
+def advance_of(collected: Sequence[Collected]) -> Advance:
+    """Steps, games and seconds of these rollouts."""
+    total = Advance()
+    for part in collected:
+        total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
+                         act_seconds=part.act_seconds)
+    return total
 
 
 def new_model(config: Config, spec: EnvSpec) -> ActorCritic:

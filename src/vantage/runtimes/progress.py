@@ -66,6 +66,8 @@ class Progress:
         self._logged_step = 0
         self._sum = Advance()
         """The updates that no metrics have yet."""
+        self.extra: dict[str, float] = {}
+        """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
 
@@ -146,7 +148,8 @@ class Progress:
                 self._rates[f"time/{name}_share"] = getattr(total, f"{name}_seconds") / self.num_workers / elapsed
             self._rates["time/eval_share"] = total.eval_seconds / elapsed
             self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
-        metrics = self._rates | {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
+        metrics = self._rates | self.extra
+        metrics |= {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
         if self.recent:
             scores, lengths = zip(*self.recent, strict=True)
             metrics |= {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),

@@ -18,6 +18,7 @@ from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
+from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.evaluator import ways
 from vantage.runtimes.progress import Progress
@@ -39,8 +40,9 @@ class Recorder:
         self.config, self.directory, self.progress, self._contents = config, directory, progress, contents
         self.started = perf_counter()
         self.last_report: Report | None = None
+        self._tracker = None if config.run.track == "none" else Tracker(directory.path, config)
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
-                                    tensorboard=config.run.tensorboard)
+                                    tensorboard=config.run.tensorboard, tracker=self._tracker)
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._locks = ExitStack()
@@ -173,10 +175,12 @@ class Recorder:
             scores = {"final/return_mean": self.progress.return_mean, "final/best_return": self.progress.best_return}
             self._weights.close({name: score for name, score in scores.items() if score is not None})
         self._writer.close()
-        self._write_summary(status)
+        summary = self._write_summary(status)
+        if self._tracker is not None:
+            self._tracker.close(summary)
         self._locks.close()
 
-    def _write_summary(self, status: Status) -> None:
+    def _write_summary(self, status: Status) -> dict[str, Any]:
         progress = self.progress
         summary = {"status": status, "steps": progress.step, "frames": round(progress.step * progress.frames_per_step),
                    "seconds": progress.seconds, "fps": progress.step / max(1e-9, progress.seconds),
@@ -187,6 +191,7 @@ class Recorder:
             self.directory.write_summary(summary)
         except VantageError as error:
             log.warning(str(error))
+        return summary
 
     def _save_if_best(self, mean: float, contents: Contents, step: int, *, deterministic: bool) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.

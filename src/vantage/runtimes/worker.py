@@ -87,14 +87,14 @@ def _run(target: Callable[..., None], connection: Connection, *args: Any) -> Non
     except (BrokenPipeError, ConnectionResetError, EOFError):  # the main process has died or closed the pipe
         os._exit(1)
     except BaseException as error:
-        connection.send(_portable(error))
+        connection.send(portable(error))
         connection.close()
         kill_descendants()
         os._exit(1)  # an environment's clean-up may hang
     connection.close()
 
 
-def _portable(error: BaseException) -> VantageError:
+def portable(error: BaseException) -> VantageError:
     """`error`, with its traceback or that of its cause in the message."""
     kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError) if isinstance(error, kind)),
                 None)

@@ -40,7 +40,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
     """Train `config` for about `seconds` after a round that warms up, in `rounds`, by default of four seconds."""
     rounds = rounds or max(5, int(seconds / 4))
     config = config.change(steps=10**12, max_minutes=0, stop_at_return=None, stop_at_eval=None, tensorboard=False,
-                           eval_every=0, eval_every_seconds=0, save_every=10**12, log_every_seconds=seconds / rounds,
+                           track="none", eval_every=0, eval_every_seconds=0, save_every=10**12,
+                           log_every_seconds=seconds / rounds,
                            **({"replay_start": 0} if config.algorithm.needs.replay else {}))
     with tempfile.TemporaryDirectory() as folder, \
             closing(train(config, run=Path(folder) / "run", argv=())) as reports:

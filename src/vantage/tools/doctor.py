@@ -19,6 +19,7 @@ from typing import Literal
 
 import psutil
 
+from vantage.extras import install_command
 from vantage.system import available_cores, free_memory
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -30,24 +31,25 @@ TIMEOUT = 120
 
 
 def _library(module: str, remedy: str) -> tuple[str, str]:
-    return f"import {module}; print({module}.__version__)", f"pip install {remedy}"
+    return f"import {module}; print({module}.__version__)", remedy
 
 
 NEEDED = ("torch", "gymnasium", "numpy", "training")
 CHECKS = {  # code that prints a line, and what to do where it fails
-    **{name: _library(name, f"--force-reinstall {name}") for name in ("torch", "gymnasium", "numpy")},
+    **{name: _library(name, f"pip install --force-reinstall {name}") for name in ("torch", "gymnasium", "numpy")},
     "cuda": ("import torch; gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]\n"
              "torch.cuda.is_available() or torch.cuda.init(); print(', '.join(gpus))",
              "training runs on the CPU; for a GPU: https://pytorch.org/get-started/locally"),
     "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "
-              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", "pip install --force-reinstall ale-py"),
-    "box2d": _library("Box2D", "'gymnasium[box2d]', which needs swig and a compiler where there is no wheel"),
-    "mujoco": _library("mujoco", "'vantage-rl[mujoco]'"),
-    "optuna": _library("optuna", "'vantage-rl[search]'"),
+              "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", install_command("atari")),
+    "box2d": _library("Box2D", f"{install_command('box2d')}, which needs swig and a compiler where there is no wheel"),
+    "mujoco": _library("mujoco", install_command("mujoco")),
+    "optuna": _library("optuna", install_command("search")),
     "onnx": ("import onnx, onnxscript, onnxruntime; print(f'{onnx.__version__}, runtime {onnxruntime.__version__}')",
-             "pip install 'vantage-rl[export]'"),
+             install_command("export")),
     "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
-               "pip install --force-reinstall imageio-ffmpeg"),
+               install_command("video")),
+    "matplotlib": _library("matplotlib", install_command("plot")),
     "training": ("""
 import tempfile, numpy, vantage
 config = vantage.configure("a2c", env="CartPole-v1", steps=1024, eval_every=0, tensorboard=False)

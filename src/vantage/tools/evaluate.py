@@ -11,7 +11,7 @@ from statistics import fmean, pstdev
 
 import torch
 
-from vantage.agent import Agent, load
+from vantage.agent import STREAM, Agent, load
 from vantage.config import Config
 from vantage.envs import Environments, make_environments, make_rendered
 from vantage.errors import ConfigError
@@ -22,27 +22,32 @@ from vantage.system import cores_for
 
 log = logging.getLogger(__name__)
 
-STREAM = 2
-"""Streams 0 and 1 belong to training and to evaluations during training."""
-
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The output of `vantage evaluate --json`."""
+    """Whole games of one policy; also the output of `vantage evaluate --json`."""
 
     env: str
     episodes: int
+    """Games that were played to their end or to a step limit."""
     deterministic: bool
+    """Actions were the most probable ones; False: they were sampled."""
     return_mean: float
+    """Mean of the raw scores."""
     return_std: float
+    """Their standard deviation over the games played."""
     return_min: float
     return_max: float
     length_mean: float
+    """Agent steps of a game."""
     returns: list[float]
+    """The raw score of each game, in the order in which they ended."""
     cut_games: int
     """Games that were cut at a step limit that is not the environment's own; their scores so far count."""
     checkpoint: str
+    """The directory of the policy, within the run."""
     step: int
+    """Agent steps that the policy was trained for."""
     other: Evaluation | None = None
     """The same policy played the other way, by sampled actions or by the most probable ones."""
 
@@ -63,6 +68,9 @@ class Evaluation:
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
              seed: int = 0, num_envs: int = 16, max_episode_steps: int = 0, trust: bool = False) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
+
+        result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
+        print(result.return_mean, result.returns)
 
     `deterministic` None: the way of `load_player`, and except on Atari, whose games are long, also the other way.
     `checkpoint`: auto (best if there is one, else latest), latest, best, or a step. `max_episode_steps` cuts games; 0:

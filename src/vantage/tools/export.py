@@ -6,18 +6,22 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
 from vantage.errors import ConfigError, VantageError
 from vantage.models.actor_critic import make_model
+from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import Description, write_weights
 from vantage.tools.onnx_policy import PolicyStep, check_libraries, load_onnx, write_onnx
 from vantage.tools.output import whole_file
 from vantage.training import load
 
 log = logging.getLogger(__name__)
+
+Format = Literal["onnx", "safetensors"]
 
 TOLERANCE = 1e-4
 """Largest difference from torch, relative for numbers above 1. Rounding moves a fresh impala's LSTM cells by 1e-5."""
@@ -29,9 +33,11 @@ class Export:
 
     path: Path
     inputs: tuple[str, ...]
+    """Names of what the policy takes: observations, state, starts of episodes, masks."""
     outputs: tuple[str, ...]
+    """Names of what it returns: actions, parameters of their distribution, values, the next state."""
     difference: float
-    """The largest in the comparison."""
+    """The largest from the run's policy in the comparison."""
 
     def sentence(self) -> str:
         """As text."""
@@ -39,16 +45,24 @@ class Export:
                 f"  in   {', '.join(self.inputs)}\n  out  {', '.join(self.outputs)}")
 
 
-def export(run: str | Path, *, format: str, output: Path | None = None, checkpoint: str = "auto",
+def export(run: str | Path, *, format: Format, output: str | Path | None = None, checkpoint: str = "auto",
            trust: bool = False) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
-    An existing file is replaced only after the new one has been read back and computes the same; otherwise nothing
-    changes and VantageError is raised. `checkpoint` and `trust` are those of `vantage.load`.
+        file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
+        agent = vantage.load(file)
+
+    safetensors is for `vantage.load`, onnx for programs without torch. An existing file is replaced only after the new
+    one has been read back and computes the same; otherwise nothing changes and VantageError is raised. `checkpoint` and
+    `trust` are those of `vantage.load`.
     """
-    if format not in ("onnx", "safetensors"):
+    if format not in get_args(Format):
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
-    if output is None:
+    if output is None and str(run).startswith(PREFIX):
+        raise ConfigError(f"{run} has no directory on this machine; name the output with -o")
+    if output is not None:
+        output = Path(output)
+    else:
         output = (Path(run) if Path(run).is_dir() else Path(run).parent) / f"policy.{format}"
     if format == "onnx":
         check_libraries()

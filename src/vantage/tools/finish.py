@@ -10,8 +10,6 @@ from vantage.runs.directory import RunDirectory
 from vantage.runtimes.progress import goal_reached
 from vantage.terminal import write_line
 from vantage.tools.evaluate import evaluate
-from vantage.tools.plot import plot
-from vantage.tools.record import record
 
 
 def final_report(run: Path, *, episodes: int = 20) -> None:
@@ -19,10 +17,14 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     write_line(f"playing {episodes} games with the trained policy ...")
     write_line(evaluate(run, episodes=episodes, trust=True).sentence())
     try:
+        from vantage.tools.plot import plot
+
         plot([run], run / "curve.png", trust=True)
     except ConfigError as error:
         write_line(f"no curve: {error}")
     try:
+        from vantage.tools.record import record
+
         write_line(record(run, run / "game.mp4", trust=True).sentence())
     except (VantageError, ImportError) as error:  # nothing to see, as in a vector environment of one's own
         write_line(f"no video: {error}")

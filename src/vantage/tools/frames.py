@@ -7,9 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageDraw, ImageFont
 
+from vantage.extras import needs
 from vantage.learning.play import Moment
+
+with needs("video"):
+    from PIL import Image, ImageDraw, ImageFont
 
 Picture = NDArray[np.uint8]
 

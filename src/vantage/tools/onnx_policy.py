@@ -6,7 +6,6 @@ import contextlib
 import io
 import warnings
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from vantage.errors import ConfigError, VantageError
+from vantage.extras import require
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead
 from vantage.runs.policy_file import Description
@@ -80,9 +80,10 @@ class PolicyStep(nn.Module):
 
 def check_libraries() -> None:
     """ConfigError if a library for ONNX files is missing."""
-    if missing := [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]:
-        raise ConfigError(f"--format onnx needs {', '.join(missing)}: pip install 'vantage-rl[export]', or use "
-                          "--format safetensors")
+    try:
+        require("export", "onnx", "onnxruntime", "onnxscript")
+    except ConfigError as error:
+        raise ConfigError(f"{error}, or use --format safetensors") from None
 
 
 def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None:

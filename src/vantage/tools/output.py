@@ -11,11 +11,12 @@ from vantage.runs.files import replacing
 
 
 @contextlib.contextmanager
-def whole_file(output: Path, *suffixes: str) -> Iterator[Path]:
+def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
     """A temporary path that replaces `output` when the block ends, and is removed when it raises.
 
     ConfigError if the name ends in none of the `suffixes`, or the file cannot be written.
     """
+    output = Path(output)
     if suffixes and output.suffix.lower() not in suffixes:
         raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
     if output.is_dir():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv as csv_module
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,19 +13,22 @@ from textwrap import fill
 from typing import Any, Literal, get_args
 
 import numpy as np
-from cycler import cycler
-from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
 from numpy.typing import NDArray
 
 from vantage.config import Config
 from vantage.config_groups import RunConfig, Sync
 from vantage.errors import ConfigError
+from vantage.extras import needs
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.terminal import printable
 from vantage.tools.output import whole_file
+
+with needs("plot"):
+    from cycler import cycler
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import EngFormatter
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +37,7 @@ Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
 Lines = list[dict[str, float | None]]
 
-_IGNORED = {"threads", "device", "vector", "env_timeout", "max_restarts", "replay_save_every",
+_IGNORED = {"threads", "device", "vector", "env_timeout", "max_restarts", "replay_save_every", "ray_address",
             *(field.name for field in fields(RunConfig) if field.name != "steps")}
 """Keys that do not change what is learned: the seed, and what only computes, saves, evaluates or ends a run."""
 _GRID_POINTS = 500
@@ -59,6 +62,7 @@ class Group:
     """Runs of the same setting, aggregated over the range of x that all of them cover."""
 
     label: str
+    """The algorithm, and the keys that differ from those of other groups."""
     env: str
     curves: tuple[Curve, ...]
     """The runs; empty for a group that was read from a CSV."""
@@ -70,17 +74,23 @@ class Group:
     """95% bootstrap interval of `middle`; None for a single run."""
 
 
-def plot(runs: Sequence[Path], output: Path, *, x: Axis = "steps", metric: str = "rollout/ep_rew_mean",
-         aggregate: Aggregate = "mean", csv: Path | None = None, trust: bool = False) -> list[Group]:
+def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png", *, x: Axis = "steps",
+         metric: str = "rollout/ep_rew_mean", aggregate: Aggregate = "mean", csv: str | Path | None = None,
+         trust: bool = False) -> list[Group]:
     """Draw `metric` of the runs, or of all runs in a folder, into `output` (png, svg or pdf), and the numbers to `csv`.
 
-    Runs of one setting become one curve, their mean or interquartile mean, with its 95% bootstrap interval as a band.
-    Returns the groups. A warning names each run that is left out; ConfigError if none is left, and for an output that
-    cannot be written.
+        for group in vantage.plot("runs/CartPole-v1", "curve.png"):
+            print(group.label, group.middle[-1])
+
+    Runs of one setting become one curve, their mean or interquartile mean (`iqm`), with its 95% bootstrap interval as a
+    band. Returns the curves. A warning names each run that is left out; ConfigError if none is left, and for an output
+    that cannot be written. `trust` is that of `vantage.load`.
     """
-    if aggregate not in get_args(Aggregate):
-        raise ConfigError(f"aggregate={aggregate!r} is not one of {', '.join(get_args(Aggregate))}")
-    unique = {path.resolve(): path for folder in runs for path in find_runs(folder)}
+    folders = [runs] if isinstance(runs, str | Path) else runs
+    for name, value, values in (("x", x, get_args(Axis)), ("aggregate", aggregate, get_args(Aggregate))):
+        if value not in values:
+            raise ConfigError(f"{name}={value!r} is not one of {', '.join(values)}")
+    unique = {path.resolve(): path for folder in folders for path in find_runs(Path(folder))}
     curves, problems = list[Curve](), list[str]()
     for path in unique.values():
         try:

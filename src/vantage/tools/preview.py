@@ -9,18 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import Environments, make_rendered
+from vantage.extras import needs
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
 from vantage.tools.evaluate import one_thread
 from vantage.tools.output import whole_file
 from vantage.types import map_obs
+
+with needs("plot"):
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 STREAM = 4
 """Streams 0 to 3 belong to training, evaluations and `play`."""

@@ -13,13 +13,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import imageio_ffmpeg
-
 from vantage.errors import ConfigError, VantageError
+from vantage.extras import needs
 from vantage.learning.play import moments
 from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
 from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
+
+with needs("video"):
+    import imageio_ffmpeg
 
 # GIF counts in hundredths of a second, and browsers slow delays below two of them down to ten.
 _GIF_MAX_FPS = 50
@@ -32,10 +34,14 @@ class Recording:
 
     path: Path
     scores: list[float]
+    """Of the games, raw."""
     frames: int
     fps: float
+    """Pictures a second, as the environment plays in real time."""
     deterministic: bool
+    """Actions were the most probable ones; False: they were sampled."""
     checkpoint: str
+    """The directory of the policy, within the run."""
 
     def sentence(self) -> str:
         """One line for a person."""
@@ -45,11 +51,15 @@ class Recording:
                 f"{self.fps:g} steps a second, {actions} actions, {self.checkpoint}")
 
 
-def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: bool | None = None,
+def record(run: str | Path, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
            checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
     """Record `episodes` whole games at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
-    The games are those that `evaluate` would play in one environment; the options are the same.
+        recording = vantage.record("runs/CartPole-v1/a2c-1", "game.mp4")
+        print(recording.scores, recording.frames / recording.fps)
+
+    The games are those that `vantage.evaluate` plays with num_envs=1; the other options are its options. No screen is
+    needed. ConfigError for an environment that draws no pictures and for an output that cannot be written.
     """
     scores: list[float] = []
     with whole_file(output, ".mp4", ".gif") as path:
@@ -66,7 +76,7 @@ def record(run: str | Path, output: Path, *, episodes: int = 1, deterministic: b
 
         with one_thread(), closing(shown_game(agent.config, seed)) as envs:
             count, fps = write_video(path, frames(), lambda: envs.fps)
-    return Recording(output, scores, count, fps, deterministic, agent.checkpoint)
+    return Recording(Path(output), scores, count, fps, deterministic, agent.checkpoint)
 
 
 def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], float]) -> tuple[int, float]:

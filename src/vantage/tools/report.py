@@ -46,15 +46,19 @@ img, video { max-width: 100%; max-height: 32rem } pre { white-space: pre-wrap; o
 """)
 
 
-def report(run: str | Path, output: Path | None = None, *, episodes: int = 20, video: bool = True,
+def report(run: str | Path, output: str | Path | None = None, *, episodes: int = 20, video: bool = True,
            checkpoint: str = "auto", trust: bool = False) -> Path:
-    """Write the page of `run`: an evaluation over `episodes` games, one recorded game, curves and the config.
+    """Write `run` as one HTML page: an evaluation over `episodes` games, one recorded game, curves and the config.
 
-    `output` defaults to report.html in the run. `checkpoint` and `trust` are those of `evaluate`; a warning says why no
-    game could be recorded. ConfigError for an output that cannot be written and a run without a checkpoint.
+        page = vantage.report("runs/CartPole-v1/a2c-1")
+
+    Returns the path of the page, by default report.html in the run. It loads nothing, so it can be passed on as it is.
+    `checkpoint` and `trust` are those of `vantage.evaluate`. Without `video`, or where no game can be recorded, which a
+    warning explains, the page has no game. ConfigError for an output that cannot be written and a run without a
+    checkpoint.
     """
     directory = RunDirectory.open(Path(run), trust=trust)
-    output = directory.path / "report.html" if output is None else output
+    output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
         lead, lines, meta = _lead(directory), read_metrics(directory.path), directory.read_meta()

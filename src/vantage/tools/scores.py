@@ -8,13 +8,13 @@ import os
 import platform
 import re
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from vantage.extras import version_of
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import write_atomically
 from vantage.tools.evaluate import evaluate
@@ -90,4 +90,4 @@ def _machine() -> dict[str, Any]:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     return {"cores": os.cpu_count(), "ghz": round(float(clock[1]) / 1000, 1) if clock else None,
             "memory_gib": round(memory), "python": platform.python_version(),
-            **{name: version(name) for name in ("torch", "gymnasium", "ale-py", "numpy")}}
+            **{name: version_of(name) for name in ("torch", "gymnasium", "ale-py", "numpy")}}

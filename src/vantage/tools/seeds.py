@@ -18,14 +18,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from vantage.config import Config
-from vantage.config_groups import Hogwild
+from vantage.config_groups import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, directory_name, make_directory
@@ -34,12 +34,20 @@ from vantage.runtimes.progress import goal_reached
 from vantage.system import available_cores, deaf_to_signals, tied_process
 from vantage.tools.display import LINE_EVERY_SECONDS, progress_line, say
 from vantage.tools.scores import EPISODES, Row, score, write_results
-from vantage.tools.search.command import Stopping
 from vantage.training import resume_updates, train_updates
 from vantage.types import Report
 
 _FILE = "seeds.json"
 _STOP, _EVALUATING = "stop", f"playing {EPISODES} games"
+
+
+class Stopping(Protocol):
+    """Whether a signal has arrived, and which."""
+
+    signal: int
+
+    def requested(self) -> bool:
+        """A signal has arrived."""
 
 
 def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Stopping) -> int:
@@ -73,6 +81,8 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: St
 
 def share_cores(config: Config, jobs: int) -> Config:
     """`config` with its share of the cores where `jobs` runs train at a time; what it sets itself stays."""
+    if isinstance(config.runtime, Ray):
+        return config
     key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
     return config.change(**{key: getattr(config.runtime, key) or max(1, available_cores() // jobs)})
 

@@ -6,11 +6,13 @@ import os
 import sys
 
 from vantage.errors import ConfigError
+from vantage.extras import needs
 from vantage.tools.frames import Picture
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported
 
-import pygame
+with needs("video"):
+    import pygame
 
 key_name = pygame.key.name
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")

@@ -1,74 +1,142 @@
-"""`vantage search`: its options and its directory's JSON files. Optuna is imported only by the search itself."""
+"""`search`: its options, its result and its directory's JSON files. Optuna is imported only by the search itself."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
+from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import read_json_object
+from vantage.extras import require
+from vantage.importing import import_path
+from vantage.keys import convert, read_json_object
 from vantage.runs.directory import directory_name
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import locked
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from vantage.config_keys import EveryKey
+
 MOST = 10_000
 """Largest number of trials, points, seeds and jobs."""
+
+Pruner = Literal["asha", "none"]
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """What is searched, and how. The comments are the command's help."""
 
-    grid: str | None = None  # JSON file of lists: all combinations are run
-    space: str | None = None  # JSON file of ranges and choices to draw from
+    grid: str | None = None  # JSON (file) of lists: all combinations are run
+    space: str | None = None  # JSON (file) of ranges and choices to draw from
     trials: int | None = None  # number of trials of a space (30)
     seeds: int = 1  # seeds of each trial, from --seed on, for a mean
     jobs: int = 1  # runs at once, each in its own process
-    pruner: Literal["asha", "none"] | None = None  # asha (for a space) ends poor trials early
+    pruner: Pruner | None = None  # asha (for a space) ends poor trials early
     reduction: int | None = None  # asha continues one trial in so many (3)
     storage: str | None = None  # Optuna storage to share: URL or .db file
     run: str | None = None  # search directory (runs/search/ENV/ALGO-N)
 
 
-class Stopping(Protocol):
-    """Whether a signal has arrived, and which."""
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One point of a search, trained with every seed: a row of results.csv."""
 
-    signal: int
+    index: int
+    state: str
+    """complete, pruned, running, waiting or failed."""
+    value: float | None
+    """The mean return that it was last compared by; None before the first comparison."""
+    compared_at: int
+    """Agent steps at that comparison."""
+    steps: int
+    """Agent steps so far, of all seeds together."""
+    keys: Mapping[str, Any]
+    """The values of the searched config keys."""
+    scores: Mapping[int, float | None]
+    """The return of each seed."""
+    runs: str
+    """The folder of its run directories, which are seed-N."""
+    error: str
+    """Why it failed."""
 
-    def requested(self) -> bool:
-        """A signal has arrived."""
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """A search that has ended or was stopped."""
+
+    directory: Path
+    """With results.csv, the pictures and the runs of all trials."""
+    trials: tuple[Trial, ...]
+    """The best first."""
+    config: Config | None
+    """The best trial's, for `vantage.train`; None if no trial is complete."""
+
+    @property
+    def best(self) -> Trial | None:
+        """The complete trial with the highest value."""
+        return self.trials[0] if self.trials[0].state == "complete" else None
 
 
 def check_libraries() -> None:
     """ConfigError where Optuna is missing."""
-    if find_spec("optuna") is None:
-        raise ConfigError("vantage search needs optuna, which is missing: pip install 'vantage-rl[search]'")
+    require("search", "optuna", "sqlalchemy", "matplotlib")
 
 
-def search(algo: str, env: str, shared: Mapping[str, Any], options: Options, stop: Stopping) -> int:
-    """Start or resume the search; returns the command's exit status."""
-    if (options.grid is None) == (options.space is None):
+def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mapping[str, Any] | str | Path | None = None,
+           space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None, seeds: int = 1,
+           jobs: int = 1, pruner: Pruner | None = None, reduction: int | None = None, storage: str | None = None,
+           run: str | Path | None = None, stop: Callable[[], bool] = lambda: False,
+           **overrides: Unpack[EveryKey]) -> SearchResult:
+    """Search for good values of config keys with many short trainings, or continue the same search.
+
+        result = vantage.search("a2c", env="CartPole-v1", steps=50_000, trials=20, jobs=2,
+                                space={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "memory": ["none", "lstm"]})
+        config = result.config.change(seed=1)
+
+    `algorithm`, `env` and `overrides` are those of `vantage.configure`, for what all trials have in common. `grid` maps
+    keys to lists of values, all combinations of which are trained; `space` maps keys to a list of choices or to a range
+    of `low` and `high`, perhaps with `log` or `step`, from which Optuna draws `trials` points (30). Both may also be a
+    JSON file. A trial is trained with `seeds` seeds, up to `jobs` trials at a time in processes of their own, so that a
+    script needs `if __name__ == "__main__":`.
+
+    `pruner` asha, for a space, ends poor trials early: of `reduction` (3) trials one continues. `storage` is an Optuna
+    database that machines share. `run` is the directory, by default runs/search/ENV/ALGO-N; an interrupted search goes
+    on when it is called again with the same arguments. `stop` is called about once a second; where it returns True, all
+    trials are saved and the search ends. Progress goes to the logger `vantage` at the level INFO.
+
+    ConfigError for what would keep a trial from its first step; VantageError if no trial has a value in the end.
+    """
+    check_libraries()
+    given = {name: value for name, value in (("grid", grid), ("space", space)) if value is not None}
+    if len(given) != 1:
         raise ConfigError("what is to be searched? Give either --grid FILE.json or --space FILE.json")
-    for name, low in (("trials", 1), ("seeds", 1), ("jobs", 1), ("reduction", 2)):
-        if (number := getattr(options, name)) is not None and not low <= number <= MOST:
+    for name, number, low in (("trials", trials, 1), ("seeds", seeds, 1), ("jobs", jobs, 1),
+                              ("reduction", reduction, 2)):
+        if number is not None and not low <= number <= MOST:
             raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
-    if options.grid is not None and options.trials:
+    if grid is not None and trials:
         raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it out")
     from vantage.tools.search.plan import make_plan
-    from vantage.tools.search.scheduler import run
+    from vantage.tools.search.scheduler import train_all
     from vantage.tools.search.study import open_storage
 
-    plan = make_plan(algo, env, shared, options)
-    if options.storage is not None:  # before the directory exists
-        open_storage(options.storage, Path())
-    directory = find_directory(plan.definition(), None if options.run is None else Path(options.run))
+    text = {name: json.dumps(value, default=import_path) if isinstance(value, Mapping) else str(value)
+            for name, value in given.items()}
+    options = Options(**text, trials=trials, seeds=seeds, jobs=jobs, pruner=pruner, reduction=reduction,
+                      storage=storage)
+    plan = make_plan(convert("algorithm", algorithm, str), convert("env", env, str), overrides, options)
+    if storage is not None:  # before the directory exists
+        open_storage(storage, Path())
+    directory = find_directory(plan.definition(), None if run is None else Path(run))
     with locked(directory):
-        return run(plan, options, directory, stop)
+        return train_all(plan, options, directory, stop)
 
 
 def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:

@@ -98,8 +98,12 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
         raise ConfigError("trials are compared at equal steps, without eval_every_seconds and max_minutes; leave them "
                           "out and give --eval-every and --steps")
     base = configure(algo, env=env, **{**shared, "eval_every_seconds": 0})
+    flat = base.flat()
+    shared = {name: flat[name] for name in shared}
     check(base)
-    path, reduction = Path(options.grid or options.space or ""), options.reduction or 3
+    text, reduction = options.grid or options.space or "", options.reduction or 3
+    inline = text.lstrip().startswith("{")
+    source = ("grid" if options.grid else "space") if inline else str(Path(text))
     rungs: tuple[int, ...] = (base.run.steps,)
     if (options.pruner or ("asha" if options.space else "none")) == "asha":
         rungs = _rungs(base.run.steps, max(1, base.run.eval_every), reduction)
@@ -109,7 +113,8 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
                           "more --steps")
     try:
         # Windows writes a byte-order mark.
-        content = read_json_object(path.read_text(encoding="utf-8-sig", errors="replace"), source="the file")
+        text = text if inline else Path(text).read_text(encoding="utf-8-sig", errors="replace")
+        content = read_json_object(text, source="it" if inline else "the file")
         points = _grid(content) if options.grid is not None else None
         domains = ({name: _domain(name, part) for name, part in content.items()} if points is None else
                    {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]})
@@ -122,9 +127,9 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
         for point in plan.representatives():
             check(plan.config(point, base.run.seed))
     except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}; give a JSON file") from None
+        raise ConfigError(f"cannot read {source}: {error.strerror}; give a JSON file") from None
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from None
+        raise ConfigError(f"{source}: {error}") from None
     return plan
 
 

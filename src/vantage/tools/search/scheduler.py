@@ -6,13 +6,14 @@ import contextlib
 import csv
 import io
 import json
-import signal
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe, connection, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 from uuid import uuid4
 
 import optuna
@@ -24,53 +25,53 @@ from optuna.visualization import matplotlib as plots
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.files import write_atomically
 from vantage.system import deaf_to_signals, tied_process
-from vantage.tools.display import say
 from vantage.tools.plot import plot
-from vantage.tools.search.command import Options, Stopping
+from vantage.tools.search.command import Options, SearchResult, Trial
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, enqueue, in_state, load_study, open_storage, requeue, retry
 from vantage.tools.search.worker import Worker
 
+log = logging.getLogger(__name__)
+
 WAITING, RUNNING = TrialState.WAITING, TrialState.RUNNING
 
 
-def run(plan: Plan, options: Options, directory: Path, stop: Stopping) -> int:
-    """Train all trials of a search in `directory`, whose lock the caller holds; returns the exit status."""
+def train_all(plan: Plan, options: Options, directory: Path, stop: Callable[[], bool]) -> SearchResult:
+    """Train all trials of a search in `directory`, whose lock the caller holds, until `stop` returns True."""
     study = load_study(plan, open_storage(options.storage, directory))
     if not study.trials and (runs := sorted(directory.glob("trial-*"))):
         raise ConfigError(f"{runs[0]} exists, but its storage has no trial; put the storage back, remove "
                           f"{directory}/trial-*, or choose another --run")
     enqueue(study, plan, len(plan.points) if plan.points else options.trials or 30)
-    say(f"{directory}: {len(distinct(study))} trials, compared after {', '.join(f'{at:,}' for at in plan.rungs)} steps "
-        f"by the {plan.objective}")
+    log.info(f"{directory}: {len(distinct(study))} trials, compared after {', '.join(f'{at:,}' for at in plan.rungs)} "
+             f"steps by the {plan.objective}")
     try:
-        train(study, plan, options, directory, stop)
+        stopped = train(study, plan, options, directory, stop)
     finally:
-        rows = ranked(study)
+        ranking = ranked(study)
+        rows = tuple(describe(plan, trial) for trial in ranking)
         write_results(plan, rows, directory)
     best = rows[0]
-    if stop.signal:
-        say(f"stopped by {signal.Signals(stop.signal).name}, trials saved; the same command goes on")
-        return 128 + stop.signal
-    if best.state is not TrialState.COMPLETE:
-        errors = sorted({trial.user_attrs.get("error", "no heartbeat") for trial in rows})
+    config = plan.config(best.keys, plan.seeds[0]) if best.state == "complete" else None
+    if config is not None and not stopped:
+        write_plots(plan, study, rows, directory)
+    elif not stopped:
+        errors = sorted({trial.user_attrs.get("error", "no heartbeat") for trial in ranking})
         raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See {directory}/results.csv. Failed trials "
                            "are not tried again: search anew with another --run")
-    write_plots(plan, study, rows, directory)
-    say(f"best: trial {best.user_attrs['index']} with {best.value:.6g}, see {directory}/results.csv. Next: "
-        f"vantage train --from-search {directory} --seed {plan.seeds[-1] + 1}")
-    return 0
+    return SearchResult(directory, rows, config)
 
 
-def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, stop: Stopping) -> None:
-    """Run up to `jobs` workers until no trial waits or runs, here or on another machine."""
+def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, stop: Callable[[], bool]) -> bool:
+    """Run up to `jobs` workers until no trial waits or runs, here or on another machine; returns whether `stop` did."""
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
-    worker, processes = Worker(plan, options.storage, directory, options.jobs, reader), list[BaseProcess]()
+    worker = Worker(plan, options.storage, directory, options.jobs, reader, verbose=log.isEnabledFor(logging.INFO))
+    processes = list[BaseProcess]()
     names: list[str] = []
     own = names if options.storage is not None else None  # without a shared storage all trials are of this machine
     requeue(study, own)  # what a killed search left
     try:
-        while not stop.requested() and (processes or in_state(study, WAITING, RUNNING)):
+        while not (stopped := stop()) and (processes or in_state(study, WAITING, RUNNING)):
             if not processes:
                 with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
                     optuna.storages.fail_stale_trials(study)  # of other machines
@@ -89,6 +90,7 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
         for process in processes:
             process.join()
         requeue(study, own)
+    return stopped
 
 
 def retry_trial_of(process: BaseProcess, study: optuna.Study) -> None:
@@ -96,10 +98,10 @@ def retry_trial_of(process: BaseProcess, study: optuna.Study) -> None:
     trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
     if process.exitcode and (process.exitcode > 0 or not trials):
         raise VantageError(f"a worker of the search ended (exit status {process.exitcode}); correct what the messages "
-                           "above name, then repeat the command")
+                           "above name, then repeat the search; a script that searches needs if __name__ == '__main__'")
     for trial in trials if process.exitcode else ():
         why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
-        say(f"- trial {trial.user_attrs['index']}: {why}")
+        log.warning("trial %d: %s", trial.user_attrs["index"], why)
         retry(study, trial, why)
 
 
@@ -111,31 +113,37 @@ def ranked(study: optuna.Study) -> list[FrozenTrial]:
         -fmean(trial.intermediate_values.values() or [0.0]), trial.user_attrs["index"]))
 
 
-def write_results(plan: Plan, trials: Sequence[FrozenTrial], directory: Path) -> None:
+def describe(plan: Plan, trial: FrozenTrial) -> Trial:
+    """A trial of the study without Optuna's types."""
+    attrs, state = trial.user_attrs, "failed" if trial.state is TrialState.FAIL else trial.state.name.lower()
+    complete = trial.params.keys() == plan.domains.keys()
+    reached = plan.base.run.steps if trial.state is TrialState.COMPLETE else trial.last_step or 0
+    return Trial(
+        attrs["index"], state, trial.intermediate_values.get(reached), reached, attrs.get("steps", 0),
+        plan.suggest(FixedTrial(trial.params)) if complete else {},
+        {int(seed): score for seed, score in attrs.get("scores", {}).items()}, attrs.get("runs", ""),
+        attrs.get("error", "") if state == "failed" else "")
+
+
+def write_results(plan: Plan, trials: Sequence[Trial], directory: Path) -> None:
     """results.csv in the order of `trials`, best.json for `vantage train --from-search`."""
-    rows = []
-    for trial in trials:
-        attrs, failed = trial.user_attrs, trial.state is TrialState.FAIL
-        values = plan.suggest(FixedTrial(trial.params)) if trial.params.keys() == plan.domains.keys() else {}
-        reached = plan.base.run.steps if trial.state is TrialState.COMPLETE else trial.last_step or 0
-        rows.append({"trial": attrs["index"], "state": "failed" if failed else trial.state.name.lower(),
-                     "value": trial.intermediate_values.get(reached, ""), "compared_at": reached,
-                     "steps": attrs.get("steps", 0), **{name: values.get(name, "") for name in plan.domains},
-                     **{f"seed_{seed}": attrs.get("scores", {}).get(str(seed), "") for seed in plan.seeds},
-                     "runs": attrs.get("runs", ""), "error": attrs.get("error", "") if failed else ""})
+    rows: list[dict[str, Any]] = [{
+        "trial": trial.index, "state": trial.state, "value": trial.value, "compared_at": trial.compared_at,
+        "steps": trial.steps, **{name: trial.keys.get(name, "") for name in plan.domains},
+        **{f"seed_{seed}": trial.scores.get(seed) for seed in plan.seeds}, "runs": trial.runs, "error": trial.error}
+        for trial in trials]
     text = io.StringIO(newline="")
     table = csv.DictWriter(text, rows[0], lineterminator="\n")
     table.writeheader()
     table.writerows(rows)
     write_atomically(directory / "results.csv", text.getvalue())
-    if (best := trials[0]).state is TrialState.COMPLETE:
-        values = plan.suggest(FixedTrial(best.params))
+    if (best := trials[0]).state == "complete":
         write_atomically(directory / "best.json", json.dumps(
-            {"trial": best.user_attrs["index"], "value": best.value, "objective": plan.objective, "keys": values,
-             "runs": best.user_attrs["runs"], "config": plan.config(values, plan.seeds[0]).flat()}, indent=2))
+            {"trial": best.index, "value": best.value, "objective": plan.objective, "keys": best.keys,
+             "runs": best.runs, "config": plan.config(best.keys, plan.seeds[0]).flat()}, indent=2))
 
 
-def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], directory: Path) -> None:
+def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], directory: Path) -> None:
     """history.png, slices.png and importance.png by Optuna, curves.png of the three best trials."""
     pyplot.switch_backend("agg")
     drawings: dict[str, Callable[[optuna.Study], object]] = {
@@ -146,7 +154,7 @@ def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[FrozenTrial], 
             draw(study)
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
         pyplot.close("all")
-    complete = [trial for trial in trials if trial.state is TrialState.COMPLETE]
-    runs = [run for trial in complete[:3] for run in sorted(Path(trial.user_attrs["runs"]).glob("seed-*"))]
+    complete = [trial for trial in trials if trial.state == "complete"]
+    runs = [run for trial in complete[:3] for run in sorted(Path(trial.runs).glob("seed-*"))]
     with contextlib.suppress(ConfigError):  # runs of another machine, or no metric yet
         plot(runs, directory / "curves.png", metric=plan.metric)

@@ -39,12 +39,15 @@ class Worker:
     directory: Path
     jobs: int
     stop: Connection
+    verbose: bool = True
+    """Log a line for each trial."""
 
     def work(self) -> None:
         """Train waiting trials until none is left or the other end of `stop` is closed."""
         logging.basicConfig(format="- %(message)s")
         study = load_study(self.plan, open_storage(self.url, self.directory))
-        optuna.logging.set_verbosity(optuna.logging.INFO)  # a line for each trial
+        if self.verbose:
+            optuna.logging.set_verbosity(optuna.logging.INFO)
 
         def stop_without_trials(study: optuna.Study, _: object) -> None:
             if not in_state(study, TrialState.WAITING):

@@ -1,0 +1,61 @@
+"""One environment as a policy sees it, behind Gymnasium's interface: for loops of one's own around an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from vantage.envs.interface import MASK, Array, Obs
+from vantage.envs.spaces import policy_spaces
+from vantage.envs.vector_env import Environments
+
+
+class PolicyEnv(gym.Env[Any, Any]):
+    """Observations, actions and action masks are the policy's, rewards are raw, and a lost life ends no episode."""
+
+    def __init__(self, make: Callable[[int], Environments], *, seed: int, render_mode: str | None) -> None:
+        """`make` builds one evaluation environment from a seed, one that draws if `render_mode` is not None."""
+        self._make, self._envs, self._over = make, make(seed), True
+        self.observation_space, self.action_space = policy_spaces(self._envs.spec)
+        self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"]}
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """Begin the next episode; with a `seed`, the first of that seed. `options` are ignored."""
+        super().reset(seed=seed)
+        if seed is not None:
+            self._envs.close()
+            self._envs = self._make(seed)
+        first = self._envs.reset()
+        self._over = False
+        if self.render_mode is not None:
+            self.metadata["render_fps"] = self._envs.fps
+        return _only(first.obs), _info(first.action_mask)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one action of the policy, without a batch axis; after an episode's end, `reset` comes first."""
+        if self._over:
+            raise gym.error.ResetNeeded("no episode is under way: call reset() first")
+        step = self._envs.step(np.asarray(action)[None])
+        self._over = bool(step.episodes)
+        terminated = bool(step.terminated[0])
+        return (_only(step.obs), float(step.rewards[0]), terminated, self._over and not terminated,
+                _info(step.action_mask))
+
+    def render(self) -> Any:
+        """The picture now, uint8 RGB [H, W, 3]; None unless the render mode is rgb_array."""
+        return None if self.render_mode is None else self._envs.render()
+
+    def close(self) -> None:
+        self._envs.close()
+
+
+def _only(obs: Obs) -> Any:
+    """The first of a batch of one observation."""
+    return {key: part[0].copy() for key, part in obs.items()} if isinstance(obs, Mapping) else obs[0].copy()
+
+
+def _info(mask: Array | None) -> dict[str, Any]:
+    return {} if mask is None else {MASK: mask[0].copy()}

@@ -1,0 +1,78 @@
+"""The Hugging Face hub, where a policy is the file policy.safetensors of a repository: hf://OWNER/NAME[@REVISION].
+
+Nothing else of a repository is downloaded. The token is the client's own: HF_TOKEN, or `hf auth login`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from vantage.errors import ConfigError, VantageError
+from vantage.extras import require
+
+if TYPE_CHECKING:
+    from huggingface_hub import HfApi
+
+PREFIX = "hf://"
+POLICY = "policy.safetensors"
+
+
+def local_path(run: str | Path) -> Path:
+    """`run` as a path; the policy file of a repository of the hub is downloaded into the hub's cache.
+
+    ConfigError for a repository or revision that is not there, or not for this user; VantageError without a connection.
+    """
+    if not str(run).startswith(PREFIX):
+        return Path(run)
+    repo, at, revision = str(run).removeprefix(PREFIX).partition("@")
+    if at and not revision:
+        raise ConfigError(f"{run} names no revision; give one after the @, or leave it out")
+    with hub_api(repo) as api:
+        return Path(api.hf_hub_download(repo, POLICY, revision=revision or None))
+
+
+@contextlib.contextmanager
+def hub_api(repo: str) -> Iterator[HfApi]:
+    """The client of the hub, whose errors about `repo` become VantageErrors of one line."""
+    require("hub", "huggingface_hub")
+    from huggingface_hub import HfApi
+
+    logger = logging.getLogger("huggingface_hub")
+    former = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of each attempt before it fails
+    try:
+        yield HfApi(library_name="vantage-rl", library_version=version("vantage-rl"))
+    except Exception as error:  # of an HTTP library that differs between versions of the client
+        raise _explained(error, repo) from None
+    finally:
+        logger.setLevel(former)
+
+
+def _explained(error: Exception, repo: str) -> VantageError:
+    """What the hub's client means by `error`, with a remedy."""
+    from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
+    from huggingface_hub.errors import RevisionNotFoundError as NoRevision
+
+    what = " ".join(str(error).split())
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, HFValidationError) or repo.count("/") != 1:
+        return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as someone/cartpole-a2c")
+    if isinstance(error, NoRevision):
+        return ConfigError(f"{PREFIX}{repo} has no such revision; give a branch, a tag or a commit of it after the @")
+    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
+        return ConfigError(f"{PREFIX}{repo} holds no {POLICY}; give a repository that `vantage push` has filled")
+    if status == 404:
+        return ConfigError(f"the hub has no repository {repo}, or not for you; correct the name, or log in with "
+                           "`hf auth login` if it is private")
+    if status in (401, 403):
+        return ConfigError(f"the hub refuses access to {repo} (status {status}); check the name, and log in with "
+                           "`hf auth login`, or set HF_TOKEN to a token with the right to it")
+    if status is not None:
+        return VantageError(f"the hub answers {status} for {repo}: {what:.200}; try again later")
+    return VantageError(f"cannot reach the hub for {repo}: {type(error).__name__}: {what:.200}; check the network "
+                        "connection and try again")

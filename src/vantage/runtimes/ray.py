@@ -1,0 +1,300 @@
+"""The runtime of many machines: actors of Ray act, this process learns or applies their gradients, watches and writes.
+
+With send=rollouts it is the central learner of IMPALA (Espeholt et al. 2018, arXiv:1802.01561), with send=gradients a
+parameter server. What actors do is in `ray_worker`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Generator, Mapping
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+import ray
+from torch import Tensor
+
+from vantage.config import Config
+from vantage.envs import make_environments
+from vantage.errors import EnvError, NonFiniteError, VantageError
+from vantage.learning.collect import join_rollouts
+from vantage.learning.learner import Learner
+from vantage.learning.weights import LOSS
+from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.directory import RunDirectory
+from vantage.runs.policy_file import SavedPolicy
+from vantage.runtimes.actor_learner import load_learner, new_model
+from vantage.runtimes.image_statistics import measure_images
+from vantage.runtimes.progress import Advance, Progress
+from vantage.runtimes.ray_cluster import Member, connect, describe, node_of, room
+from vantage.runtimes.ray_worker import (
+    Evaluator,
+    Reply,
+    Worker,
+    merge_statistics,
+    rollout_of,
+    tensor,
+    versions,
+    weight_parts,
+)
+from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.types import Rollout
+
+log = logging.getLogger(__name__)
+
+MOMENT = 0.1
+"""Seconds that this process waits for replies before it looks after the workers again."""
+
+RATE_SECONDS = 5.0
+"""Seconds over which the speed of a node is measured."""
+
+
+class RayRun:
+    """A run whose workers are actors of a Ray cluster: starts, watches and replaces them, and holds the weights."""
+
+    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
+                 initial: SavedPolicy | None = None) -> None:
+        self._requests: dict[Any, Member] = {}
+        self._evaluator: Any = None
+        self._evaluation: tuple[Any, int, Mapping[str, Mapping[str, Tensor]]] | None = None
+        self._pending: list[tuple[Rollout, Advance, int]] = []
+        self._updates = self._restarts = self._dropped = 0
+        self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
+        self._received_at = self._receiving_since = self._rated_at = monotonic()
+        self._node_steps: dict[str, int] = {}
+        self._owns_cluster = connect(config)
+        try:
+            self.config = config = config.change(num_workers=room(config))
+            workers = config.runtime.num_workers
+            self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // config.runtime.rollouts_per_update)
+            self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
+            self.recorder.show_weights(self._learner.model)
+            if checkpoint is None:
+                self.recorder.save()
+            else:
+                log.info("workers begin new episodes, and the order of their updates never repeats: this resume is "
+                         f"not exact{'; their replays begin empty' if config.algorithm.needs.replay else ''}")
+            self._put_weights()
+            for worker in range(workers):
+                self._start(worker)
+        except BaseException:
+            self._release()
+            raise
+
+    def advance(self) -> Generator[None]:
+        """Handle the reply of one worker, if one arrives in a moment; evaluate and save where due."""
+        before = self.progress.step
+        self._receive()
+        self.recorder.note_due_evaluation(before)
+        if self._evaluation or (self.recorder.evaluation_begins and not self.recorder.finished):
+            self._evaluate(0.0)
+        if passed(self.config.run.save_every, before, self.progress.step):
+            self.recorder.save()
+        yield
+
+    def stop(self) -> None:
+        """End the workers; what they have not sent is lost."""
+        for member in self._requests.values():
+            ray.kill(member.actor)
+        self._requests.clear()
+
+    def evaluate(self) -> Generator[None]:
+        """Complete the evaluation that is under way, and make the one that is due after it."""
+        while self.recorder.last_evaluation_due:
+            self._evaluate(MOMENT)
+            yield
+
+    def close(self, status: Status) -> None:
+        """End all actors, leave the cluster, and record how the run ended."""
+        self._release()
+        self.recorder.close(status)
+
+    def _release(self) -> None:
+        with suppress(ray.exceptions.RayError):
+            self.stop()
+            if self._evaluator is not None:
+                ray.kill(self._evaluator)
+        if self._owns_cluster:
+            ray.shutdown()
+
+    def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
+        """Make the learner, with new weights, those of `initial`, or those of the checkpoint.
+
+        Builds environments first, as a worker will, so that errors are raised here; returns their frames per step.
+        """
+        config = self.config
+        envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
+        envs.close()
+        for note in envs.notes[:-1]:  # the last says where they are
+            log.info(note)
+        self.spec = envs.spec
+        model = new_model(config, self.spec).to(config.runtime.device)
+        if initial is None and checkpoint is None:
+            measure_images(model, config)
+        self._learner = Learner(model, config)
+        if initial is not None:
+            self._learner.initialize_from(initial.tensors, initial.rewards)
+        elif checkpoint is not None:
+            load_learner(self._learner, checkpoint)
+        changes: dict[str, Any] = {"device": "cpu", "env_timeout": 0}  # this process watches them
+        if not self._sends_gradients:
+            changes["rollouts_per_update"] = 1
+        self._worker_config = config.change(**changes).to_json()
+        log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
+                 f"{config.ray.send}; the learner is on {config.runtime.device}")
+        return envs.frames_per_step
+
+    @property
+    def _sends_gradients(self) -> bool:
+        return self.config.ray.send == "gradients"
+
+    def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
+        return self._learner.tensors(), self._state()
+
+    def _state(self) -> dict[str, Any]:
+        return {"progress": self.progress.state(), "spec": self.spec.to_json(),
+                "optimizer": self.config.optimizer.optimizer, "workers_started": self._started}
+
+    # Learning
+
+    def _put_weights(self) -> None:
+        self._weights = ray.put([part.detach().cpu().numpy() for part in weight_parts(self._learner)])
+
+    def _learn(self, member: Member, reply: Reply) -> None:
+        """Learn from a reply, unless its weights are too old, and send its worker the newest ones."""
+        updates, fresh = member.updates, self._updates - member.updates <= self._most_lag
+        self._node_steps[member.node] = self._node_steps.get(member.node, 0) + reply.advance.steps
+        if fresh:
+            merge_statistics(self._learner, reply.statistics)
+        else:
+            self._dropped += reply.advance.steps
+        if fresh and self._sends_gradients:
+            self._apply(reply, updates)
+        self._request(member)
+        if fresh and not self._sends_gradients:
+            rollout = rollout_of(reply.payload, self._learner.flat.vector.device)
+            self._pending.append((rollout, reply.advance, updates))
+            if len(self._pending) >= self.config.runtime.rollouts_per_update:
+                self._update()
+
+    def _apply(self, reply: Reply, updates: int) -> None:
+        learner, payload, step = self._learner, reply.payload, self.progress.step
+        learner.flat.gradient.copy_(tensor(payload["gradient"]))
+        reply.advance.metrics["train/policy_lag"] = float(self._updates - updates)
+        learner.sink.apply(learner.flat.gradient, payload["num_valid"], {LOSS: payload["loss"]},
+                           lr=self.config.at("lr", step), max_grad_norm=0.0)  # the worker has clipped it
+        self._updates += 1
+        self._put_weights()
+        self.progress.add(reply.advance)
+
+    def _update(self) -> None:
+        """One update of the central learner from the rollouts that have arrived."""
+        started, total, pending = monotonic(), Advance(), self._pending
+        self._pending = []
+        metrics = self._learner.update(join_rollouts([rollout for rollout, _, _ in pending]), self.progress.step)
+        metrics["train/policy_lag"] = sum(self._updates - updates for _, _, updates in pending) / len(pending)
+        for _, advance, _ in pending:
+            total += advance
+        total += Advance(updates=1, metrics=metrics, learn_seconds=monotonic() - started)
+        self._updates += 1
+        self._put_weights()
+        self.progress.add(total)
+
+    def _evaluate(self, seconds: float) -> None:
+        """Begin an evaluation, or record the one under way if it ends within `seconds`."""
+        if self._evaluation is None:
+            self.progress.evaluated()
+            self._evaluator = self._evaluator or ray.remote(Evaluator).options(num_cpus=0).remote(
+                self._worker_config, self.spec)
+            begun = self.progress.step
+            self._evaluation = (
+                self._evaluator.evaluate.remote(self._weights, begun, self.progress.longest_game()), begun,
+                {group: {name: tensor.clone() for name, tensor in tensors.items()}
+                 for group, tensors in self._learner.tensors().items() if group in ("model", "rewards")})
+        answer, step, policy = self._evaluation
+        if not ray.wait([answer], timeout=seconds)[0]:
+            return
+        self._evaluation = None
+        try:
+            result = ray.get(answer)
+        except ray.exceptions.RayError as error:
+            self._evaluator = None
+            self._count_restart("the evaluator", VantageError(describe(error)))
+            return
+        if isinstance(result, VantageError):
+            raise result
+        metrics, solved, self.progress.last_eval_seconds = result
+        self.progress.add(Advance(eval_seconds=self.progress.last_eval_seconds))
+        self.progress.solved = solved
+        self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
+        self.recorder.evaluated(metrics, step, lambda: (policy, self._state()))
+
+    # Workers
+
+    def _start(self, worker: int) -> None:
+        actor = ray.remote(Worker).options(num_cpus=self.config.ray.worker_cpus).remote(
+            self._worker_config, worker, self._started, versions())
+        self._started += 1
+        self._requests[actor.begin.remote()] = Member(worker, actor, since=monotonic())
+
+    def _request(self, member: Member) -> None:
+        member.since, member.updates = monotonic(), self._updates
+        method = member.actor.gradient if self._sends_gradients else member.actor.rollout
+        self._requests[method.remote(self._weights, self.progress.step)] = member
+
+    def _receive(self) -> None:
+        """Handle the oldest request that is answered within a moment, and workers that have ended or that hang."""
+        ready, _ = ray.wait(list(self._requests), num_returns=1, timeout=MOMENT)
+        now = monotonic()
+        if now - self._received_at > MOMENT + 1.0:  # the caller paused, or this process was stopped
+            self._receiving_since = now
+        self._received_at = now
+        for request in ready:
+            member = self._requests.pop(request)
+            try:
+                answer = ray.get(request)
+            except ray.exceptions.RayError as error:
+                self._lose(member, VantageError(describe(error)), gone=True)
+                continue
+            if isinstance(answer, VantageError):
+                self._lose(member, answer)
+            elif not member.node:
+                member.node = node_of(member.actor)
+                self._request(member)
+            else:
+                self._learn(member, answer)
+        limit = self.config.env.env_timeout
+        for request, member in list(self._requests.items()) if limit > 0 else []:
+            late = member.node and now - max(member.since, self._receiving_since) > limit
+            if late and not ray.wait([request], timeout=0)[0]:
+                del self._requests[request]
+                self._lose(member, EnvError(f"no answer for {limit:g} s; if its environment is that slow, raise "
+                                            "--env-timeout"), gone=True)
+        if now - self._rated_at > RATE_SECONDS:
+            self._rate_nodes(now)
+
+    def _rate_nodes(self, now: float) -> None:
+        """Give the metrics the speed of every node since the last call."""
+        rates = {f"ray/fps/{node}": steps / (now - self._rated_at) for node, steps in self._node_steps.items()}
+        self.progress.extra = {**rates, "ray/restarts": float(self._restarts),
+                               "ray/dropped_steps": float(self._dropped),
+                               "ray/workers": float(sum(bool(member.node) for member in self._requests.values()))}
+        self._rated_at = now
+        self._node_steps = dict.fromkeys({member.node for member in self._requests.values() if member.node}, 0)
+
+    def _lose(self, member: Member, error: VantageError, *, gone: bool = False) -> None:
+        """Replace a worker; raise if that cannot help or the budget is spent. `gone`: its process or node ended."""
+        ray.kill(member.actor)
+        if isinstance(error, NonFiniteError) or not (gone or self._updates):
+            raise error
+        self._count_restart(f"worker {member.worker}{f' on {member.node}' * bool(member.node)}", error)
+        self._start(member.worker)
+
+    def _count_restart(self, who: str, error: VantageError) -> None:
+        budget = self.config.ray.max_restarts
+        if self._restarts >= budget:
+            raise type(error)(f"{who} failed, and {self._restarts} were replaced already (max_restarts): {error}")
+        self._restarts += 1
+        log.warning(f"{who} failed and is replaced ({self._restarts} of {budget}): {error}")

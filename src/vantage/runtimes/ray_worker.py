@@ -1,0 +1,224 @@
+"""What runs in the actors of the runtime `ray`: workers that act, and the evaluator. Who commands them is in `ray`.
+
+Actors answer with values: also their errors, as VantageError with the traceback in the message.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import wraps
+from time import perf_counter
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage import __version__
+from vantage.config import Config
+from vantage.errors import VantageError
+from vantage.learning.collect import join_rollouts
+from vantage.learning.learner import Learner
+from vantage.learning.weights import LOSS, clip_gradient
+from vantage.models.normalization import Stats
+from vantage.runtimes.actor_learner import ActorLearner, advance_of, new_model, replay_share
+from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.progress import Advance
+from vantage.runtimes.worker import portable, prepare_process
+from vantage.system import available_cores
+from vantage.types import EnvSpec, Rollout
+
+Arrays = list[np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The result of one request to a worker."""
+
+    advance: Advance
+    statistics: Arrays
+    """Count, mean and variance of this rollout's observations for each normaliser, and of its returns."""
+    payload: Mapping[str, Any]
+    """The arrays of a rollout, or a gradient [P] with its loss and number of valid steps."""
+
+
+def versions() -> str:
+    """What must be the same on all machines."""
+    return f"Vantage {__version__} on Python {platform.python_version()}"
+
+
+def answering(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method's VantageError, or any other error as one, in place of its result."""
+    @wraps(method)
+    def answer(*args: Any) -> Any:
+        try:
+            return method(*args)
+        except BaseException as error:
+            return portable(error)
+    return answer
+
+
+class Worker:
+    """Acts in environments of its own with the newest weights; sends its rollouts, or their gradients."""
+
+    def __init__(self, config: str, worker: int, index: int, expected: str) -> None:
+        self._arguments = config, worker, index, expected
+        self._updates: Iterator[dict[str, float]] = iter(())
+
+    @answering
+    def begin(self) -> int:
+        """Make the environments; returns the process id."""
+        text, worker, index, expected = self._arguments
+        if versions() != expected:
+            raise VantageError(f"{platform.node()} has {versions()}, the machine that trains {expected}; install the "
+                               "same on all")
+        config = Config.from_json(text, source="config")
+        prepare_process(config)
+        room = max(1, int(available_cores() / config.ray.worker_cpus))
+        self._one = one = ActorLearner(config, worker=worker, index=index,
+                                       replay_bytes=replay_share(min(room, config.runtime.num_workers)))
+        for _, normalizer in one.model.running():
+            normalizer.local_stats = cast(Stats, tuple(map(torch.zeros_like, normalizer.stats)))
+        if (rewards := one.learner.reward_normalizer) is not None:
+            rewards.local_stats = torch.zeros_like(rewards.stats)
+        self._sink = one.learner.sink = GradientCopy()
+        one.begin()
+        return os.getpid()
+
+    @answering
+    def rollout(self, weights: Arrays, step: int) -> Reply:
+        """Act for one rollout."""
+        one = self._one
+        load_weights(one.learner, weights)
+        collected = one.collect(learns=False)
+        one.position = collected[-1].position
+        rollout = join_rollouts([part.rollout for part in collected])
+        one.learner.observe(rollout, step)
+        return Reply(advance_of(collected), self._statistics(),
+                     {f.name: _map(_array, getattr(rollout, f.name)) for f in fields(Rollout)})
+
+    @answering
+    def gradient(self, weights: Arrays, step: int) -> Reply:
+        """The gradient of the next update: from the replay if one is due, else from fresh rollouts."""
+        one, advance = self._one, Advance()
+        load_weights(one.learner, weights)
+        metrics, started = next(self._updates, None), perf_counter()
+        if metrics is None:
+            collected = one.collect()
+            advance, started = advance_of(collected), perf_counter()
+            self._updates = one.updates(collected, step)
+            metrics = next(self._updates)
+        advance += Advance(updates=1, metrics=metrics, learn_seconds=perf_counter() - started)
+        return Reply(advance, self._statistics(), self._sink.reply)
+
+    def _statistics(self) -> Arrays:
+        learner = self._one.learner
+        parts = [part for _, normalizer in learner.model.running() for part in normalizer.local_stats or ()]
+        if learner.reward_normalizer is not None:
+            parts.append(learner.reward_normalizer.local_stats)
+        arrays = [part.numpy().copy() for part in parts]
+        for part in parts:
+            part.zero_()
+        return arrays
+
+
+class GradientCopy:
+    """The gradient sink of a worker whose weights are elsewhere: keeps the clipped gradient for the reply."""
+
+    rank, num_ranks = 0, 1
+    reply: Mapping[str, Any]
+
+    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> float:
+        """Clip and keep the gradient; moves nothing."""
+        norm = clip_gradient(gradient, max_grad_norm)
+        self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": metrics[LOSS]}
+        return norm
+
+    def total(self, values: Tensor) -> Tensor:
+        """`values`."""
+        return values
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        """None: the optimiser is where the weights are."""
+        return {}
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        """Nothing to restore."""
+
+
+class Evaluator:
+    """Plays the games of evaluations."""
+
+    def __init__(self, config: str, spec: EnvSpec) -> None:
+        self._arguments = config, spec
+
+    @answering
+    def evaluate(self, weights: Arrays, step: int, longest_game: int) -> tuple[dict[str, float], bool, float]:
+        """Metrics, whether the task is solved, and seconds."""
+        config = Config.from_json(self._arguments[0], source="config")
+        prepare_process(config)
+        learner, started = Learner(new_model(config, self._arguments[1]), config), perf_counter()
+        load_weights(learner, weights)
+        games = evaluate_policy(learner.model, config, step, longest_game=longest_game)
+        while True:
+            try:
+                next(games)
+            except StopIteration as end:
+                return *end.value, perf_counter() - started
+
+
+def weight_parts(learner: Learner) -> list[Tensor]:
+    """The tensors that acting and losses depend on: weights, the average policy's, and statistics in use."""
+    parts = [learner.flat.vector]
+    if learner.average is not None:
+        parts.append(learner.average.vector)
+    parts += [part for _, normalizer in learner.model.running() for part in normalizer.stats]
+    return parts if learner.reward_normalizer is None else [*parts, learner.reward_normalizer.stats]
+
+
+@torch.no_grad()
+def load_weights(learner: Learner, arrays: Arrays) -> None:
+    """Copy the arrays of another learner's `weight_parts`."""
+    for part, array in zip(weight_parts(learner), arrays, strict=True):
+        part.copy_(tensor(array))
+
+
+def merge_statistics(learner: Learner, arrays: Arrays) -> None:
+    """Merge the statistics of a `Reply` into those in use."""
+    rest = iter(arrays)
+    for _, normalizer in learner.model.running():
+        count, mean, variance = (tensor(next(rest)) for _ in range(3))
+        if count > 0:
+            normalizer.merge(int(count), mean, variance)
+    if learner.reward_normalizer is not None and (batch := tensor(next(rest)))[0] > 0:
+        learner.reward_normalizer.merge(batch.to(learner.reward_normalizer.stats.device))
+
+
+def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:
+    """The rollout of a `Reply`, a view of the object store if `device` is the CPU."""
+    return Rollout(**{name: _map(lambda array: tensor(array).to(device), part) for name, part in arrays.items()})
+
+
+def tensor(array: np.ndarray) -> Tensor:
+    """A view of `array`, which the object store shares for reading alone; nothing here writes to it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(array)
+
+
+def _array(part: Tensor) -> np.ndarray:
+    return part.numpy()
+
+
+def _map(function: Callable[[Any], Any], part: Any) -> Any:
+    if isinstance(part, Mapping):
+        return {key: _map(function, value) for key, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(_map(function, value) for value in part)
+    return None if part is None else function(part)
+

@@ -1,0 +1,117 @@
+"""`vantage push`: a run's policy on the Hugging Face hub, with a model card, config, metrics and video."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from importlib.metadata import version
+from pathlib import Path
+from string import Template
+
+from vantage.errors import ConfigError
+from vantage.runs.directory import RunDirectory
+from vantage.runs.hub import POLICY, PREFIX, hub_api
+from vantage.runs.metrics import FILE_NAME
+from vantage.tools.evaluate import Evaluation, evaluate
+from vantage.tools.export import export
+
+VIDEO = "replay.mp4"
+"""The hub plays the video of this name on a model's page."""
+
+_CARD = Template("""---
+$metadata
+---
+
+# $algo on $env
+
+A policy trained with Vantage $version, a library for advantage actor-critic agents.
+
+## Scores
+
+$scores
+
+Training: $training.
+
+## Use
+
+With Vantage and its extra `hub`:
+
+```
+vantage evaluate $address
+```
+
+```python
+import vantage
+
+agent = vantage.load("$address")
+action, state = agent.act(obs, agent.initial_state())
+```
+
+## Train it again
+
+With `config.json` of this repository, Vantage $version and seed $seed:
+
+```
+vantage train $algo --config config.json
+```
+
+`metrics.jsonl` holds the metrics of the run.
+
+## Config
+
+```json
+$config
+```
+""")
+
+
+def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 20, checkpoint: str = "auto",
+         trust: bool = False) -> str:
+    """Upload the policy of `run` to the repository `repo`, OWNER/NAME, which is created if needed; returns its URL.
+
+    The model card has the scores of an evaluation over `episodes` games, the config and the command that trains the
+    policy again. The newest .mp4 in the run's directory becomes the card's video. `checkpoint` and `trust` are those of
+    `evaluate`. ConfigError for a repository or a token that the hub refuses.
+    """
+    if repo.removeprefix(PREFIX).count("/") != 1:
+        raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as someone/cartpole-a2c")
+    repo = repo.removeprefix(PREFIX)
+    directory = RunDirectory.open(Path(run), trust=trust)
+    with hub_api(repo) as api:  # before the games, which take time
+        url = str(api.create_repo(repo, private=private or None, exist_ok=True))
+    result = evaluate(run, episodes=episodes, checkpoint=checkpoint, trust=trust)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
+        (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
+        (folder / "config.json").write_text(directory.config.to_json(), encoding="utf-8")
+        if (metrics := directory.path / FILE_NAME).is_file():
+            shutil.copyfile(metrics, folder / FILE_NAME, follow_symlinks=False)
+        videos = [path for path in directory.path.glob("*.mp4") if not path.is_symlink()]
+        if videos:
+            shutil.copyfile(max(videos, key=lambda path: path.stat().st_mtime), folder / VIDEO)
+        with hub_api(repo) as api:
+            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {result.checkpoint} of "
+                              f"{directory.config.algo} on {directory.config.env.id}")
+    return url
+
+
+def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
+    """The README.md of the repository; its metadata lets the hub list the score."""
+    from huggingface_hub import EvalResult, ModelCardData
+
+    config, summary = run.config, run.read_summary()
+    score = EvalResult(
+        task_type="reinforcement-learning", dataset_type=config.env.id, dataset_name=config.env.id,
+        metric_type="mean_reward", metric_value=f"{result.return_mean:.2f} +/- {result.return_std:.2f}")
+    metadata = ModelCardData(
+        library_name="vantage-rl", tags=["reinforcement-learning", "deep-reinforcement-learning", config.algo],
+        pipeline_tag="reinforcement-learning", model_name=repo.partition("/")[2], eval_results=[score])
+    training = ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" if isinstance(value, float) else
+                         f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+                         for name in ("status", "steps", "seconds", "episodes", "return_mean")
+                         if (value := summary.get(name)) is not None)
+    return _CARD.substitute(
+        metadata=metadata.to_yaml(), algo=config.algo, env=config.env.id, version=version("vantage-rl"),
+        scores="\n".join(f"- {line}" for line in result.sentence().splitlines()), training=training,
+        address=PREFIX + repo, seed=config.run.seed, config=config.to_json())

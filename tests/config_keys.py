@@ -1,0 +1,107 @@
+"""Writes src/vantage/config_keys.py, the types of configure's keywords, from the config dataclasses.
+
+Run it after a config key has changed: python tests/config_keys.py
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from textwrap import fill
+from types import NoneType
+from typing import get_args
+
+from vantage.config import ALGORITHMS, Config, Key
+
+PATH = Path(__file__).parents[1] / "src/vantage/config_keys.py"
+
+NAMES = {"a2c": "A2CKeys", "ppo": "PPOKeys", "a3c": "A3CKeys", "a3g": "A3CKeys", "acer": "ACERKeys"}
+
+HEAD = '''"""The types of the keywords of `vantage.configure`, so that editors complete and explain them.
+
+Written by tests/config_keys.py from the config dataclasses, which have the defaults and the bounds. Do not edit it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from typing import Any, Literal, TypedDict
+
+Number = float | str
+"""A number, also as people write it: 1e6, "10M". A coefficient that may change is a schedule: "linear:1e-3:0"."""
+
+Text = str | float | PathLike[str] | Sequence[Any] | Mapping[str, Any]
+"""Text; a sequence stands for its elements with commas between them, a mapping for its JSON."""
+'''
+
+
+def keys_by_users() -> dict[tuple[str, ...], dict[str, str]]:
+    """The lines of each key by its name, in groups of keys that the same algorithms have."""
+    variants = {algo: [Config.of(algo).flat_keys()] for algo in ALGORITHMS}
+    variants["acer"].append(Config.of("acer").change(runtime="hogwild").flat_keys())
+    owners: dict[str, dict[str, list[Key]]] = {}
+    for algo, tables in variants.items():
+        for name, key in [item for table in tables for item in table.items() if item[0] != "env"]:
+            owners.setdefault(name, {}).setdefault(algo, []).append(key)
+    groups: dict[tuple[str, ...], dict[str, str]] = {}
+    for name, users in owners.items():
+        if name == "runtime":
+            continue
+        helps: dict[str, list[str]] = {}
+        for algo, keys in users.items():
+            for key in keys:
+                helps.setdefault(key.rules["help"], []).append(algo)
+        first, *others = helps
+        key = next(iter(users.values()))[0]
+        text = "; ".join([first, *(
+            f"{'hogwild' if key.group == 'runtime' else ', '.join(helps[other])}: {other}" for other in others)])
+        groups.setdefault(tuple(users), {})[name] = f"    {name}: {annotation(key)}\n{docstring(text)}\n"
+    text = docstring("sync: one process, which collects and learns in turn; hogwild: workers on shared weights")
+    groups[("acer",)]["runtime"] = f'    runtime: Literal["sync", "hogwild"]\n{text}\n'
+    return groups
+
+
+def annotation(key: Key) -> str:
+    """What `configure` accepts for a key."""
+    kinds = get_args(key.hint) or (key.hint,)
+    choices = key.rules["choices"]
+    if key.rules["open"]:
+        kind = "str | Callable[..., Any]"
+    elif choices:
+        words = ", ".join(f'"{choice}"' for choice in choices)
+        kind = f"Literal[{words}]"
+    elif bool in kinds:
+        kind = "bool"
+    elif key.rules["schedule"] or str not in kinds:
+        kind = "Number"
+    else:
+        kind = "Text"
+    return f"{kind} | None" if NoneType in kinds else kind
+
+
+def docstring(text: str) -> str:
+    """The lines that explain a key."""
+    return fill(f'"""{text}"""', 120, initial_indent=" " * 4, subsequent_indent=" " * 4)
+
+
+def source() -> str:
+    """The text of the module."""
+    groups, algorithms = keys_by_users(), list(dict.fromkeys(NAMES.values()))
+    everyone = max(groups, key=len)
+    titles = {users: "CommonKeys" if users == everyone else
+              "_" + "".join(dict.fromkeys(NAMES[user].removesuffix("Keys") for user in users)) for users in groups}
+    parts = [HEAD]
+    for users, keys in groups.items():
+        words = "every algorithm" if users == everyone else ", ".join(users)
+        head = f'class {titles[users]}(TypedDict, total=False):\n    """Keys of {words}."""\n\n'
+        parts.append(head + "".join(keys.values()))
+    for title in algorithms:
+        own = [name for name, public in NAMES.items() if public == title]
+        bases = ", ".join(titles[users] for users in groups if set(own) <= set(users))
+        parts.append(f'class {title}({bases}, total=False):\n    """Keys of {" and ".join(own)}."""\n')
+    parts.append(f'class EveryKey({", ".join(titles.values())}, total=False):\n    """Keys of all algorithms."""\n')
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    PATH.write_text(source(), encoding="utf-8")

@@ -1,0 +1,159 @@
+"""The Python API: functions that are documented, typed, print nothing and agree with the command."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import fields
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import config_keys as generator
+import gymnasium as gym
+import pytest
+from conftest import train_shortly
+from tiny import Bandit
+from torch.nn import Identity
+
+import vantage
+from vantage import config_keys
+from vantage.algorithms.a2c import A2C
+from vantage.cli import main
+from vantage.config import ALGORITHMS, Config
+from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
+from vantage.tools.evaluate import evaluate
+from vantage.tools.search.worker import Worker
+
+FUNCTIONS = [name for name in vantage.__all__ if inspect.isfunction(getattr(vantage, name))]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_a_public_function_is_typed_and_explained_with_an_example(name: str) -> None:
+    function = getattr(vantage, name)
+    parameters = inspect.signature(function).parameters.values()
+    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
+    assert f" vantage.{name}(" in (inspect.getdoc(function) or "")
+
+
+def test_the_commands_around_a_run_are_functions() -> None:
+    assert {"train", "resume", "evaluate", "record", "plot", "report", "export", "search"} <= set(FUNCTIONS)
+
+
+def test_the_types_of_configures_keywords_are_those_of_the_config_classes() -> None:
+    assert generator.PATH.read_text(encoding="utf-8") == generator.source(), "run python tests/config_keys.py"
+    for algo, name in generator.NAMES.items():
+        own = {*Config.of(algo).flat_keys()} | {*Config.of(algo).change(
+            **{"runtime": "hogwild"} if algo == "acer" else {}).flat_keys()}
+        assert {*get_type_hints(getattr(config_keys, name))} - {"runtime"} == own - {"env"}
+
+
+def test_help_and_docstrings_explain_every_config_field_in_the_same_words(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "500")
+    shown = ""
+    for words in (["a2c"], ["ppo"], ["a3c"], ["acer"]):
+        with pytest.raises(SystemExit):
+            main(["train", *words, "--help-all"])
+        shown += " ".join(capsys.readouterr().out.split())
+    for kind in (EnvConfig, PolicyConfig, OptimizerConfig, Sync, Hogwild, RunConfig, *{
+            algorithm for algorithm, _ in ALGORITHMS.values()}):
+        for field in fields(kind):
+            text = field.metadata["help"]
+            assert f"{field.name}: {text}" in (inspect.getdoc(kind) or "") and len(text) > 5
+            assert text in shown or field.name == "id"
+
+
+def make_bandit() -> Bandit:
+    """A factory of environments."""
+    return Bandit()
+
+
+def test_classes_and_factories_are_imported_again_by_resume_and_evaluate() -> None:
+    config = vantage.configure(A2C, env=make_bandit, network=Identity, steps=80, num_envs=2, eval_every=0,
+                               tensorboard=False, threads=1)
+    for report in vantage.train(config, run="run"):
+        if report.step:
+            break
+    *_, last = vantage.resume("run", steps=120)
+    assert (last.status, last.step) == ("done", 128)
+    assert vantage.evaluate("run", episodes=2).env == f"{__name__}:make_bandit"
+
+
+def loop(env: gym.Env[Any, Any], agent: vantage.Agent, episodes: int) -> list[float]:
+    """The scores of a loop as the documentation writes it."""
+    scores = []
+    for _ in range(episodes):
+        obs, info = env.reset()
+        state, score, over = agent.initial_state(), 0.0, False
+        while not over:
+            assert env.observation_space.contains(obs)
+            action, state = agent.act(obs, state, action_mask=info.get("action_mask"))
+            obs, reward, terminated, truncated, info = env.step(action)
+            score, over = score + reward, terminated or truncated
+        scores.append(score)
+    return scores
+
+
+@pytest.mark.parametrize(("env", "keys"), [
+    ("CartPole-v1", {"max_episode_steps": 30, "memory": "lstm", "memory_size": 8}),
+    ("Pendulum-v1", {"max_episode_steps": 9}), ("tiny:MaskedBandit", {}), ("tiny:Picture", {}),
+    ("Breakout", {"max_episode_steps": 12, "action_subset": "0,2,3", "screen_size": 20, "network": "minatar",
+                  "memory": "none"})])
+def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[str, Any], tmp_path: Path) -> None:
+    agent = vantage.load(train_shortly(tmp_path / "run", env, steps=10, **keys))
+    expected = evaluate(tmp_path / "run", episodes=3, deterministic=True, seed=5, num_envs=1).returns
+    own = agent.make_env(seed=5)
+    assert loop(own, agent, 3) == pytest.approx(expected)
+    with pytest.raises(gym.error.ResetNeeded):
+        own.step(own.action_space.sample())
+    obs, info = own.reset(seed=5)
+    own.step(agent.act(obs, agent.initial_state(), action_mask=info.get("action_mask"))[0])
+    assert loop(own, agent, 2) == pytest.approx(expected[1:]), "the first game was left"
+    own.close()
+
+
+def test_make_env_draws_or_says_that_it_cannot(cartpole_run: Path, tmp_path: Path) -> None:
+    agent = vantage.load(cartpole_run)
+    env = agent.make_env(render_mode="rgb_array")
+    env.reset()
+    assert env.render().shape == (400, 600, 3) and env.metadata["render_fps"] == 50
+    env.close()
+    assert agent.make_env().render() is None
+    with pytest.raises(vantage.ConfigError, match="render_mode='human' is not rgb_array or None"):
+        agent.make_env(render_mode="human")  # type: ignore[arg-type]
+    with pytest.raises(vantage.ConfigError, match="to be drawn, it has to take render_mode"):
+        vantage.load(train_shortly(tmp_path / "run", "tiny:Bandit", steps=10)).make_env(render_mode="rgb_array")
+
+
+def test_tools_take_paths_as_text_and_print_nothing(cartpole_run: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = str(cartpole_run)
+    assert [group.label for group in vantage.plot(run, "curve.png", csv="curve.csv")] == ["a2c (1 seed)"]
+    assert vantage.record(run, "game.mp4", deterministic=True).path == Path("game.mp4")
+    assert vantage.export(run, format="safetensors", output="p.safetensors").path == Path("p.safetensors")
+    assert all(Path(name).stat().st_size for name in ("curve.png", "curve.csv", "game.mp4"))
+    assert capfd.readouterr().out == ""
+    with pytest.raises(vantage.ConfigError, match="x='step' is not one of steps"):
+        vantage.plot([run], x="step")  # type: ignore[arg-type]
+
+
+def test_a_search_from_python_returns_its_trials_best_first(
+        capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def train_here(study: Any, plan: Any, options: Any, directory: Path, stop: Any) -> bool:
+        reader, writer = Pipe()
+        with writer:  # open: nobody stops it
+            Worker(plan, None, directory, options.jobs, reader, verbose=False).work()
+        return False
+
+    # Other tests start processes and look at the pictures.
+    monkeypatch.setattr("vantage.tools.search.scheduler.train", train_here)
+    monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)
+    keys: dict[str, Any] = {"steps": 400, "num_envs": 4, "hidden": [8], "eval_every": 0, "tensorboard": False,
+                            "threads": 1}
+    result = vantage.search("a2c", env=Bandit, grid={"lr": [1e-3, 1e-2]}, **keys)
+    assert capfd.readouterr() == ("", "")
+    assert result.best is not None and result.best == result.trials[0] and result.config is not None
+    assert {trial.state for trial in result.trials} == {"complete"} and len(result.trials) == 2
+    assert result.best.value == max(trial.value or 0 for trial in result.trials)
+    assert result.config.optimizer.lr == str(result.best.keys["lr"]) and result.config.env.id == "tiny:Bandit"
+    with pytest.raises(vantage.ConfigError, match=r"^grid: unknown key 'lrr'; did you mean lr"):
+        vantage.search("a2c", env=Bandit, grid={"lrr": [1]}, **keys)
