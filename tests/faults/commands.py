@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -56,10 +57,12 @@ def run_command(words: Sequence[str], folder: Path, during: Callable[[subprocess
     variables = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "TMPDIR": str(folder / "state"),
                  "MPLBACKEND": "Agg", "VANTAGE_FAULT_TOKEN": token, **(environment or {})}
     started = time.monotonic()
-    with open(folder / "state" / f"{token}.txt", "w+b") as output:
-        process = subprocess.Popen(words, cwd=folder / "state", stdout=output, stderr=subprocess.STDOUT, env=variables,
-                                   stdin=subprocess.DEVNULL, start_new_session=True,
-                                   preexec_fn=lambda: _begin(limits))
+    # Not to a file: it would have the limit of the size of files that a fault sets.
+    with subprocess.Popen(words, cwd=folder / "state", stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=variables,
+                          stdin=subprocess.DEVNULL, start_new_session=True,
+                          preexec_fn=lambda: _begin(limits)) as process, ThreadPoolExecutor(1) as thread:
+        assert process.stdout is not None
+        output = thread.submit(process.stdout.read)
         try:
             if during is not None:
                 during(process)
@@ -68,8 +71,7 @@ def run_command(words: Sequence[str], folder: Path, during: Callable[[subprocess
             status = None
         left = _end_of(token, 0 if status is None else GRACE_SECONDS)
         process.wait()
-        output.seek(0)
-        text = output.read().decode(errors="replace")
+        text = output.result().decode(errors="replace")
     return Ended(tuple(words), status, text, left if status is not None else (), time.monotonic() - started)
 
 

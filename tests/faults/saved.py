@@ -14,7 +14,7 @@ Tensors = dict[str, Tensor]
 
 
 def complete_checkpoints(run: Path) -> dict[int, Path]:
-    """The checkpoints of which every file is as the manifest says, by step, the newest last."""
+    """Checkpoints whose files all match the manifest, by step, the newest last."""
     steps = {}
     for path in sorted(run.glob("checkpoints/step-*")):
         if _is_complete(path):

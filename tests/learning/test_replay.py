@@ -78,6 +78,12 @@ def test_the_oldest_rows_go_first() -> None:
     assert len(replay) == 7 and replay.steps == 7 * T
 
 
+def test_all_rows_that_were_stored_are_drawn_and_no_others() -> None:
+    replay, generator = filled(7, 2), torch.Generator().manual_seed(1)  # six rows in seven places
+    drawn = torch.cat([replay.sample(numbered(0), generator).rewards[0] for _ in range(100)])
+    assert sorted(set(drawn.tolist())) == [0, 1, 2, 10, 11, 12]
+
+
 def test_environments_draw_uniformly_and_independently() -> None:
     replay, generator = filled(6, 2), torch.Generator().manual_seed(2)
     rows = torch.stack([replay.sample(numbered(0), generator).rewards[0] for _ in range(1_500)]).long()

@@ -16,6 +16,7 @@ from checkpoints import assert_is, content, flip, save
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs.files import write_atomically
 
 
 class Killed(BaseException):
@@ -129,6 +130,29 @@ def test_a_kill_or_an_error_at_any_point_of_a_save_leaves_a_whole_checkpoint(
         action(run, 4)
         assert_is(load_named(run), 4)
         assert not list(run.rglob(".*")), f"left after {call} {at}"
+
+
+@pytest.mark.parametrize("call", ["rename", "replace"])
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_a_checkpoints_name_after_that(
+        call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    fsync, move = os.fsync, getattr(os, call)
+
+    def note(descriptor: int) -> None:
+        synced.add(os.fstat(descriptor).st_ino)
+        fsync(descriptor)
+
+    def check(source: Path, target: Path) -> None:
+        assert {path.stat().st_ino for path in (source, *source.rglob("*"))} <= synced, "a loss of power leaves a part"
+        synced.clear()
+        move(source, target)
+
+    monkeypatch.setattr(os, "fsync", note)
+    monkeypatch.setattr(os, call, check)
+    if call == "replace":
+        write_atomically(tmp_path / "summary.json", "{}")
+    else:
+        assert save(tmp_path, 1).parent.stat().st_ino in synced
 
 
 def test_a_kill_while_removing_leaves_no_half_checkpoint(
