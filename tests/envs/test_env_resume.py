@@ -9,7 +9,9 @@ from collections.abc import Mapping
 import environments
 import numpy as np
 import pytest
+from ale_py import AtariVectorEnv
 
+from vantage.envs.atari import forgets_games
 from vantage.errors import ConfigError
 
 with warnings.catch_warnings():  # Box2D's SWIG types warn at import (2.3.10); as an error that kills the interpreter
@@ -106,6 +108,32 @@ def test_emulators_go_on_through_seeded_and_bare_resets(name, steps, keys, seede
     assert last["episode"].max() > 0 and (last["seeded_episode"].max() > 0) == seeded
     for stop in moments(run[2]):
         check(name, run, stop, 60, **keys)
+
+
+def test_emulators_step_through_the_current_games_alone(monkeypatch):
+    """A resume of Pong with 32 environments stepped each of them through up to 20,000 steps: two minutes."""
+    steps = []
+    receive = AtariVectorEnv.recv
+    keys = {"max_episode_steps": 30, "reseed_steps": 10_000}
+    run = uninterrupted("Breakout", 100, **keys)
+    assert run[3][80]["episode"].min() >= 2 and run[3][80]["seeded_episode"].max() == 0
+    monkeypatch.setattr(AtariVectorEnv, "recv", lambda self: steps.append(1) or receive(self))
+    check("Breakout", run, 80, 0, **keys)
+    assert len(steps) == run[3][80]["length"].max() < 31
+
+
+def test_a_game_that_bare_resets_do_not_reproduce_is_replayed_from_its_seeded_reset(monkeypatch):
+    keys = {"max_episode_steps": 30, "reseed_steps": 10_000}
+    run = uninterrupted("ALE/Seaquest-v5", 100, **keys)  # its sticky actions are drawn at every frame
+    make_atari = environments.make_atari
+    monkeypatch.setattr(environments, "make_atari", lambda *args, **options: dataclasses.replace(
+        make_atari(*args, **options), forgets_games=lambda: True))
+    check("ALE/Seaquest-v5", run, 80, 20, **keys)
+
+
+def test_a_console_that_keeps_its_memory_over_a_reset_is_noticed():
+    """ALE clears none of it; most games do when they start."""
+    assert [forgets_games(game) for game in ("pong", "breakout", "ice_hockey")] == [True, True, False]
 
 
 def test_a_game_that_a_replay_cannot_reproduce_begins_anew():

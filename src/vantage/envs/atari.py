@@ -121,6 +121,10 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         obs, info = vector.reset(seed=every[which] if native else every.tolist(), options={"reset_mask": which.copy()})
         return show(obs), info
 
+    def reset_bare(which: Array) -> tuple[Obs, Info]:
+        obs, info = vector.reset(options={"reset_mask": which.copy()})
+        return show(obs), info
+
     def receive(actions: Array) -> Outcome:
         obs, rewards, terminated, truncated, info = vector.recv() if native else vector.step(actions)
         return show(obs), rewards, terminated, truncated, info
@@ -129,10 +133,32 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     return Simulators(
         spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
         notes=_notes(game, threads, fires=fires), reset=reset, receive=receive,
+        # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
+        reset_bare=reset_bare, forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
         send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=frames,
         longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
         action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)
+
+
+@lru_cache
+def forgets_games(game: str) -> bool:
+    """A reset leaves the console as it was after any other reset, whatever was played between.
+
+    Not so in games that do not clear their memory, such as Ice Hockey: a quarter of 104 with ale-py 0.12.1. 0.3 s.
+    """
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    console = AtariEnv(game, frameskip=1, repeat_action_probability=0.0).unwrapped.ale
+    actions, after = console.getMinimalActionSet(), set()
+    for frames in (5000, 711, 352):
+        for action in np.random.default_rng(frames).integers(len(actions), size=frames):
+            console.act(actions[action])
+        console.reset_game()
+        memory = console.getRAM().tobytes()
+        for i in range(60):
+            console.act(actions[i % len(actions)])
+        after.add((memory, console.getRAM().tobytes(), console.getScreen().tobytes()))
+    return len(after) == 1
 
 
 @lru_cache

@@ -210,12 +210,16 @@ class Environments:
             setattr(self, f"_{name}", saved[name].copy())
         dropped = self._history.starts < 0
         lost, info = np.ones(self.num_envs, bool), Info()
-        if self._simulators.exact and not dropped.all():
+        for only_last in (True, False):
+            if not self._simulators.exact or dropped.all() or (only_last and not self._can_skip_games()):
+                continue
             with suppress(EnvError):  # an environment whose replay differs may reject an action
-                self._obs, over, info = self._replay()
+                self._obs, over, info = self._replay(only_last=only_last)
                 lost = dropped | (over != self._over)
                 for name, part in _obs_arrays(self._obs).items():
                     lost |= (part != saved[name]).reshape(self.num_envs, -1).any(axis=1)
+            if not lost[~dropped].any():
+                break
         if lost.any():
             self._begin(lost)
             self._obs, again = self._seeded_reset(lost)
@@ -223,16 +227,33 @@ class Environments:
         return First(self._obs, self._length == 0, self._mask(info),
                      tuple((self._seeds.first_env + lost.nonzero()[0]).tolist()))
 
-    def _replay(self) -> tuple[Obs, Array, Info]:
-        """Step all simulators through their histories, which end together; shorter ones start later."""
-        actions, starts = self._history.actions, self._history.starts
+    def _can_skip_games(self) -> bool:
+        """A replay may reset over the games before the current ones, and the snapshot's counts allow it."""
+        games, steps = self._episode - self._seeded_episode, self._history.lengths
+        return bool(((games >= 0) & (games <= steps) & (self._length <= steps)).all()) and \
+            self._simulators.forgets_games()
+
+    def _replay(self, *, only_last: bool) -> tuple[Obs, Array, Info]:
+        """Step all simulators through their histories, which end together; shorter ones start later.
+
+        With `only_last`, the games since the seeded reset are reset over, and only the current ones are stepped.
+        """
+        actions, starts, games = self._history.actions, self._history.starts, np.zeros(self.num_envs, np.int64)
+        if only_last:
+            starts = np.where(starts < 0, -1, len(actions) - self._length)
+            games = self._episode - self._seeded_episode
+        begin = int(starts[starts >= 0].min())
         over, info = np.zeros(self.num_envs, bool), Info()
-        for t in range(len(actions) + 1):
+        for t in range(begin, len(actions) + 1):
             starting = starts == t
-            if t == 0 or starting.any():
-                which = starting if t else np.ones(self.num_envs, bool)
+            if t == begin or starting.any():
+                which = starting if t > begin else np.ones(self.num_envs, bool)
                 obs, again = self._simulators.reset(np.where(starting, self._seeded_episode, IDLE), which)
                 over, info = over & ~which, _merge(info, again, which)
+                for game in range(int(games[starting].max(initial=0))):
+                    assert self._simulators.reset_bare is not None
+                    obs, again = self._simulators.reset_bare(following := starting & (games > game))
+                    info = _merge(info, again, following)
             if t < len(actions):
                 if self._simulators.send is not None:
                     self._simulators.send(actions[t])
