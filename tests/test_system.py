@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +72,18 @@ def test_more_than_four_workers_per_core_are_warned_about(
     monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
     machine.prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=workers))
     assert [record.message.partition(":")[0] for record in caplog.records] == ["num_workers=9 on 2 cores"] * warns
+
+
+@pytest.mark.parametrize(("keys", "threads"), [
+    ({"env": "CartPole-v1"}, 1), ({"env": "HalfCheetah-v5"}, 1),
+    ({"env": "CartPole-v1", "hidden": "1024,1024"}, 4), ({"env": "vantage/Snake-v0"}, 4),
+    ({"env": "tiny:Bandit", "network": "torch.nn:Identity"}, 1),
+    ({"env": "CartPole-v1", "threads": 3}, 3)])  # as a resume has it
+def test_a_small_network_has_one_thread(keys: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 4)
+    before = torch.random.get_rng_state()
+    assert machine.prepare(vantage.configure("a2c", **keys)).runtime.threads == threads == torch.get_num_threads()
+    assert torch.equal(torch.random.get_rng_state(), before)
 
 
 @pytest.mark.parametrize(("env", "precision", "device", "supported", "resolved"), [

@@ -140,7 +140,8 @@ class Sync:
     num_workers: int = key(0, "data-parallel ranks, which split the environments; 0: on Atari one per core while each "
                            "has eight environments, else 1", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU")
-    threads: int = key(0, "CPU threads of each process; 0: all cores, split among the ranks", low=0, high=4096)
+    threads: int = key(0, "CPU threads of each process; 0: one, or all cores for images and large networks",
+                       low=0, high=4096)
 
     def __post_init__(self) -> None:
         check_fields(self)

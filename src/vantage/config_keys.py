@@ -135,7 +135,8 @@ class CommonKeys(TypedDict, total=False):
     """cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU; hogwild: cpu, cuda, cuda:0, or
     auto; of a list such as cuda:0,cuda:1 workers take turns"""
     threads: Number
-    """CPU threads of each process; 0: all cores, split among the ranks; hogwild: CPU threads of each worker; 0: one"""
+    """CPU threads of each process; 0: one, or all cores for images and large networks; hogwild: CPU threads of each
+    worker; 0: one"""
     steps: Number
     """agent steps after frame skip, all environments together"""
     schedule_steps: Number

@@ -65,9 +65,9 @@ def test_an_algorithm_with_a_replay_has_one_process() -> None:
     (2, {"env": "Pong", "num_envs": 8}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "threads": 2}, 1, 2),
     (2, {"env": "Pong", "num_envs": 16, "norm": "batch"}, 1, 2),
-    (2, {"env": "CartPole-v1", "num_envs": 16}, 1, 2),
+    (2, {"env": "CartPole-v1", "num_envs": 16}, 1, 1),
     (2, {"env": "Pong", "num_envs": 16, "device": "cpu:0"}, 2, 1),
-    (4, {"env": "CartPole-v1", "num_envs": 16, "num_workers": 2}, 2, 2),
+    (4, {"env": "CartPole-v1", "num_envs": 16, "num_workers": 2}, 2, 1),
 ])
 def test_atari_has_a_rank_per_core_with_at_least_eight_environments_each(
         cores: int, options: dict[str, Any], workers: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:

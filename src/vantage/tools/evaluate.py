@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -72,7 +72,8 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
 
-    `deterministic` None: the way of `load_player`, and except on Atari, whose games are long, also the other way.
+    `deterministic` True plays the most probable actions, False sampled ones; None: as in the run's best evaluation, and
+    except on Atari, whose games are long, the other way as well. `num_envs` games are played at a time.
     `checkpoint`: auto (best if there is one, else latest), latest, best, or a step. `max_episode_steps` cuts games; 0:
     the run's own limit, or 10,000 where there is none. `trust` is that of `vantage.load`.
     """
@@ -88,14 +89,11 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
 
 def _play(agent: Agent, deterministic: bool, *, episodes: int, seed: int, num_envs: int) -> Evaluation:
     config = agent.config
-    torch.set_num_threads(cores_for(config.all_threads))
     envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
-                             num_envs=even_envs(episodes, num_envs), evaluation=True, threads=config.all_threads)
-    try:
+                             num_envs=even_envs(episodes, num_envs), evaluation=True)
+    with closing(envs), torch_threads(cores_for(config.all_threads)):
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
-    finally:
-        envs.close()
     if len(games) < episodes:
         log.warning("%d of %d games were played: %s does not reset a game without an end; give a time limit in "
                     "env_kwargs", len(games), episodes, config.env.id)
@@ -131,10 +129,10 @@ def action_generator(seed: int) -> torch.Generator:
 
 
 @contextmanager
-def one_thread() -> Iterator[None]:
-    """Compute with one torch thread, which is fastest for one observation at a time."""
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads; one is fastest for one observation at a time."""
     before = torch.get_num_threads()
-    torch.set_num_threads(1)
+    torch.set_num_threads(count)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from vantage.envs import Environments, make_rendered
 from vantage.extras import needs
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
-from vantage.tools.evaluate import one_thread
+from vantage.tools.evaluate import torch_threads
 from vantage.tools.output import whole_file
 from vantage.types import map_obs
 
@@ -38,7 +38,7 @@ def preview(config: Config, output: Path) -> Path:
 
     It is the step furthest into a game among 60 of an untrained policy, which are all that normalisers have seen.
     """
-    with (whole_file(output, ".png", ".svg", ".pdf") as path, one_thread(), torch.random.fork_rng(devices=[]),
+    with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1), torch.random.fork_rng(devices=[]),
           closing(make_rendered(config.env, seed=config.run.seed, stream=STREAM, required=False)) as envs):
         torch.manual_seed(config.run.seed)
         step, rows = max(look(config, envs), key=itemgetter(0))

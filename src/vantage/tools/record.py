@@ -16,7 +16,7 @@ from typing import Any
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import needs
 from vantage.learning.play import moments
-from vantage.tools.evaluate import action_generator, load_player, one_thread, shown_game
+from vantage.tools.evaluate import action_generator, load_player, shown_game, torch_threads
 from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
 
@@ -74,7 +74,7 @@ def record(run: str | Path, output: str | Path, *, episodes: int = 1, determinis
                 if len(scores) == episodes:
                     return
 
-        with one_thread(), closing(shown_game(agent.config, seed)) as envs:
+        with torch_threads(1), closing(shown_game(agent.config, seed)) as envs:
             count, fps = write_video(path, frames(), lambda: envs.fps)
     return Recording(Path(output), scores, count, fps, deterministic, agent.checkpoint)
 

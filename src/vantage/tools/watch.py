@@ -14,7 +14,7 @@ from vantage.learning.play import moments
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
-from vantage.tools.evaluate import load_player, one_thread, shown_game
+from vantage.tools.evaluate import load_player, shown_game, torch_threads
 from vantage.tools.frames import describe, draw_frame
 from vantage.tools.window import Window
 
@@ -34,7 +34,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
                                        deterministic, episodes=1, seed=seed, trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
-    with one_thread(), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:
+    with torch_threads(1), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:
         for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
             window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
             if not window.wait(envs.fps) or "q" in window.keys:
