@@ -27,7 +27,7 @@ help:
 	@echo '             ARGS adds flags: make train ENV=Breakout MINUTES=30 ARGS="--seed 1 --num-envs 32"'
 	@echo 'make setup   install Vantage and its tools in $(VENV); the other targets do so on first use'
 	@echo 'make test    run the tests, two at a time; ARGS="-k gae" picks some'
-	@echo 'make lint    check style (ruff) and types (mypy)'
+	@echo 'make lint    check style (ruff), types (mypy) and the Dockerfile (hadolint)'
 	@echo 'make docs    build the documentation site in site/'
 	@echo 'make dist    build wheel and sdist in dist/, and try the wheel in an empty environment'
 	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
@@ -47,6 +47,7 @@ test: $(STAMP)
 lint: $(STAMP)
 	@$(BIN)/ruff check
 	@$(BIN)/mypy
+	@$(BIN)/hadolint Dockerfile
 
 docs: $(STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

@@ -50,7 +50,8 @@ def missing(extra: str, module: str) -> ConfigError:
 def require(extra: str, *modules: str) -> None:
     """ConfigError where one of `modules`, which `extra` brings, is not installed. Imports none of them."""
     for module in modules:
-        if find_spec(module) is None:
+        spec = find_spec(module)
+        if spec is None or spec.origin is None:  # a folder of runs such as wandb/ is no package
             raise missing(extra, module)
 
 

@@ -15,6 +15,7 @@ from vantage.envs import make_environments
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
+from vantage.extras import require
 from vantage.learning.optimizers import check_optimizer
 from vantage.runs.tracking import check_tracker
 from vantage.runtimes.actor_learner import new_model
@@ -49,6 +50,8 @@ def prepare(config: Config) -> Config:
                           "sync")
     check_optimizer(config.optimizer)
     check_tracker(config)
+    if config.run.log_weights:
+        require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
     if isinstance(config.runtime, Ray):
         return _prepare_ray(config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import resource
@@ -13,7 +14,9 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import vantage
+from vantage import extras
 from vantage.errors import ConfigError
+from vantage.machine import prepare
 from vantage.runs.metrics import MetricWriter, read_metrics
 
 
@@ -50,6 +53,18 @@ def test_resume_drops_torn_lines_and_those_after_its_step(tmp_path: Path, torn: 
     assert steps(tmp_path) == [0, 1, 2, 3, 4, 5]
     write(tmp_path, range(3, 5), resume_step=2)
     assert steps(tmp_path) == [0, 1, 2, 3, 4]
+
+
+def test_without_tensorboard_a_run_has_its_other_metrics(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "vantage")
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
+    write(tmp_path, range(3), tensorboard=True)
+    assert len(read_metrics(tmp_path)) == 3 and not (tmp_path / "tensorboard").exists()
+    assert [message.partition(": ")[2] for message in caplog.messages] == [
+        f"tensorboard is not installed: {extras.install_command('tensorboard')}"]
+    with pytest.raises(ConfigError, match="tensorboard is not installed: pip install "):
+        prepare(vantage.configure("a2c", env="CartPole-v1", log_weights=True))
 
 
 def test_tensorboard_shows_no_step_twice_after_a_resume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

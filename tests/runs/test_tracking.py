@@ -18,6 +18,7 @@ from conftest import train_shortly
 from stopping import stop_after
 
 import vantage
+from vantage import extras
 from vantage.cli import main
 from vantage.runs import track_process, tracking
 from vantage.runs.directory import RunDirectory
@@ -156,7 +157,7 @@ def test_a_tracker_that_hangs_delays_no_step_and_the_end_by_its_grace_alone(
 
 def test_a_missing_client_is_named_before_a_run_exists(capsys: pytest.CaptureFixture[str],
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracking, "find_spec", lambda name: None)
+    monkeypatch.setattr(extras, "find_spec", lambda name: None)
     assert main(["train", "a2c", "--env", "CartPole-v1", "--track", "mlflow"]) == 2
     assert "mlflow is not installed: pip install " in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -261,7 +262,8 @@ def test_a_network_that_onnx_cannot_express_is_an_error_that_names_the_other_for
 
 def test_without_onnx_the_error_names_what_to_install(
         run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "onnxscript" else object())
+    monkeypatch.setattr(extras, "find_spec", lambda name: None if name == "onnxscript" else
+                        ModuleSpec(name, None, origin="there"))
     assert main(["export", str(run), "--format", "onnx"]) == 2
     err = capsys.readouterr().err
     assert "onnxscript is not installed: pip install " in err and "or use --format safetensors" in err

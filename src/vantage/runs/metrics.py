@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vantage.errors import ConfigError
+from vantage.extras import require
 from vantage.runs.files import open_file
 
 if TYPE_CHECKING:
@@ -38,6 +39,12 @@ class MetricWriter:
                  tracker: Tracker | None = None) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
         self._tensorboard, self._tracker, self._folder = tensorboard, tracker, run
+        if tensorboard:
+            try:
+                require("tensorboard", "tensorboard")
+            except ConfigError as error:
+                log.info("no TensorBoard files, metrics.jsonl has all numbers: %s", error)
+                self._tensorboard = False
         self._tracked_step = -1
         """Up to here the tracker has the metrics of a session that was killed after its last checkpoint."""
         self._purge_step: int | None = None

@@ -12,7 +12,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from queue import Full, Queue
 from threading import Thread
@@ -21,7 +20,7 @@ from typing import Any
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.extras import missing
+from vantage.extras import require
 from vantage.keys import read_json_object
 from vantage.runs import track_process
 from vantage.runs.files import read_text, write_atomically
@@ -38,10 +37,8 @@ _ID = re.compile(r"[\w-]{1,128}")
 
 def check_tracker(config: Config) -> None:
     """ConfigError where the client of the config's tracker is missing."""
-    name = config.run.track
-    spec = None if name == "none" else find_spec(name)
-    if name != "none" and (spec is None or spec.origin is None):  # a folder wandb/ of runs is no package
-        raise missing(name, name)
+    if config.run.track != "none":
+        require(config.run.track, config.run.track)
 
 
 class Tracker:

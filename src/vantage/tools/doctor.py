@@ -50,6 +50,7 @@ CHECKS = {  # code that prints a line, and what to do where it fails
     "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
                install_command("video")),
     "matplotlib": _library("matplotlib", install_command("plot")),
+    "tensorboard": _library("tensorboard", install_command("tensorboard")),
     "training": ("""
 import tempfile, numpy, vantage
 config = vantage.configure("a2c", env="CartPole-v1", steps=1024, eval_every=0, tensorboard=False)

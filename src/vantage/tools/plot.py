@@ -26,8 +26,8 @@ from vantage.terminal import printable
 from vantage.tools.output import whole_file
 
 with needs("plot"):
-    from cycler import cycler
     from matplotlib.figure import Figure
+    from matplotlib.rcsetup import cycler
     from matplotlib.ticker import EngFormatter
 
 log = logging.getLogger(__name__)
