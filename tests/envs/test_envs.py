@@ -202,6 +202,12 @@ def test_numbers_that_are_likely_a_mistake_are_warned_of_once_in_training(option
     assert re.match(f"{place}: .*{says}", message)
 
 
+def test_mujoco_models_are_built_without_a_word(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    environments.make("HalfCheetah-v5", 2).reset()
+    assert capfd.readouterr() == ("", "") and not list(tmp_path.iterdir())
+
+
 def test_an_error_in_a_worker_process_has_the_same_message_and_a_traceback():
     message = fault_after_two_steps("raise", "async")
     assert message.startswith(fault_after_two_steps("raise", "sync"))

@@ -8,10 +8,11 @@ import os
 import select
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -290,11 +291,28 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             add_current_folder()
             find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
-            return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
-                            disable_env_checker=True, **options)
+            with _quiet_mujoco() if env.family == "mujoco" and find_spec("mujoco") else nullcontext():
+                return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
+                                disable_env_checker=True, **options)
         except (gym.error.Error, ImportError, TypeError) as error:
             if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
                 raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
             draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
             raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                               f"{type(error).__name__}: {error}{draw}") from error
+
+
+@contextmanager
+def _quiet_mujoco() -> Iterator[None]:
+    """Without MuJoCo's warnings on stderr and in MUJOCO_LOG.TXT.
+
+    MuJoCo 4.0 has one for an attribute in Gymnasium 1.4's models each time that it compiles one (2026-11).
+    """
+    import mujoco
+
+    former = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(former)
