@@ -61,14 +61,14 @@ def prepare(config: Config) -> Config:
                     workers, cores_for(0), MOST_PER_CORE)
     if hogwild or workers > 1:
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
-    threads = config.runtime.threads or (1 if hogwild else _threads(config, max(1, workers)))
+    threads = config.runtime.threads or (1 if hogwild else threads_of(config, max(1, workers)))
     torch.set_num_threads(threads)
     keep_freed_memory()
     compute_for_long()
     return config.change(threads=threads, num_workers=workers, precision=_precision(config))
 
 
-def _threads(config: Config, processes: int) -> int:
+def threads_of(config: Config, processes: int) -> int:
     """Threads of each of `processes` that share the cores: one for a small network without images, else all.
 
     Threads meet at each operation, which for a small network takes longer than to compute it.

@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+import vantage
+from vantage import system
 from vantage.cli import main
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
+from vantage.tools import seeds
 from vantage.tools.scores import table
+from vantage.tools.seeds import share_cores
 
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "6k", "--seed", "3", "--seeds", "2", "--jobs", "2",
            "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
@@ -66,3 +70,15 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
     text = table("CartPole-v1", 100, rows, "command")
     assert "| CartPole-v1 | 100 | 5 | 20.0 (" in text
     assert "| 20.0 (-90.0 to 500.0) |  | 1.0 to 1.0 | `command` |" in text
+
+
+@pytest.mark.parametrize(("keys", "shared"), [
+    ({"env": "CartPole-v1"}, {"threads": 1}), ({"env": "CartPole-v1", "hidden": "1024,1024"}, {"threads": 4}),
+    ({"env": "Pong"}, {"threads": 4}), ({"env": "CartPole-v1", "threads": 3}, {"threads": 3}),
+    ({"algorithm": "a3c", "env": "CartPole-v1"}, {"num_workers": 4})])
+def test_runs_at_a_time_share_the_cores(keys: dict[str, Any], shared: dict[str, int],
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(system, "available_cores", lambda: 8)
+    monkeypatch.setattr(seeds, "available_cores", lambda: 8)
+    config = share_cores(vantage.configure(**{"algorithm": "a2c"} | keys), 2)
+    assert {name: getattr(config.runtime, name) for name in shared} == shared

@@ -27,6 +27,7 @@ from rich.text import Text
 from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
+from vantage.machine import threads_of
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, directory_name, make_directory
 from vantage.runs.files import read_text, write_atomically
@@ -83,8 +84,9 @@ def share_cores(config: Config, jobs: int) -> Config:
     """`config` with its share of the cores where `jobs` runs train at a time; what it sets itself stays."""
     if isinstance(config.runtime, Ray):
         return config
-    key = "num_workers" if isinstance(config.runtime, Hogwild) else "threads"
-    return config.change(**{key: getattr(config.runtime, key) or max(1, available_cores() // jobs)})
+    if isinstance(config.runtime, Hogwild):
+        return config.change(num_workers=config.runtime.num_workers or max(1, available_cores() // jobs))
+    return config.change(threads=config.runtime.threads or threads_of(config, jobs))
 
 
 def updates_to(target: int, run: Path, config: Config, argv: Sequence[str]) -> Generator[Report | None]:
