@@ -100,6 +100,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
         if word.startswith("-"):
             raise _unexpected(word, names, prog)
     if words:
+        if first in flags:
+            raise ConfigError(f"{first} is given twice: {words[0]!r} and --{first} {flags[first]}; leave one out")
         flags[first] = words[0]
     settings = _settings(**{"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags})
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
