@@ -57,6 +57,7 @@ ONLY_IN = {
     "optuna": {"tools"},
     "PIL": {"tools"},
     "ray": {"runtimes"},
+    "fsspec": {"runs"},
     "pygame": {"tools"},
     "imageio_ffmpeg": {"tools"},
     **{module: set() for module in ("pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve")},

@@ -60,6 +60,37 @@ class Bandit(Tiny):
         return action == 1, True
 
 
+class Counted(Bandit):
+    """Adds a byte to a file of its own in `folder` at every step but the first reset; `faults` strike once each.
+
+    The first environment of any process to reach its 60th step raises if they name "raise"; at its 150th it hangs.
+    """
+
+    def __init__(self, folder: str, faults: str = "") -> None:
+        super().__init__()
+        self.folder, self.faults, self.age = folder, faults, -1
+        self.file = open(f"{folder}/{os.getpid()}-{id(self)}.steps", "ab", buffering=0)  # noqa: SIM115  to the end
+
+    def begin(self) -> None:
+        self.count()
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.count()
+        for name, age in (("raise", 60), ("hang", 150)):
+            if name in self.faults and self.age >= age:
+                with contextlib.suppress(FileExistsError):
+                    open(f"{self.folder}/{name}", "x").close()
+                    if name == "raise":
+                        raise RuntimeError("the simulator broke")
+                    time.sleep(3600)
+        return super().play(action)
+
+    def count(self) -> None:
+        self.age += 1
+        if self.age:
+            self.file.write(b".")
+
+
 class DelayedReward(Tiny):
     """The first action decides what the sixth step pays, longer than a rollout of 4: needs the bootstrap value."""
 

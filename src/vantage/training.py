@@ -30,6 +30,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.fit import check_fits, continuing
 from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
+from vantage.runs.mirror import fetch, is_url, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.collectives import launched
@@ -81,8 +82,9 @@ def train(config: Config, *, run: str | Path | None = None, root: str | Path = "
     `vantage.resume` continues it. Ctrl-C saves it too.
 
     `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It holds config.json,
-    metrics.jsonl, checkpoints and the best policy. `argv` is the command that meta.json names, by default that of this
-    program. Messages go to the logger `vantage`.
+    metrics.jsonl, checkpoints and the best policy. A `root` that is a URL of fsspec, such as s3://BUCKET/RUNS, receives
+    a copy of the run in runs/ at every save, from which `vantage.resume(URL)` continues on any machine. `argv` is the
+    command that meta.json names, by default that of this program. Messages go to the logger `vantage`.
 
     A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
     `if __name__ == "__main__":`, because they import it.
@@ -103,8 +105,9 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
     Reports, stopping and messages are those of `vantage.train`. ConfigError for a run that has nothing left to do.
 
-    `steps` is the new total; schedules keep running over the former total unless `extend_schedule`. `max_minutes`
-    applies to this call only. `trust` allows code from outside Vantage that the config of someone else's run names.
+    `run` may be the URL of a copy, see `train`. `steps` is the new total; schedules keep running over the former total
+    unless `extend_schedule`. `max_minutes` applies to this call only. `trust` allows code from outside Vantage that the
+    config of someone else's run names.
     """
     return _reports(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
                                    device=device, trust=trust))
@@ -120,9 +123,12 @@ def train_updates(config: Config, *, run: str | Path | None = None, root: str | 
     config = prepare(_with_launched(config))
     initial = read_initial(config)
     directory = RunDirectory.create(config, env_name=config.env.id, path=None if run is None else Path(run),
-                                    root=Path(root), argv=sys.argv if argv is None else argv)
+                                    root=Path("runs" if is_url(root) else root),
+                                    argv=sys.argv if argv is None else argv)
     with locked(directory.path):
         try:
+            if is_url(root):
+                mirror_to(directory, str(root))
             session = start(config, directory, None, initial)
         except BaseException:
             directory.remove()
@@ -136,7 +142,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     """`resume` as `train_loop.updates` yields it: also after every update and during evaluations."""
     if follow_torchrun():
         return
-    directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
+    directory = RunDirectory.open(fetch(str(run)) if is_url(run) else Path(run), trust=trust, runs_code=True)
     saved = _resumed_config(_with_launched(directory.config), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):

@@ -17,7 +17,6 @@ import vantage
 from vantage.errors import NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
-from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
@@ -63,19 +62,17 @@ def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -
         for rank, learner in enumerate(pair):
             SharedRankWeights(memory, learner, rank)
         return pair
-    met, both = Barrier(2), []
+    met, sent = Barrier(2), [[Tensor()], [Tensor()]]
 
-    def all_reduce(tensor: Tensor, group: object) -> None:
-        both.append(tensor.clone())
-        if met.wait() == 0:
-            both[:] = [both[0] + both[1]]
+    def exchange(weights: RankWeights, parts: list[Tensor], sizes: list[int]) -> list[Tensor]:
+        sent[weights.rank] = parts
         met.wait()
-        tensor.copy_(both[0])
-        if met.wait() == 0:
-            both.clear()
+        received = [each[weights.rank].clone() for each in sent]
         met.wait()
+        assert list(map(len, received)) == list(sizes)
+        return received
 
-    monkeypatch.setattr(collectives, "all_reduce", all_reduce)
+    monkeypatch.setattr(RankWeights, "_exchange", exchange)
     for rank, learner in enumerate(pair):
         monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
         monkeypatch.setattr(dist, "get_world_size", lambda: 2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -112,25 +113,51 @@ def test_ranks_have_the_environments_of_one_process_and_their_own_draws() -> Non
     assert draws[0] == draws[1] != draws[2]
 
 
-def test_torchrun_trains_and_resumes_as_num_workers_does(tmp_path: Path) -> None:
-    """Up to rounding: gloo and shared memory add and clip in another order."""
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+
+
+def flags(values: dict[str, Any]) -> list[str]:
+    return [f"--no-{name.replace('_', '-')}" if value is False else f"--{name.replace('_', '-')}={value}"
+            for name, value in values.items()]
+
+
+def test_torchrun_trains_and_resumes_as_num_workers_does_bit_for_bit(tmp_path: Path) -> None:
     given = PLAIN | {"steps": 100, "hidden": 8, "memory": "lstm", "memory_size": 8}
     list(vantage.train(vantage.configure("a2c", **given), run=tmp_path / "spawned"))
     list(vantage.resume(tmp_path / "spawned", steps=200))
     del given["num_workers"]
-    options = [f"--no-{name.replace('_', '-')}" if value is False else f"--{name.replace('_', '-')}={value}"
-               for name, value in given.items()]
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", "-m", "--", "vantage"]
-    for arguments in (["train", "a2c", *options, "--run=launched"], ["resume", "launched", "--steps=200"]):
+    torchrun = [*TORCHRUN, "--nproc-per-node=2", "-m", "--", "vantage"]
+    for arguments in (["train", "a2c", *flags(given), "--run=launched"], ["resume", "launched", "--steps=200"]):
         done = subprocess.run([*torchrun, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=200)
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("steps in") == 1, "rank 0 alone prints"
     done = subprocess.run([*torchrun, "train", "a2c", "--help"], cwd=tmp_path, capture_output=True, timeout=100)
     assert done.returncode == 0, "the ranks that wait for a run end"
-    spawned, launched = saved_tensors(tmp_path / "spawned"), saved_tensors(tmp_path / "launched")
-    assert spawned.keys() == launched.keys()
-    for name, tensor in spawned.items():
-        torch.testing.assert_close(launched[name], tensor, rtol=1e-3, atol=1e-5)
+    assert_equal_weights(tmp_path / "spawned", tmp_path / "launched")
+
+
+def test_two_nodes_of_torchrun_train_as_two_processes_of_one_do_bit_for_bit(tmp_path: Path) -> None:
+    """PPO with its defaults, shortened; on loopback."""
+    given = {"env": "CartPole-v1", "steps": 1_000, "eval_every": 0, "tensorboard": False, "obs_norm": False,
+             "reward_norm": False}
+    list(vantage.train(vantage.configure("ppo", num_workers=2, threads=1, **given), run=tmp_path / "spawned"))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    nodes = [subprocess.Popen([*TORCHRUN, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1",
+                               "--master-addr=127.0.0.1", f"--master-port={port}", "-m", "--", "vantage",
+                               "train", "ppo", *flags(given), "--threads=1", "--run=launched"],
+                              cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+             for node in range(2)]
+    outputs = [node.communicate(timeout=200)[0] for node in nodes]
+    assert [node.returncode for node in nodes] == [0, 0], outputs
+    assert_equal_weights(tmp_path / "spawned", tmp_path / "launched")
+
+
+def assert_equal_weights(run: Path, other: Path) -> None:
+    tensors, others = saved_tensors(run), saved_tensors(other)
+    assert tensors.keys() == others.keys()
+    assert not [name for name, tensor in tensors.items() if not torch.equal(tensor, others[name])]
 
 
 def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) -> None:

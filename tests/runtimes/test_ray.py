@@ -1,14 +1,17 @@
-"""The runtime `ray` with real actors on a cluster of this machine: it learns, replaces what dies, leaves nothing."""
+"""The runtime `ray` with real actors on nodes of this machine: it learns, survives faults, and leaves nothing."""
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import signal
+import socket
+import subprocess
+import sys
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,28 +22,38 @@ import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.training import train_updates
 
 ray = pytest.importorskip("ray")
 
+from ray.cluster_utils import Cluster  # noqa: E402
+
 from vantage.runtimes import ray as ray_runtime  # noqa: E402
 from vantage.runtimes import ray_cluster  # noqa: E402
 
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray")]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
+
+ROLLOUT = 8 * 4
+"""Steps of a rollout of `configure`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cluster() -> Iterator[None]:
-    """One for all tests, with room for three workers."""
+def cluster() -> Iterator[Cluster]:
+    """One for all tests, whose first node has room for two workers; it notices within 2 s that a node has gone."""
+    watch = {"health_check_initial_delay_ms": 0, "health_check_period_ms": 500, "health_check_failure_threshold": 4}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+        cluster = Cluster(initialize_head=True, head_node_args={
+            "num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False, "_system_config": watch})
         with ray_cluster.own_signals():
-            ray.init(address="local", num_cpus=3, include_dashboard=False, object_store_memory=100 * 2**20,
-                     log_to_driver=False, logging_level=logging.ERROR)
-    yield
+            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+    yield cluster
     ray.shutdown()
+    cluster.shutdown()
+    assert not [name for name in os.listdir("/dev/shm") if "plasma" in name]
 
 
 def configure(algo: str = "a2c", **options: Any) -> vantage.Config:
@@ -54,9 +67,13 @@ def configure(algo: str = "a2c", **options: Any) -> vantage.Config:
 def nothing_is_left() -> Iterator[None]:
     """No actor outlives its run."""
     yield
+    no_actor_is_left()
+
+
+def no_actor_is_left() -> None:
     from ray._private.state import actors  # the public list needs the dashboard
 
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 20
     while (running := [actor for actor in actors().values() if actor["State"] != "DEAD"]):
         assert time.monotonic() < deadline, running
         time.sleep(0.1)
@@ -64,79 +81,202 @@ def nothing_is_left() -> Iterator[None]:
 
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "a3c", "acer"])
 def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) -> None:
-    own = {"acer": {"replay_start": 200}, "ppo": {"minibatch_size": 32}}.get(algo, {})
-    config = configure(algo, steps=4_000, eval_every=4_000, eval_episodes=10, **own)
+    own = {"acer": {"replay_start": 200}, "ppo": {"minibatch_size": 32}, "a2c": {"eval_every": 4_000}}.get(algo, {})
+    config = configure(algo, steps=4_000, **own)
     *_, last = vantage.train(config, run=tmp_path / "run")
-    assert last.status == "done" and last.metrics["eval/mean_reward"] > 0.9
+    assert last.status == "done" and last.metrics["rollout/ep_rew_mean"] > 0.8
+    assert last.metrics.get("eval/mean_reward", 1.0) > 0.9
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
     assert lags and 0 < max(map(float, lags)) <= 16  # type: ignore[arg-type]
 
 
-def begun(config: vantage.Config, run: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The updates of a run and the run itself, once both workers have sent something."""
-    runs: list[ray_runtime.RayRun] = []
-    prepare = ray_runtime.RayRun._prepare
-    monkeypatch.setattr(ray_runtime.RayRun, "_prepare", lambda self, *args: runs.append(self) or prepare(self, *args))
-    updates = train_updates(config, run=run)
-    for _ in updates:
-        if runs and runs[0]._requests and all(member.node for member in runs[0]._requests.values()):
-            break
-    return updates, runs[0]
+# Faults
 
 
-def test_a_killed_worker_is_replaced_and_only_its_rollout_is_lost(
+class Training:
+    """A run of `tiny:Counted` that a test drives."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, faults: str = "", **options: Any) -> None:
+        runs: list[ray_runtime.RayRun] = []
+        prepare = ray_runtime.RayRun._prepare
+        monkeypatch.setattr(ray_runtime.RayRun, "_prepare", lambda self, *args: runs.append(self) or prepare(self,
+                                                                                                             *args))
+        self.folder = path / "counted"
+        self.folder.mkdir()
+        config = configure(steps=10**9, env="tiny:Counted", env_kwargs={"folder": str(self.folder), "faults": faults},
+                           **options)
+        self.updates = train_updates(config, run=path / "run")
+        next(self.updates)
+        self.run = runs[0]
+
+    def until(self, reached: Callable[[], bool], seconds: float = 100.0) -> None:
+        """Train until `reached`."""
+        deadline = time.monotonic() + seconds
+        while not reached():
+            next(self.updates)
+            assert time.monotonic() < deadline
+
+    def learns(self, steps: int = 300) -> None:
+        """Train for so many more steps."""
+        goal = self.run.progress.step + steps
+        self.until(lambda: self.run.progress.step >= goal)
+
+    def nodes(self) -> list[str]:
+        """Where workers act."""
+        return [member.node for member in self.run._requests.values() if member.begun]
+
+    def assert_only_work_in_flight_is_lost(self) -> None:
+        """End the run. One rollout of each worker that it ever had is lost at most, and the reset before it."""
+        self.updates.close()
+        stepped = sum(path.stat().st_size for path in self.folder.glob("*.steps"))
+        lost, workers = stepped - self.run.progress.step, self.run._started
+        print(f"lost {lost} of {stepped} steps: {lost / ROLLOUT:.1f} rollouts of {workers} workers, "
+              f"{self.run._restarts} of them replaced")
+        assert 0 <= lost <= workers * ROLLOUT
+        assert load_latest(Path(self.run.recorder.directory.path)).step == self.run.progress.step
+
+
+def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
+        cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    second = cluster.add_node(num_cpus=1)
+    training = Training(tmp_path, monkeypatch, num_workers=3)
+    run = training.run
+    training.until(lambda: len(training.nodes()) == 3)
+    first, elsewhere = sorted(set(training.nodes()), key=training.nodes().count, reverse=True)
+
+    victim = next(member for member in run._requests.values() if member.node == first)
+    os.kill(ray.get(victim.actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
+    training.until(lambda: run._restarts == 1)
+    training.learns()
+    training.until(lambda: training.nodes().count(first) == 2)
+
+    cluster.remove_node(second, allow_graceful=False)
+    training.until(lambda: run._restarts == 2)
+    training.learns()
+    assert set(training.nodes()) == {first}, "the others train; the third waits for room"
+
+    third = cluster.add_node(num_cpus=1)
+    training.until(lambda: len(training.nodes()) == 3)
+    assert not {first, elsewhere} >= set(training.nodes()), "it acts on the new node"
+    training.learns()
+    training.assert_only_work_in_flight_is_lost()
+    assert sum("replaced" in note for note in caplog.messages) == 2
+    cluster.remove_node(third, allow_graceful=False)
+    while sum(node["Alive"] for node in ray.nodes()) > 1:  # otherwise the next test may begin on it
+        time.sleep(0.1)
+
+
+def test_an_environment_that_raises_or_hangs_in_one_worker_alone_costs_its_rollout(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    updates, run = begun(configure(steps=10**9), tmp_path / "run", monkeypatch)
-    with closing(updates):
-        victim = next(iter(run._requests.values()))
-        os.kill(ray.get(victim.actor.__ray_call__.remote(lambda _: os.getpid())), signal.SIGKILL)
-        step = run.progress.step
-        for _ in updates:
-            nodes = [member.node for member in run._requests.values()]
-            if run._restarts and len(nodes) == 2 and all(nodes):
-                break
-        assert run.progress.step > step, "training goes on meanwhile"
-    assert any("worker" in note and "replaced (1 of 10)" in note for note in caplog.messages)
-    assert load_latest(tmp_path / "run").state["workers_started"] == 3
+    training = Training(tmp_path, monkeypatch, "raise hang", env_timeout=5.0)
+    training.until(lambda: training.run._restarts == 2)
+    training.until(lambda: len(training.nodes()) == 2)
+    training.learns()
+    training.assert_only_work_in_flight_is_lost()
+    assert [word in text for text, word in zip([note for note in caplog.messages if "replaced" in note],
+                                               ["the simulator broke", "no answer for 5 s"], strict=True)] == [True] * 2
 
 
-def test_a_resume_goes_on_with_weights_and_counters(tmp_path: Path) -> None:
-    with closing(train_updates(configure(steps=10**9), run=tmp_path / "run")) as updates:
-        for report in updates:
-            if report is not None and report.step > 0:
-                break
-    step = newest_step(tmp_path / "run")
-    saved = load_latest(tmp_path / "run")
-    assert step == saved.step > 0 and saved.tensors["optimizer"]
-    *_, last = vantage.resume(tmp_path / "run", steps=step + 500)
-    assert last.status == "done" and last.step >= step + 500
-    assert load_latest(tmp_path / "run").state["workers_started"] == 4
+def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster: Cluster, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def call(*arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen([sys.executable, "-m", "vantage", *arguments], stdout=subprocess.PIPE, text=True,
+                                stderr=subprocess.STDOUT)
+
+    def trains_to(step: int, driver: subprocess.Popen[str]) -> None:
+        while (newest_step(run) or 0) < step:
+            assert driver.poll() is None, driver.communicate()[0]
+            time.sleep(0.05)
+
+    folder = tmp_path / "counted"
+    folder.mkdir()
+    flags = ["--env=tiny:Counted", f"--env-kwargs={json.dumps({'folder': str(folder)})}", "--runtime=ray",
+             f"--ray-address={cluster.address}", "--num-workers=2",
+             "--num-envs=4", "--rollout-length=8", "--save-every=500", "--log-every-seconds=0.1", "--hidden=16",
+             "--no-tensorboard", "--eval-every=0", "--steps=1B", "--threads=1"]
+    driver = call("train", "a2c", *flags, f"--run={run}")
+    trains_to(1_000, driver)
+    driver.kill()
+    driver.wait()
+    no_actor_is_left()
+    saved, stepped = newest_step(run) or 0, sum(path.stat().st_size for path in folder.iterdir())
+    print(f"the driver was killed after {stepped} steps of its environments, its last checkpoint is of step {saved}")
+    assert 0 <= stepped - saved < 500 + ROLLOUT + 2 * ROLLOUT, "since the last checkpoint, and in flight"
+
+    driver = call("resume", str(run))
+    trains_to(saved + 500, driver)
+    driver.send_signal(signal.SIGINT)
+    output = driver.communicate(timeout=60)[0]
+    assert driver.returncode == 130 and "saved; go on with: vantage resume" in output
+    assert "Traceback" not in output and "ray" not in output.lower().replace("--runtime ray", "").replace(str(run), "")
+    checkpoint = load_latest(run)
+    assert checkpoint.step == max(int(line["step"]) for line in read_metrics(run))  # type: ignore[call-overload]
+    assert checkpoint.state["workers_started"] == 4 and checkpoint.tensors["optimizer"]
 
 
-@pytest.mark.parametrize(("options", "says"), [
-    ({"env": "tiny:Misbehaving", "env_kwargs": {"how": "raise"}, "max_restarts": 1}, "the simulator broke"),
-    ({"env": "tiny:Misbehaving", "env_kwargs": {"how": "hang"}, "env_timeout": 1.0, "max_restarts": 0},
-     "no answer for 1 s")])
-def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(
-        options: dict[str, Any], says: str, tmp_path: Path) -> None:
-    with pytest.raises(EnvError, match=f"(?s)worker.*{says}"):
-        list(vantage.train(configure(steps=10**9, num_workers=1, **options), run=tmp_path / "run"))
+def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_path: Path) -> None:
+    config = configure(steps=10**9, num_workers=1, max_restarts=0, env="tiny:Misbehaving", env_kwargs={"how": "raise"})
+    with pytest.raises(EnvError, match=r"(?s)worker.*the simulator broke"):
+        list(vantage.train(config, run=tmp_path / "run"))
+
+
+# What a user can get wrong
 
 
 def test_another_version_on_a_node_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_runtime, "versions", lambda: "Vantage 9.9 on Python 3.11.0")
     with pytest.raises(VantageError, match=r"the machine that trains Vantage 9\.9 .*install the same on all$"):
+        list(vantage.train(configure(num_workers=1), run=tmp_path / "run"))
+
+
+def test_a_module_that_a_node_lacks_is_one_line_and_not_tried_again() -> None:
+    error = ray_cluster.describe(ray.exceptions.RayError("The actor died\nModuleNotFoundError: No module named 'mine'"))
+    assert isinstance(error, ConfigError) and "No module named 'mine'; install" in str(error)
+
+
+def test_too_few_cpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"no worker has room, the largest machine .* give a smaller --worker-cpus"):
+        list(vantage.train(configure(worker_cpus=64), run=tmp_path / "run"))
+    monkeypatch.setattr(ray_cluster, "_free_cpus", lambda: 0.0)
+    monkeypatch.setattr(ray_cluster, "ROOM_SECONDS", 0.1)
+    with pytest.raises(ConfigError, match=r"no worker has room, 0 CPUs of the cluster are free; wait for"):
         list(vantage.train(configure(), run=tmp_path / "run"))
 
 
-def test_too_few_cpus_and_an_address_without_answer_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"no worker has room, .* give a smaller --worker-cpus"):
-        list(vantage.train(configure(worker_cpus=64), run=tmp_path / "run"))
-    with pytest.raises(ConfigError, match="nothing answers"):
-        ray_cluster.check_answers("127.0.0.1:1")
+def test_an_address_without_a_cluster_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray_cluster.check_answers(cluster.address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray_cluster, "CONNECT_SECONDS", 0.5)
+    with socket.create_server(("", 0)) as mute:
+        for port, why in ((1, "refused"), (mute.getsockname()[1], "timed out")):
+            with pytest.raises(ConfigError, match=f"ray_address=127.0.0.1:{port}: .*{why}.*; give the HOST:PORT that"):
+                ray_cluster.connect(configure(ray_address=f"127.0.0.1:{port}"))
     for address in ("somewhere", "host:port", "host:6379/x"):
         with pytest.raises(ConfigError, match="give local, auto or HOST:PORT"):
             configure(ray_address=address)
+
+
+def test_a_cluster_of_another_python_is_one_line(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    def init(**options: Any) -> None:
+        raise RuntimeError("Version mismatch: The cluster was started with:\n    Ray: 2.9\n    Python: 3.10.1")
+
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ConfigError, match=r"Python: 3.10.1; install the same on all machines$"):
+        ray_cluster.connect(configure(ray_address=cluster.address))
+
+
+# Search
+
+
+def test_trials_of_a_search_share_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    result = vantage.search("a2c", env="tiny:Bandit", grid={"lr": ["1e-2", "1e-3"]}, jobs=2, run=tmp_path / "search",
+                            runtime="ray", ray_address=cluster.address, steps=600, num_envs=4, rollout_length=8,
+                            threads=1, hidden="16", tensorboard=False, eval_every=0)
+    assert [trial.state for trial in result.trials] == ["complete"] * 2
+    for trial in result.trials:
+        assert RunDirectory.open(Path(trial.runs) / "seed-0").config.runtime.num_workers == 1, "of two that fit"
 
 
 @pytest.mark.parametrize(("algo", "options", "says"), [

@@ -31,6 +31,7 @@ Finish = Annotated[bool, Doc("at the end, evaluate, draw curve.png, record game.
 
 
 def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directory; none: runs/ENV/ALGO-N")] = None,
+          root: Annotated[str, Doc("folder of new runs, or a URL, as s3://BUCKET/RUNS, for a copy")] = "runs",
           dry_run: Annotated[bool, Doc("print the resolved config as JSON and stop")] = False,
           report: Finish = False,
           seeds: Annotated[int, Doc("runs, with the seeds from --seed on; then their mean, interval and IQM")] = 1,
@@ -40,6 +41,8 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if not 1 <= value <= 1000:
             raise ConfigError(f"--{name} {value} is not from 1 to 1,000")
+    if seeds > 1 and root != "runs":
+        raise ConfigError("--root is for one run; name the directory of several seeds with --run")
     if jobs > seeds:
         raise ConfigError(f"--jobs {jobs} is more than --seeds {seeds}; give at most one job for each seed")
     if report and seeds > 1:
@@ -61,7 +64,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
     from vantage.training import train_updates
 
     stop = Stop()
-    return _follow(config, train_updates(config, run=run, argv=sys.argv), stop, report, settings.note)
+    return _follow(config, train_updates(config, run=run, root=root, argv=sys.argv), stop, report, settings.note)
 
 
 def _check_imports(config: Config) -> None:
@@ -86,6 +89,10 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
     """Continue a run from its newest valid checkpoint."""
     from vantage.runs.directory import RunDirectory
 
+    if "://" in run:
+        from vantage.runs.mirror import fetch  # imports torch, before which a wrong RUN is refused
+
+        run = str(fetch(run))
     config = RunDirectory.open(Path(run), trust=trust).config
     from vantage.training import resume_updates
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vantage.learning.learner import Learner
+from vantage.learning.weights import shorten
 
 NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""
@@ -32,13 +34,16 @@ class RankLostError(ConnectionResetError):
 class RankWeights:
     """The gradient sink of a rank by torch.distributed: the mean over all ranks moves the weights of each.
 
-    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. All ranks receive the same bits,
-    so their weights stay equal. nccl sums gradients on GPUs, gloo others.
+    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank averages a slice in the
+    order of ranks: the bits are those of `barrier`, and as many are sent as by an all-reduce. nccl sends what is on
+    GPUs, gloo all else.
     """
 
     def __init__(self, learner: Learner) -> None:
         self._own, self._group = learner.sink, None
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        size = len(learner.flat.vector)
+        self._sizes = [size * (i + 1) // self.num_ranks - size * i // self.num_ranks for i in range(self.num_ranks)]
         if learner.flat.vector.device.type == "cuda":
             torch.cuda.set_device(learner.flat.vector.device)
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
@@ -46,19 +51,36 @@ class RankWeights:
 
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> float:
-        """Average the gradient and the metrics over all ranks, then step."""
-        total = torch.cat([gradient, gradient.new_tensor([*metrics.values(), 1.0])]).mul_(num_valid)
-        all_reduce(total, self._group)
-        total[:-1] /= total[-1].clamp(min=1)
-        gradient.copy_(total[:len(gradient)])
-        metrics |= zip(list(metrics), total[len(gradient):-1].tolist(), strict=True)
-        return self._own.apply(gradient, total[-1].item(), metrics, lr=lr, max_grad_norm=max_grad_norm)
+        """Average the gradient and the metrics over all ranks, clip, then step."""
+        own = torch.tensor([1.0, *metrics.values()], dtype=torch.float64) * num_valid
+        bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
+        rows = self._exchange([torch.cat([part, bits]) for part in torch.split(gradient, self._sizes)],
+                              [size + len(bits)] * self.num_ranks)
+        sums = torch.stack([row[size:].cpu().view(own.dtype) for row in rows])
+        counts, (total, *values) = sums[:, 0].tolist(), sums.sum(0).tolist()
+        total = max(1.0, total)
+        metrics |= {name: value / total for name, value in zip(metrics, values, strict=True)}
+        mean = rows[0][:size].mul_(counts[0] / total)
+        for row, count in zip(rows[1:], counts[1:], strict=True):
+            mean.add_(row[:size], alpha=count / total)
+        means = self._exchange([mean] * self.num_ranks, self._sizes)
+        norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in means))
+        torch.cat(means, out=gradient)
+        shorten(gradient, norm, max_grad_norm)
+        self._own.apply(gradient, total, metrics, lr=lr, max_grad_norm=0.0)
+        return norm
+
+    def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
+        """Send one of the `parts` to each rank; returns what each has sent to this one, of the given `sizes`."""
+        received = parts[0].new_empty(sum(sizes))
+        _complete(lambda: dist.all_to_all_single(received, torch.cat(list(parts)), list(sizes), list(map(len, parts)),
+                                                 group=self._group, async_op=True))
+        return list(torch.split(received, list(sizes)))
 
     def total(self, values: Tensor) -> Tensor:
         """The sum over all ranks."""
-        values = values.clone()
-        all_reduce(values, self._group)
-        return values
+        rows = self._exchange([values] * self.num_ranks, [len(values)] * self.num_ranks)
+        return torch.stack(rows).double().sum(0).to(values.dtype)
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0, which does not wait for the others."""
@@ -122,11 +144,10 @@ def dismiss() -> None:
         leave()
 
 
-def all_reduce(tensor: Tensor, group: dist.ProcessGroup | None = None) -> None:
-    """Sum over all ranks, in place. This process handles signals meanwhile, which a blocking call would delay."""
+def _complete(begin: Callable[[], Any]) -> None:
+    """Wait for what `begin` starts. This process handles signals meanwhile, which a blocking call would delay."""
     with _noticing():
-        work = dist.all_reduce(tensor, group=group, async_op=True)
-        assert work is not None
+        work = begin()
         while not work.is_completed():
             sleep(NAP_SECONDS)
         work.wait()
@@ -142,7 +163,7 @@ def broadcast(value: Any = None) -> Any:
 
 def gather(value: Any) -> list[Any]:
     """The objects of all ranks, on rank 0; empty on others."""
-    all_reduce(torch.zeros(1))  # waits for the slowest
+    _complete(lambda: dist.all_reduce(torch.zeros(1), async_op=True))  # waits for the slowest
     with _noticing():
         values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
         dist.gather_object(value, values, 0)

@@ -7,8 +7,10 @@ parameter server. What actors do is in `ray_worker`.
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -17,7 +19,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.envs import make_environments
-from vantage.errors import EnvError, NonFiniteError, VantageError
+from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.weights import LOSS
@@ -27,17 +29,8 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, new_model
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ray_cluster import Member, connect, describe, node_of, room
-from vantage.runtimes.ray_worker import (
-    Evaluator,
-    Reply,
-    Worker,
-    merge_statistics,
-    rollout_of,
-    tensor,
-    versions,
-    weight_parts,
-)
+from vantage.runtimes.ray_cluster import connect, describe, room
+from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weight_parts
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.types import Rollout
 
@@ -48,6 +41,25 @@ MOMENT = 0.1
 
 RATE_SECONDS = 5.0
 """Seconds over which the speed of a node is measured."""
+
+IDLE_SECONDS = 30.0
+"""Seconds without any worker before a warning: a process of Python on a busy machine takes some to start."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A worker, and the request that it works on."""
+
+    worker: int
+    actor: Any
+    node: str = ""
+    """Where it runs; empty while no node has room for it."""
+    begun: bool = False
+    """It has made its environments."""
+    since: float = 0.0
+    """When its request was sent."""
+    updates: int = 0
+    """Updates that the weights of its request have seen."""
 
 
 class RayRun:
@@ -62,7 +74,8 @@ class RayRun:
         self._updates = self._restarts = self._dropped = 0
         self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._received_at = self._receiving_since = self._rated_at = monotonic()
-        self._node_steps: dict[str, int] = {}
+        self._node_sums: dict[str, Counter[str]] = {}
+        self._node_restarts: Counter[str] = Counter()
         self._owns_cluster = connect(config)
         try:
             self.config = config = config.change(num_workers=room(config))
@@ -165,7 +178,8 @@ class RayRun:
     def _learn(self, member: Member, reply: Reply) -> None:
         """Learn from a reply, unless its weights are too old, and send its worker the newest ones."""
         updates, fresh = member.updates, self._updates - member.updates <= self._most_lag
-        self._node_steps[member.node] = self._node_steps.get(member.node, 0) + reply.advance.steps
+        self._node_sums.setdefault(member.node, Counter()).update(
+            steps=reply.advance.steps, lag=self._updates - updates, replies=1)
         if fresh:
             merge_statistics(self._learner, reply.statistics)
         else:
@@ -206,11 +220,11 @@ class RayRun:
         """Begin an evaluation, or record the one under way if it ends within `seconds`."""
         if self._evaluation is None:
             self.progress.evaluated()
-            self._evaluator = self._evaluator or ray.remote(Evaluator).options(num_cpus=0).remote(
-                self._worker_config, self.spec)
+            self._evaluator = self._evaluator or ray.remote(Worker).options(num_cpus=0).remote(
+                self._worker_config, 0, 0)
             begun = self.progress.step
             self._evaluation = (
-                self._evaluator.evaluate.remote(self._weights, begun, self.progress.longest_game()), begun,
+                self._evaluator.evaluate.remote(self.spec, self._weights, begun, self.progress.longest_game()), begun,
                 {group: {name: tensor.clone() for name, tensor in tensors.items()}
                  for group, tensors in self._learner.tensors().items() if group in ("model", "rewards")})
         answer, step, policy = self._evaluation
@@ -221,7 +235,7 @@ class RayRun:
             result = ray.get(answer)
         except ray.exceptions.RayError as error:
             self._evaluator = None
-            self._count_restart("the evaluator", VantageError(describe(error)))
+            self._count_restart("the evaluator", describe(error))
             return
         if isinstance(result, VantageError):
             raise result
@@ -235,14 +249,18 @@ class RayRun:
 
     def _start(self, worker: int) -> None:
         actor = ray.remote(Worker).options(num_cpus=self.config.ray.worker_cpus).remote(
-            self._worker_config, worker, self._started, versions())
+            self._worker_config, worker, self._started)
         self._started += 1
-        self._requests[actor.begin.remote()] = Member(worker, actor, since=monotonic())
+        self._send(Member(worker, actor), actor.place)
 
     def _request(self, member: Member) -> None:
-        member.since, member.updates = monotonic(), self._updates
+        member.updates = self._updates
         method = member.actor.gradient if self._sends_gradients else member.actor.rollout
-        self._requests[method.remote(self._weights, self.progress.step)] = member
+        self._send(member, method, self._weights, self.progress.step)
+
+    def _send(self, member: Member, method: Any, *arguments: Any) -> None:
+        member.since = monotonic()
+        self._requests[method.remote(*arguments)] = member
 
     def _receive(self) -> None:
         """Handle the oldest request that is answered within a moment, and workers that have ended or that hang."""
@@ -256,12 +274,19 @@ class RayRun:
             try:
                 answer = ray.get(request)
             except ray.exceptions.RayError as error:
-                self._lose(member, VantageError(describe(error)), gone=True)
+                self._lose(member, describe(error), gone=True)
                 continue
             if isinstance(answer, VantageError):
                 self._lose(member, answer)
             elif not member.node:
-                member.node = node_of(member.actor)
+                member.node, present = answer
+                if present == versions():
+                    self._send(member, member.actor.begin)
+                else:
+                    self._lose(member, VantageError(f"{member.node} has {present}, the machine that trains "
+                                                    f"{versions()}; install the same on all"))
+            elif not member.begun:
+                member.begun = True
                 self._request(member)
             else:
                 self._learn(member, answer)
@@ -276,19 +301,26 @@ class RayRun:
             self._rate_nodes(now)
 
     def _rate_nodes(self, now: float) -> None:
-        """Give the metrics the speed of every node since the last call."""
-        rates = {f"ray/fps/{node}": steps / (now - self._rated_at) for node, steps in self._node_steps.items()}
-        self.progress.extra = {**rates, "ray/restarts": float(self._restarts),
-                               "ray/dropped_steps": float(self._dropped),
-                               "ray/workers": float(sum(bool(member.node) for member in self._requests.values()))}
-        self._rated_at = now
-        self._node_steps = dict.fromkeys({member.node for member in self._requests.values() if member.node}, 0)
+        """Give the metrics what every node did since the last call; warn where no worker runs."""
+        nodes = [member.node for member in self._requests.values() if member.node]
+        extra = {"ray/workers": float(len(nodes)), "ray/restarts": float(self._restarts),
+                 "ray/dropped_steps": float(self._dropped)}
+        for node, sums in self._node_sums.items():
+            extra |= {f"ray/fps/{node}": sums["steps"] / (now - self._rated_at),
+                      f"ray/policy_lag/{node}": sums["lag"] / max(1, sums["replies"])}
+        extra |= {f"ray/restarts/{node}": float(count) for node, count in self._node_restarts.items()}
+        self.progress.extra, self._rated_at = extra, now
+        self._node_sums = {node: Counter() for node in nodes}
+        waited = now - max((member.since for member in self._requests.values()), default=now)
+        if not nodes and IDLE_SECONDS <= waited < IDLE_SECONDS + 2 * RATE_SECONDS:
+            log.warning("no worker runs: all wait for free CPUs or new nodes of the cluster")
 
     def _lose(self, member: Member, error: VantageError, *, gone: bool = False) -> None:
         """Replace a worker; raise if that cannot help or the budget is spent. `gone`: its process or node ended."""
         ray.kill(member.actor)
-        if isinstance(error, NonFiniteError) or not (gone or self._updates):
+        if isinstance(error, NonFiniteError | ConfigError) or not (gone or self._updates):
             raise error
+        self._node_restarts[member.node or "none"] += 1
         self._count_restart(f"worker {member.worker}{f' on {member.node}' * bool(member.node)}", error)
         self._start(member.worker)
 

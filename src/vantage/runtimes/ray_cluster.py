@@ -9,88 +9,74 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from time import monotonic, sleep
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address_or_die as find_cluster
 
 from vantage.config import Config
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, VantageError
 from vantage.system import available_cores
 
 log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
+ROOM_SECONDS = 15.0
+"""Seconds in which a busy cluster may free CPUs, as where the trial before has just ended."""
 
 
-@dataclass(slots=True, eq=False)
-class Member:
-    """A worker, and the request that it works on."""
-
-    worker: int
-    actor: Any
-    node: str = ""
-    """Where it runs; empty before it has begun, perhaps because no node has room."""
-    since: float = 0.0
-    """When its request was sent."""
-    updates: int = 0
-    """Updates that the weights of its request have seen."""
-
-
-def node_of(actor: Any) -> str:
-    """The address of the node that an actor runs on, and the start of its id, since one machine may have several."""
-    location = ray.get(actor.__ray_call__.remote(
-        lambda _: (ray.util.get_node_ip_address(), ray.get_runtime_context().get_node_id())))
-    return f"{location[0]}-{location[1][:6]}"
-
-
-def describe(error: ray.exceptions.RayError) -> str:
-    """The end of a process or node in one line."""
+def describe(error: ray.exceptions.RayError) -> VantageError:
+    """The end of a process or node in one line; ConfigError where a module is missing, which no restart repairs."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if missing := next((line for line in lines if "No module named" in line), None):
-        return f"{missing}; install Vantage and your own modules on every node"
-    return f"its process or node has ended: {lines[0] if lines else type(error).__name__}"
+        return ConfigError(f"{missing}; install Vantage and your own modules on every node")
+    return VantageError(f"its process or node has ended: {lines[0] if lines else type(error).__name__}")
 
 
 def connect(config: Config) -> bool:
     """Connect to the cluster, or start one here; False if the program has connected already and keeps it."""
     if ray.is_initialized():
         return False
-    runtime, options = config.ray, {"log_to_driver": False, "logging_level": logging.ERROR}
+    address, options = config.ray.ray_address, {"log_to_driver": False, "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    with own_signals():
-        if runtime.ray_address == "local":
-            cpus = max(available_cores(), -int(-runtime.num_workers * runtime.worker_cpus // 1))
-            ray.init(address="local", num_cpus=cpus, include_dashboard=False, **options)
-            return True
-        if runtime.ray_address != "auto":
-            check_answers(runtime.ray_address)
-        try:
-            ray.init(address=runtime.ray_address, **options)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            text = " ".join(str(error).split())
-            raise ConfigError(f"ray_address={runtime.ray_address}: {text[:300]}; start one with `ray start --head`, or "
-                              "give --ray-address local") from None
+    try:
+        if address == "local":
+            cpus = max(available_cores(), -int(-config.ray.num_workers * config.ray.worker_cpus // 1))
+            options |= {"num_cpus": cpus, "include_dashboard": False}
+        else:
+            check_answers(address := find_cluster(address))
+        with own_signals():
+            ray.init(address=address, **options)
+        # Without log_to_driver too, Ray prints pages of its own log where a node ends, over the display: listen_error_
+        # messages in https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60, 2026-11).
+        ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: log.debug("%s", data["lines"])
+    except Exception as error:  # Ray's own have no common class
+        text = " ".join(str(error).split())
+        remedy = "install the same on all machines" if "ersion mismatch" in text else (
+            "give the HOST:PORT that `ray start --head` printed, or auto on a machine of its cluster")
+        raise ConfigError(f"ray_address={config.ray.ray_address}: {text:.300}; {remedy}") from None
     return True
 
 
 def check_answers(address: str) -> None:
-    """ConfigError unless something answers at HOST:PORT: Ray itself would wait for minutes."""
+    """OSError unless a server of gRPC answers at HOST:PORT, where Ray itself would wait for minutes.
+
+    It answers a client's preface with a frame of settings, type 4: RFC 9113, section 3.4.
+    """
     host, port = address.rsplit(":", 1)
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except (OSError, OverflowError) as error:
-        raise ConfigError(f"ray_address={address}: nothing answers ({error}); give the HOST:PORT that `ray start "
-                          "--head` printed, or auto on a machine of the cluster") from None
+    with socket.create_connection((host, int(port)), CONNECT_SECONDS) as connection:
+        connection.settimeout(CONNECT_SECONDS)
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+        if connection.recv(9)[3:4] != b"\4":
+            raise OSError("what answers there is not Ray")
 
 
 @contextmanager
 def own_signals() -> Iterator[None]:
     """Keep this process's signal handlers, which `ray.init` replaces: Ray's aborts three seconds after SIGTERM."""
-    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM]
-    if threading.current_thread() is not threading.main_thread():
-        numbers = []
-    former = {number: signal.getsignal(number) for number in numbers}
+    main = threading.current_thread() is threading.main_thread()
+    former = {number: signal.getsignal(number)
+              for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM) if main}
     try:
         yield
     finally:
@@ -98,17 +84,37 @@ def own_signals() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def capacity(config: Config) -> int:
+    """The number of workers that the machines of the cluster have CPUs for; ConfigError if not one fits."""
+    cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
+    if not (fitting := sum(int(each / config.ray.worker_cpus + 1e-6) for each in cpus)):
+        raise ConfigError(f"worker_cpus={config.ray.worker_cpus:g}: no worker has room, the largest machine of the "
+                          f"cluster has {max(cpus, default=0):g} CPUs; add nodes or give a smaller --worker-cpus")
+    return fitting
+
+
 def room(config: Config) -> int:
     """The number of workers: that of the config, or as many as have room now. ConfigError where not one has."""
-    runtime, free = config.ray, float(ray.available_resources().get("CPU", 0.0))
-    fitting = int(free / runtime.worker_cpus + 1e-6)
-    if fitting < 1:
-        raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, {free:g} of "
-                          f"{ray.cluster_resources().get('CPU', 0.0):g} CPUs of the cluster are free; add nodes or "
-                          "give a smaller --worker-cpus")
-    if not runtime.num_workers:
-        return max(1, fitting - 1) if runtime.ray_address == "local" else fitting
+    runtime, most, started = config.ray, capacity(config), monotonic()
+    while not (fitting := int(_free_cpus() / runtime.worker_cpus + 1e-6)):
+        if monotonic() - started > ROOM_SECONDS:
+            raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, {_free_cpus():g} CPUs of the "
+                              "cluster are free; wait for its other work, add nodes or give a smaller --worker-cpus")
+        sleep(0.2)
+    fitting = min(fitting, most)
     if runtime.num_workers > fitting:
         log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for free CPUs or new "
                     "nodes; give fewer --num-workers or a smaller --worker-cpus")
-    return runtime.num_workers
+    return runtime.num_workers or max(1, fitting - (runtime.ray_address == "local"))
+
+
+def _free_cpus() -> float:
+    return float(ray.available_resources().get("CPU", 0.0))
+
+
+def share(config: Config, jobs: int) -> int:
+    """Workers of each of `jobs` runs at a time. Connects this process to its cluster, so that its runs need not."""
+    if config.ray.ray_address == "local":
+        return max(1, int(available_cores() / config.ray.worker_cpus) // jobs)
+    connect(config)
+    return max(1, capacity(config) // jobs)

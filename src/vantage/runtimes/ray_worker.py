@@ -1,11 +1,10 @@
-"""What runs in the actors of the runtime `ray`: workers that act, and the evaluator. Who commands them is in `ray`.
+"""What runs in the actors of the runtime `ray`: it acts, or plays the games of evaluations. Who commands is in `ray`.
 
 Actors answer with values: also their errors, as VantageError with the traceback in the message.
 """
 
 from __future__ import annotations
 
-import os
 import platform
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -15,12 +14,12 @@ from time import perf_counter
 from typing import Any, cast
 
 import numpy as np
+import ray
 import torch
 from torch import Tensor
 
 from vantage import __version__
 from vantage.config import Config
-from vantage.errors import VantageError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.learning.weights import LOSS, clip_gradient
@@ -65,17 +64,19 @@ def answering(method: Callable[..., Any]) -> Callable[..., Any]:
 class Worker:
     """Acts in environments of its own with the newest weights; sends its rollouts, or their gradients."""
 
-    def __init__(self, config: str, worker: int, index: int, expected: str) -> None:
-        self._arguments = config, worker, index, expected
+    def __init__(self, config: str, worker: int, index: int) -> None:
+        self._arguments = config, worker, index
         self._updates: Iterator[dict[str, float]] = iter(())
 
+    def place(self) -> tuple[str, str]:
+        """The node, with the start of its id since one machine may have several, and the `versions` there."""
+        node = ray.get_runtime_context().get_node_id()
+        return f"{ray.util.get_node_ip_address()}-{node[:6]}", versions()
+
     @answering
-    def begin(self) -> int:
-        """Make the environments; returns the process id."""
-        text, worker, index, expected = self._arguments
-        if versions() != expected:
-            raise VantageError(f"{platform.node()} has {versions()}, the machine that trains {expected}; install the "
-                               "same on all")
+    def begin(self) -> None:
+        """Make the environments."""
+        text, worker, index = self._arguments
         config = Config.from_json(text, source="config")
         prepare_process(config)
         room = max(1, int(available_cores() / config.ray.worker_cpus))
@@ -87,7 +88,6 @@ class Worker:
             rewards.local_stats = torch.zeros_like(rewards.stats)
         self._sink = one.learner.sink = GradientCopy()
         one.begin()
-        return os.getpid()
 
     @answering
     def rollout(self, weights: Arrays, step: int) -> Reply:
@@ -99,7 +99,7 @@ class Worker:
         rollout = join_rollouts([part.rollout for part in collected])
         one.learner.observe(rollout, step)
         return Reply(advance_of(collected), self._statistics(),
-                     {f.name: _map(_array, getattr(rollout, f.name)) for f in fields(Rollout)})
+                     {f.name: _map(Tensor.numpy, getattr(rollout, f.name)) for f in fields(Rollout)})
 
     @answering
     def gradient(self, weights: Arrays, step: int) -> Reply:
@@ -114,6 +114,21 @@ class Worker:
             metrics = next(self._updates)
         advance += Advance(updates=1, metrics=metrics, learn_seconds=perf_counter() - started)
         return Reply(advance, self._statistics(), self._sink.reply)
+
+    @answering
+    def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int
+                 ) -> tuple[dict[str, float], bool, float]:
+        """Play the games of an evaluation; returns its metrics, whether the task is solved, and seconds."""
+        config, started = Config.from_json(self._arguments[0], source="config"), perf_counter()
+        prepare_process(config)
+        learner = Learner(new_model(config, spec), config)
+        load_weights(learner, weights)
+        games = evaluate_policy(learner.model, config, step, longest_game=longest_game)
+        while True:
+            try:
+                next(games)
+            except StopIteration as end:
+                return *end.value, perf_counter() - started
 
     def _statistics(self) -> Arrays:
         learner = self._one.learner
@@ -149,27 +164,6 @@ class GradientCopy:
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Nothing to restore."""
-
-
-class Evaluator:
-    """Plays the games of evaluations."""
-
-    def __init__(self, config: str, spec: EnvSpec) -> None:
-        self._arguments = config, spec
-
-    @answering
-    def evaluate(self, weights: Arrays, step: int, longest_game: int) -> tuple[dict[str, float], bool, float]:
-        """Metrics, whether the task is solved, and seconds."""
-        config = Config.from_json(self._arguments[0], source="config")
-        prepare_process(config)
-        learner, started = Learner(new_model(config, self._arguments[1]), config), perf_counter()
-        load_weights(learner, weights)
-        games = evaluate_policy(learner.model, config, step, longest_game=longest_game)
-        while True:
-            try:
-                next(games)
-            except StopIteration as end:
-                return *end.value, perf_counter() - started
 
 
 def weight_parts(learner: Learner) -> list[Tensor]:
@@ -211,14 +205,9 @@ def tensor(array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
 
-def _array(part: Tensor) -> np.ndarray:
-    return part.numpy()
-
-
 def _map(function: Callable[[Any], Any], part: Any) -> Any:
     if isinstance(part, Mapping):
         return {key: _map(function, value) for key, value in part.items()}
     if isinstance(part, tuple):
         return tuple(_map(function, value) for value in part)
     return None if part is None else function(part)
-

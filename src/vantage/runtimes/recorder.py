@@ -18,6 +18,7 @@ from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
+from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.evaluator import ways
@@ -43,6 +44,7 @@ class Recorder:
         self._tracker = None if config.run.track == "none" else Tracker(directory.path, config)
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
                                     tensorboard=config.run.tensorboard, tracker=self._tracker)
+        self._mirror = mirror_of(directory)
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._locks = ExitStack()
@@ -150,6 +152,8 @@ class Recorder:
             self._write_summary("running")
             if self._weights is not None:
                 self._weights.write(self.progress.step)
+            if self._mirror is not None:
+                self._mirror.push(self.directory.path)
         except CheckpointError as error:
             if final:
                 raise
@@ -178,6 +182,8 @@ class Recorder:
         summary = self._write_summary(status)
         if self._tracker is not None:
             self._tracker.close(summary)
+        if self._mirror is not None:
+            self._mirror.push(self.directory.path)
         self._locks.close()
 
     def _write_summary(self, status: Status) -> dict[str, Any]:

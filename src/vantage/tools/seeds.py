@@ -83,7 +83,9 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: St
 def share_cores(config: Config, jobs: int) -> Config:
     """`config` with its share of the cores where `jobs` runs train at a time; what it sets itself stays."""
     if isinstance(config.runtime, Ray):
-        return config
+        from vantage.runtimes.ray_cluster import share
+
+        return config.change(num_workers=config.runtime.num_workers or share(config, jobs))
     if isinstance(config.runtime, Hogwild):
         return config.change(num_workers=config.runtime.num_workers or max(1, available_cores() // jobs))
     return config.change(threads=config.runtime.threads or threads_of(config, jobs))

@@ -1,0 +1,182 @@
+"""A run's copy at a URL of fsspec, such as s3://BUCKET/RUNS: what a resume needs on a machine without the run's disk.
+
+It holds the checkpoints, best/, config, metrics and summary; no replay and no TensorBoard files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fsspec
+
+from vantage.errors import ConfigError
+from vantage.runs.checkpoint import newest_step
+from vantage.runs.directory import RunDirectory, directory_name
+from vantage.runs.files import read_text, write_atomically
+from vantage.runs.lock import locked
+from vantage.runs.trust import is_own, signature
+
+log = logging.getLogger(__name__)
+
+_FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")  # a directory is a run once it has the last
+_URL, _SIGNATURE = "mirror", "mirror_hmac"
+"""Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names no place to write."""
+
+
+def is_url(place: object) -> bool:
+    """`place` is a URL of fsspec, neither a path nor a repository of the hub."""
+    return "://" in str(place) and not str(place).startswith("hf://")
+
+
+class Mirror:
+    """The copy of one run; ConfigError where its file system is unknown, and from all but `push` if it fails."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        with _explained(url):
+            self._fs, self._root = fsspec.core.url_to_fs(self.url)
+
+    @property
+    def exists(self) -> bool:
+        """There is a run."""
+        with _explained(self.url):
+            return bool(self._fs.exists(f"{self._root}/config.json"))
+
+    def push(self, run: Path) -> None:
+        """Copy what is new or changed, and remove the checkpoints that the run no longer has. Failures are logged."""
+        try:
+            for name in (local := _local_checkpoints(run)):
+                self._push_checkpoint(run / name, f"{self._root}/{name}")
+            for name in _FILES:
+                data = (run / name).read_bytes() if (run / name).exists() else None
+                if data is not None and data != self._read(name):
+                    self._fs.pipe_file(f"{self._root}/.{name}.new", data)
+                    self._fs.mv(f"{self._root}/.{name}.new", f"{self._root}/{name}")
+            for name in set(self._checkpoints()) - set(local):
+                self._remove(f"{self._root}/{name}/manifest.json")  # so that a kill leaves no partial one
+                self._fs.rm(f"{self._root}/{name}", recursive=True)
+        except Exception as error:  # of any storage; the run itself is whole on the local disk
+            log.warning(f"{self.url} is not up to date: {type(error).__name__}: {error}; the next save tries again")
+
+    def _push_checkpoint(self, source: Path, target: str) -> None:
+        """Copy a checkpoint unless it is there; without its manifest, which comes last, it is none."""
+        manifest = (source / "manifest.json").read_bytes()
+        if manifest == self._read(f"{target.removeprefix(self._root + '/')}/manifest.json"):
+            return
+        self._fs.makedirs(target, exist_ok=True)
+        self._remove(f"{target}/manifest.json")
+        for name in [*json.loads(manifest)["files"], "manifest.json"]:
+            self._fs.put_file(str(source / name), f"{target}/{name}")
+
+    def pull(self, run: Path) -> None:
+        """Make the local `run` what the copy is. Reading a checkpoint verifies it, so this does not."""
+        with _explained(self.url):
+            for name in ("best", *self._checkpoints()):
+                manifest, target = self._read(f"{name}/manifest.json"), run / name
+                local = target / "manifest.json"
+                if manifest is None or (local.exists() and local.read_bytes() == manifest):
+                    continue
+                aside = target.with_name(f".{target.name}.new")
+                shutil.rmtree(aside, ignore_errors=True)
+                aside.mkdir(parents=True)
+                for file in [*json.loads(manifest)["files"], "manifest.json"]:
+                    self._fs.get_file(f"{self._root}/{name}/{file}", str(aside / PurePosixPath(file).name))
+                shutil.rmtree(target, ignore_errors=True)
+                aside.rename(target)
+            for name in _FILES:
+                if (data := self._read(name)) is not None:
+                    write_atomically(run / name, data.decode())
+
+    def newest_step(self) -> int:
+        """The step of the newest complete checkpoint, -1 if there is none."""
+        with _explained(self.url):
+            return max((int(name[-12:]) for name in self._checkpoints() if self._read(f"{name}/manifest.json")),
+                       default=-1)
+
+    def _checkpoints(self) -> list[str]:
+        self._fs.invalidate_cache()
+        with contextlib.suppress(FileNotFoundError):
+            names = (PurePosixPath(path).name for path in self._fs.ls(f"{self._root}/checkpoints", detail=False))
+            return [f"checkpoints/{name}" for name in names if name.startswith("step-") and name[5:].isdecimal()]
+        return []
+
+    def _remove(self, file: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._fs.rm(file)
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            return bytes(self._fs.cat_file(f"{self._root}/{name}"))
+        except (FileNotFoundError, KeyError):
+            return None
+
+
+def _local_checkpoints(run: Path) -> list[str]:
+    paths = [run / "best", *(run / "checkpoints").glob("step-*")]
+    return [str(path.relative_to(run)) for path in paths if (path / "manifest.json").exists()]
+
+
+@contextlib.contextmanager
+def _explained(url: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # each storage has its own
+        raise ConfigError(f"cannot use {url}: {' '.join(str(error).split()):.300}; give a URL of fsspec whose package "
+                          "is installed and that this machine may use, such as file:///mnt/runs or s3://BUCKET/RUNS"
+                          ) from None
+
+
+def mirror_to(directory: RunDirectory, root: str) -> None:
+    """Let a new run have a copy below the URL `root`: where runs/ENV/ALGO-N is, ENV/ALGO-N; elsewhere, its name."""
+    path = directory.path
+    name = path.relative_to("runs").as_posix() if path.is_relative_to("runs") else path.name
+    url = f"{root.rstrip('/')}/{name}"
+    if Mirror(url).exists:
+        raise ConfigError(f"{url} exists; continue it with `vantage resume {url}`, or choose another --run")
+    _remember(directory, url)
+
+
+def mirror_of(directory: RunDirectory) -> Mirror | None:
+    """The copy of a run that this user has given it."""
+    meta: dict[str, Any] = {}
+    with contextlib.suppress(ConfigError):
+        meta = directory.read_meta()
+    url = meta.get(_URL)
+    if not isinstance(url, str):
+        return None
+    if is_own(url, meta.get(_SIGNATURE)):
+        return Mirror(url)
+    log.warning(f"{url} no longer receives a copy: you have not named it on this machine; give `vantage resume {url}`")
+    return None
+
+
+def fetch(url: str) -> Path:
+    """The run at `url` as runs/ENV/NAME here, with its copy, or as it is if it is newer than the copy."""
+    mirror, run = Mirror(url), Path("runs", *map(directory_name, url.rstrip("/").split("/")[-2:]))
+    if not mirror.exists:
+        raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such as URL/CartPole-v1/"
+                          "a2c-1")
+    if (run / "config.json").exists() and json.loads(read_text(run / "meta.json")).get(_URL) != mirror.url:
+        raise ConfigError(f"{run} exists and is another run than {url}; call the command in another directory")
+    run.mkdir(parents=True, exist_ok=True)
+    with locked(run):
+        if (newest := newest_step(run)) is None or newest < mirror.newest_step():
+            mirror.pull(run)
+            log.info(f"{run} is a copy of {url}")
+        meta = json.loads(read_text(run / "meta.json"))
+        write_atomically(run / "meta.json", json.dumps(meta | _place(mirror.url), indent=2))
+    return run
+
+
+def _remember(directory: RunDirectory, url: str) -> None:
+    write_atomically(directory.path / "meta.json", json.dumps(directory.read_meta() | _place(url), indent=2))
+
+
+def _place(url: str) -> dict[str, Any]:
+    return {_URL: url, _SIGNATURE: signature(url)}

@@ -1,0 +1,120 @@
+"""Copies of runs at URLs: a resume from one goes on exactly, and what a kill left incomplete is no checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+import torch
+from fsspec.implementations.memory import MemoryFileSystem
+from stopping import saved_tensors
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.directory import RunDirectory
+from vantage.runs.mirror import Mirror, fetch, mirror_of
+
+RUN = Path("runs/tiny-Bandit/a2c-1")
+OPTIONS = {"env": "tiny:Bandit", "steps": 400, "num_envs": 4, "threads": 1, "hidden": "8", "eval_every": 200,
+           "eval_episodes": 2, "save_every": 100, "keep_checkpoints": 2, "tensorboard": False}
+
+
+@pytest.fixture(params=["memory", "file"])
+def root(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+    yield "memory://bucket/runs" if request.param == "memory" else f"file://{tmp_path}/elsewhere"
+    MemoryFileSystem.store.clear()
+
+
+def copied(root: str) -> list[str]:
+    """The names of the checkpoints at the URL."""
+    fs, path = fsspec.core.url_to_fs(f"{root}/tiny-Bandit/a2c-1/checkpoints")
+    fs.invalidate_cache()
+    return sorted(Path(name).name for name in fs.ls(path, detail=False))
+
+
+def test_a_resume_from_a_copy_is_that_of_the_run_bit_for_bit(root: str) -> None:
+    whole = vantage.configure("a2c", **OPTIONS | {"steps": 800})
+    list(vantage.train(whole, run="whole"))
+    for report in vantage.train(whole.change(log_every_seconds=1e-9), root=root):
+        if report.step >= 400:
+            break
+    assert copied(root) == sorted(path.name for path in (RUN / "checkpoints").glob("step-*"))
+    stopped = newest_step(RUN)
+    shutil.rmtree("runs")  # the machine is gone
+    *_, last = vantage.resume(f"{root}/tiny-Bandit/a2c-1")
+    assert (last.run, last.status) == (str(RUN), "done") and stopped is not None and 400 <= stopped < last.step
+    tensors, others = saved_tensors(Path("whole")), saved_tensors(RUN)
+    assert tensors.keys() == others.keys()
+    assert all(torch.equal(tensor, others[name]) for name, tensor in tensors.items())
+    assert copied(root)[-1] == f"step-{last.step:012d}", "the resumed run goes on to be copied"
+    for name in ("config.json", "metrics.jsonl", "summary.json", "best/manifest.json"):
+        with fsspec.open(f"{root}/tiny-Bandit/a2c-1/{name}") as file:
+            assert file.read() == (RUN / name).read_bytes()
+
+
+def test_a_copy_without_its_manifest_is_no_checkpoint(root: str) -> None:
+    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    url = f"{root}/tiny-Bandit/a2c-1"
+    newest = f"{url}/checkpoints/step-{last.step:012d}/manifest.json"
+    fs, path = fsspec.core.url_to_fs(newest)
+    fs.rm(path)
+    shutil.rmtree("runs")
+    assert load_latest(fetch(url)).step < last.step
+
+
+def test_a_local_run_that_is_newer_than_its_copy_stays(root: str) -> None:
+    url = f"{root}/tiny-Bandit/a2c-1"
+    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    fs, path = fsspec.core.url_to_fs(f"{url}/checkpoints/step-{last.step:012d}")
+    fs.rm(path, recursive=True)
+    *_, resumed = vantage.resume(url, steps=last.step + 100)
+    assert resumed.step > last.step and copied(root) == sorted(path.name for path in (RUN / "checkpoints").iterdir())
+
+
+def test_a_storage_that_fails_costs_a_warning_and_the_next_save_completes_it(
+        root: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    class Flaky(Exception):
+        pass
+
+    fs = fsspec.core.url_to_fs(root)[0]
+    put, calls = type(fs).put_file, []
+
+    def put_file(self: object, *args: str, **options: object) -> None:
+        calls.append(args)
+        if len(calls) == 2:  # in the first checkpoint, which the run soon removes
+            assert not self.exists(f"{Path(args[1]).parent}/manifest.json")  # type: ignore[attr-defined]
+            raise Flaky("503 slow down")
+        put(self, *args, **options)
+
+    monkeypatch.setattr(type(fs), "put_file", put_file)
+    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    assert [note for note in caplog.messages if "is not up to date: Flaky: 503 slow down; the next save" in note]
+    assert last.status == "done" and copied(root)[-1] == f"step-{last.step:012d}"
+
+
+def test_what_is_no_place_for_a_copy_is_one_line(root: str) -> None:
+    config = vantage.configure("a2c", **OPTIONS)
+    list(vantage.train(config, root=root))
+    shutil.rmtree("runs")
+    with pytest.raises(ConfigError, match=r"a2c-1 exists; continue it with `vantage resume .*a2c-1`"):
+        list(vantage.train(config, root=root))
+    assert not Path("runs").exists()
+    with pytest.raises(ConfigError, match=r"cannot use nowhere://x.*: .*nowhere"):
+        list(vantage.train(config, root="nowhere://x"))
+    with pytest.raises(ConfigError, match="no such run"):
+        fetch(f"{root}/tiny-Bandit/a2c-7")
+
+
+def test_someone_elses_run_names_no_place_to_write(root: str, caplog: pytest.LogCaptureFixture) -> None:
+    list(vantage.train(vantage.configure("a2c", **OPTIONS)))
+    meta = json.loads((RUN / "meta.json").read_text())
+    (RUN / "meta.json").write_text(json.dumps(meta | {"mirror": root, "mirror_hmac": "0" * 64}))
+    assert mirror_of(RunDirectory.open(RUN)) is None
+    assert "no longer receives a copy" in caplog.text and not Mirror(root).exists
