@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+import vantage
+
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -61,6 +63,12 @@ def test_every_feature_is_a_yes_with_a_link_or_a_no() -> None:
     answers = {feature: answer for feature, answer in rows if feature != "feature"}
     assert answers.keys() >= EXPECTED
     assert not [answer for answer in answers.values() if not re.match(r"\[yes\]\([^)]+\)|no\b", answer)]
+
+
+def test_the_reference_has_every_public_name() -> None:
+    text = (ROOT / "docs/reference.md").read_text(encoding="utf-8")
+    names = {name for name in vantage.__all__ if not name.endswith(("Error", "__"))}  # errors: by their module
+    assert "::: vantage.errors" in text and not [name for name in names if f"heading: vantage.{name}}}" not in text]
 
 
 def test_every_page_of_an_algorithm_has_all_its_parts() -> None:
