@@ -79,13 +79,14 @@ def commands(page: Path) -> list[str]:
     """The commands `vantage ...` in the text and in the fences that do not run."""
     text = page.read_text("utf-8").replace(r"\|", "|")
     code = "".join(code for skipped, _, language, code in FENCE.findall(text)
-                   if language == "console" or (language == "bash" and skipped))
+                   if language == "console" or (language == "bash" and skipped)).replace("\\\n", " ")
     code = re.sub(r"^\$ .*\nvantage: .*\n", "", code, flags=re.MULTILINE)  # shown for its error
     fenced = [line.strip().removeprefix("$ ").removesuffix(" &") for line in code.splitlines()]
     inline = INLINE.findall(FENCE.sub("", text).replace("\n", " "))
     return [line for line in [*fenced, *inline] if re.match(r"vantage [a-z]+( |$)", line)]
 
 
+@pytest.mark.timeout(300)  # a page has up to seven commands, each of which imports torch
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
 def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
     (tmp_path / "driver.py").write_text(DRIVER)

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "docs/images"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = {ROOT / "docs/keys.md"}  # by docs/site_pages.py
-DIAGRAMS = {"layers", "rollout", "runtimes"}
+DIAGRAMS = {"layers", "rollout", "runtimes", "step"}
 """Drawn by hand; the other .svg are terminals."""
 EXPECTED = {
     "install with `pip`", "Docker image", "documentation site", "API reference", "shell completion",
