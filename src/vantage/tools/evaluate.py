@@ -72,10 +72,9 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
 
-    `deterministic` True plays the most probable actions, False samples them. None: as in the run's best evaluation, and
-    except on Atari, whose games are long, also the other way, in `other`. `checkpoint`: auto (best if there is one,
-    else latest), latest, best, or a step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there
-    is none. `trust` is that of `vantage.load`.
+    `deterministic` None: the way of `load_player`, and except on Atari, whose games are long, also the other way.
+    `checkpoint`: auto (best if there is one, else latest), latest, best, or a step. `max_episode_steps` cuts games; 0:
+    the run's own limit, or 10,000 where there is none. `trust` is that of `vantage.load`.
     """
     agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     if max_episode_steps:
