@@ -26,6 +26,7 @@ RESULTS = ROOT / "results"
 sys.path.insert(0, str(ROOT / "src"))
 
 KEYS_OF = re.compile(r"<!-- keys: (\w+) on (\S+) -->")
+NAMES_OF = re.compile(r"<!-- names: ([\w .'-]+) -->")
 CURVES = re.compile(r"<!-- curves: ([\w ,.-]+) -->")
 
 
@@ -69,7 +70,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         markdown = markdown.replace("](../docs/", "](../")
     markdown = re.sub(r"(examples/\w+)\.py\)", r"\1.md)", markdown)
     markdown = CURVES.sub(lambda match: curves(match[1]), markdown)
+    markdown = NAMES_OF.sub(lambda match: names_table(match[1]), markdown)
     return KEYS_OF.sub(lambda match: keys_table(match[1], match[2]), markdown)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Keep short code in one line: browsers would break a flag at its hyphens."""
+    return re.sub(r"<code>([^<]{1,34})</code>", r'<code class="short">\1</code>', html)
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
@@ -101,6 +108,17 @@ def keys_table(algo: str, env: str) -> str:
     return table(config.algorithm)
 
 
+def names_table(library: str) -> str:
+    """The keys of another library with Vantage's, which the command answers them with."""
+    from vantage.other_libraries import KEYS
+
+    rows = ["| there | here |", "|---|---|"]
+    for name, text in sorted(KEYS[library].items()):
+        ours = re.sub(r"{(\w+)}", r"`\1`", text).removeprefix("is ").removeprefix("are ")
+        rows.append(f"| `{name}` | {ours} |")
+    return "\n".join(rows)
+
+
 def table(group: Any) -> str:
     """A Markdown table of the fields of one config dataclass."""
     rows = [f"| `{f.name}` | `{text(getattr(group, f.name))}` | {text(f.metadata['help'])} |"
@@ -126,41 +144,74 @@ def keys_page() -> str:
             parts.append(f"## {group}\n\n{table(getattr(config, group))}\n")
     for algo in ("a2c", "ppo", "acer"):
         parts.append(f"## algorithm {algo}\n\n{keys_table(algo, 'CartPole-v1')}\n")
-    for algo, runtime in (("a2c", "sync"), ("a3c", "hogwild")):
-        parts.append(f"## runtime {runtime}\n\n{table(vantage.configure(algo, env='CartPole-v1').runtime)}\n")
+    for algo, runtime in (("a2c", "sync"), ("a3c", "hogwild"), ("a2c", "ray")):
+        keys = vantage.configure(algo, env="CartPole-v1", runtime=runtime).runtime
+        parts.append(f"## runtime {runtime}\n\n{table(keys)}\n")
     return "\n".join(parts)
 
 
 def browser() -> str:
-    """A section for each folder of results: its curve, its scores, its command and its files."""
-    parts = ["# Curves and scores\n\nOne section for each folder of `results/`. Scores are means of 100 whole games "
-             "unless [the table](README.md) says otherwise.\n"]
+    """A section for each environment, in it one for each folder of results: its curve, scores, command and files."""
+    parts = ["# Curves and scores\n\nThe folders of `results/` by environment. Scores are means of 100 whole games "
+             "unless [the table](README.md) says otherwise. Commands are those of the commit in `protocol.json`.\n"]
+    folders: dict[str, list[Path]] = {}
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
-        parts.append(f"## {folder.name}\n")
-        if (folder / "curve.png").exists():
-            parts.append(f"![Learning curve of {folder.name}]({folder.name}/curve.png)\n")
-        if (folder / "protocol.json").exists():
-            command = json.loads((folder / "protocol.json").read_text(encoding="utf-8")).get("command", "")
-            parts.append(f"`{command}`\n" if isinstance(command, str) and command else "")
-        if (folder / "scores.csv").exists():
-            parts.append(scores(folder / "scores.csv"))
-        links = [f"[{path.name}]({folder.name}/{path.name})" for path in sorted(folder.iterdir())
-                 if path.suffix in (".csv", ".json") and path.name in ("curve.csv", "scores.csv", "protocol.json")]
-        parts.append(f"Files: {', '.join(links)}\n" if links else "")
+        folders.setdefault(environment(folder), []).append(folder)
+    for env in sorted(folders):
+        parts.append(f"## {env}\n")
+        parts += [section(folder) for folder in folders[env]]
     return "\n".join(parts)
+
+
+def environment(folder: Path) -> str:
+    """The environment of a folder of results."""
+    path = folder / "protocol.json"
+    protocol = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    env = protocol.get("config", protocol).get("env", "Studies and searches")
+    return str(env["id"] if isinstance(env, dict) else env)
+
+
+def section(folder: Path) -> str:
+    """One folder of results."""
+    parts = [f"### {folder.name}\n"]
+    if (folder / "curve.png").exists():
+        parts.append(f"![Learning curve of {folder.name}]({folder.name}/curve.png){{ loading=lazy }}\n")
+    if (folder / "protocol.json").exists():
+        command = json.loads((folder / "protocol.json").read_text(encoding="utf-8")).get("command", "")
+        parts.append(f"`{command}`\n" if isinstance(command, str) and command else "")
+    if (folder / "scores.csv").exists():
+        parts.append(scores(folder / "scores.csv"))
+    links = [f"[{path.name}]({folder.name}/{path.name})" for path in sorted(folder.iterdir())
+             if path.name in ("curve.csv", "scores.csv", "protocol.json")]
+    parts.append(f"Files: {', '.join(links)}\n" if links else "")
+    return "\n".join(parts)
+
+
+SCORES = {"algo": "algorithm", "seed": "seed", "checkpoint": "checkpoint", "step": "step", "return_mean": "mean score",
+          "return_std": "deviation", "return_min": "lowest", "return_max": "highest", "minutes": "minutes"}
+"""Columns of scores.csv that are shown, and their titles."""
 
 
 def scores(path: Path) -> str:
     """A CSV of evaluations as a Markdown table, at most ten rows of it."""
     with path.open(encoding="utf-8", newline="") as file:
         rows: list[Mapping[str, str]] = list(csv.DictReader(file))
-    names = [name for name in (rows[0] if rows else {}) if name in (
-        "algo", "seed", "checkpoint", "step", "return_mean", "return_std", "return_min", "return_max", "minutes")]
-    lines = [f"| {' | '.join(names)} |", "|" + "---|" * len(names)]
-    lines += [f"| {' | '.join(row[name] or '' for name in names)} |" for row in rows[:10]]
+    names = [name for name in (rows[0] if rows else {}) if name in SCORES and any(row[name] for row in rows)]
+    lines = [f"| {' | '.join(SCORES[name] for name in names)} |", "|" + "---|" * len(names)]
+    lines += [f"| {' | '.join(rounded(row[name]) for name in names)} |" for row in rows[:10]]
     return "\n".join(lines) + "\n" if names else ""
+
+
+def rounded(cell: str | None) -> str:
+    """A number of a CSV with one digit behind the point, whole ones with commas; other cells as they are."""
+    try:
+        number = float(cell or "")
+    except ValueError:
+        return cell or ""
+    return f"{number:,.0f}" if number.is_integer() else f"{number:,.1f}"
 
 
 def curves(names: str) -> str:
     """Pictures of folders of results."""
-    return "\n\n".join(f"![Learning curve of {name}](results/{name}/curve.png)" for name in re.split(r"[ ,]+", names))
+    return "\n\n".join(f"![Learning curve of {name}](results/{name}/curve.png){{ loading=lazy }}"
+                       for name in re.split(r"[ ,]+", names))

@@ -7,6 +7,7 @@ browser. The script trains short runs on CartPole-v1; give it finished runs on P
 from __future__ import annotations
 
 import argparse
+import csv
 import os
 import platform
 import re
@@ -20,13 +21,15 @@ from contextlib import contextmanager
 from io import StringIO
 from pathlib import Path
 
+from matplotlib.figure import Figure
 from PIL import Image, ImageChops, ImageGrab
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 from rich.text import Text
 
 HERE = Path(__file__).resolve().parent
-SPACE = HERE.parents[1] / "examples/cartpole-space.json"
+ROOT = HERE.parents[1]
+SPACE = ROOT / "examples/cartpole-space.json"
 MOST_BYTES = 150_000
 
 PREVIEWS = {"Pong": "Pong --memory none --frame-stack 4", "rl-a3c-pytorch": "Pong --algo rl-a3c-pytorch",
@@ -38,6 +41,25 @@ SECONDS = 600
 # A page with the picture must not make the browser fetch fonts.
 SVG = re.sub(r"@font-face {{.*?}}\n", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL).replace(
     "Fira Code, monospace", "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace")
+
+
+def minutes() -> None:
+    """PPO on Pong by minutes, small enough to stand beside the game in README."""
+    with (ROOT / "results/ppo-Pong-minutes/curve.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    figure = Figure(figsize=(5.6, 2.6), layout="constrained")
+    axes = figure.add_subplot()
+    for group, colour in zip(dict.fromkeys(row["group"] for row in rows), ("#0072b2", "#d55e00"), strict=True):
+        points = [(float(row["minutes"]), float(row["value"])) for row in rows if row["group"] == group]
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=group)
+    axes.axhline(18, color="0.6", linewidth=1, linestyle="--")
+    axes.annotate("18 points", (0.05, 18), color="0.4", va="bottom", fontsize=9)
+    axes.set(xlabel="minutes on two CPU cores", ylabel="mean of 30 games", xlim=(0, 6.5), ylim=(-22, 23))
+    axes.set_yticks([-21, -10, 0, 10, 21])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False, loc="lower right")
+    figure.savefig("minutes.png", dpi=200)
+    keep_png(Image.open("minutes.png"), "pong-minutes")
 
 
 def preview() -> None:
@@ -115,9 +137,9 @@ def record() -> None:
 
 def report() -> None:
     """The top of a run's page."""
-    run(f"vantage report {PONG} --episodes 10 -o report.html")
+    run(f"vantage report {LANDER} -o report.html")
     rootless = ["--no-sandbox"] if os.geteuid() == 0 else []
-    subprocess.run([browser(), "--headless", *rootless, "--hide-scrollbars", "--window-size=1100,1490",
+    subprocess.run([browser(), "--headless", *rootless, "--hide-scrollbars", "--window-size=1100,960",
                     "--virtual-time-budget=5000", "--screenshot=report.png", Path("report.html").resolve().as_uri()],
                    check=True, timeout=SECONDS, stderr=subprocess.DEVNULL)
     keep_png(Image.open("report.png"), "report")
@@ -227,9 +249,9 @@ def check_size(path: Path) -> None:
 
 
 KINDS: dict[str, Callable[[], None]] = {
-    "preview": preview, "train": train, "search": search, "plot": plot, "export": export, "doctor": doctor,
-    "play": play, "record": record, "report": report, "watch": watch}
-NEEDS = {"record": PONG, "report": PONG, "watch": LANDER, "export": POLE, "plot": POLE}
+    "minutes": minutes, "preview": preview, "train": train, "search": search, "plot": plot, "export": export,
+    "doctor": doctor, "play": play, "record": record, "report": report, "watch": watch}
+NEEDS = {"record": PONG, "report": LANDER, "watch": LANDER, "export": POLE, "plot": POLE}
 """The run that a picture shows."""
 PROGRAMS = {**dict.fromkeys(("train", "search", "export", "doctor"), ("tmux",)),
             "play": ("Xvfb", "xdotool"), "watch": ("Xvfb",)}
@@ -240,8 +262,8 @@ def main() -> None:
     """Make the requested pictures, in a temporary directory so that they show no path of this machine."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("only", nargs="*", metavar="KIND", help=f"which pictures: {', '.join(KINDS)} (all)")
-    parser.add_argument("--pong", metavar="RUN", help="a finished run of make train: for record and report")
-    parser.add_argument("--lander", metavar="RUN", help="one of vantage train acer --env LunarLander-v3: for watch")
+    parser.add_argument("--pong", metavar="RUN", help="a finished run of make train: for record")
+    parser.add_argument("--lander", metavar="RUN", help="one of vantage train acer --env LunarLander-v3: report, watch")
     arguments = parser.parse_args()
     given = {PONG: arguments.pong, LANDER: arguments.lander}
     only = arguments.only or [kind for kind in KINDS if given.get(NEEDS.get(kind), "") is not None]

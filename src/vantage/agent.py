@@ -82,11 +82,11 @@ class Agent:
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
         Without the batch's axis in `obs`, actions have none either; the state has one of 1.
-        ValueError where their shapes are others or a number is not finite, where `state` is of another batch, and where
-        the policy was trained with masks and none is given.
+        ValueError if a shape differs, a number is not finite, `state` is of another batch, or the policy was trained
+        with masks and none is given.
 
-        `is_first` [B] marks observations that open an episode, for which `state` is cleared; None: none does, which
-        also suits a new `initial_state`, unless stack_pad is repeat.
+        `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It may be left out with
+        a new `initial_state`, unless stack_pad is repeat.
         """
         tensors, spec = tensor_obs(obs, torch.device("cpu")), self.model.spec
         parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}

@@ -104,5 +104,6 @@ class Report:
     metrics: Mapping[str, float]
     """Named as in metrics.jsonl: rollout/ep_rew_mean, train/entropy, time/fps, ..."""
     status: Literal["running", "done", "interrupted", "failed"] = "running"
+    """Of the run: the last report of a training has another one than "running"."""
     run: str = ""
     """The run directory."""

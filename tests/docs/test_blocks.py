@@ -1,7 +1,8 @@
-"""The bash and python blocks of README and docs run, page by page, from an empty folder.
+"""The bash and python blocks of README and docs run, page by page, from a folder that holds only the examples.
 
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
-leaves it out; other fences (text, json, yaml, math) are no code.
+leaves it out. Blocks run as they stand, but `vantage` is a script that cuts them short: `SHORTER` are the flags that it
+appends. Commands that no block runs are at least parsed, with their real flags.
 """
 
 from __future__ import annotations
@@ -9,14 +10,52 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from vantage.cli.arguments import read
+from vantage.cli.entry import COMMANDS
+
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^```(bash|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"(<!-- not run: [^>]+ -->\n+)?^( *)```(\w*)\n(.*?)^\2```$", re.MULTILINE | re.DOTALL)
+INLINE = re.compile(r"`(vantage [^`]+)`")
+CODE, OUTPUT = {"bash", "python"}, {"text", "console", "json", "yaml", "math"}
+COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
+NAMED = re.compile(r"vantage \w+($| -)|vantage train \w+$|\b(ALGO|ENV|ID|FILE|DIR|N)\b|\.\.\.|--from-search")
+"""A command that is only named, has words for the reader to replace, or reads a file."""
+SHORTER = {"train": "--max-minutes 0.03 --eval-episodes 2", "resume": "--max-minutes 0.03", "evaluate": "--episodes 2",
+           "report": "--episodes 2", "search": "--trials 2 --seeds 1 --steps 600 --eval-every 300 --eval-episodes 2"}
+SHORT_SEEDS = "--seeds 2"
+FOLDERS = {"add-your-own.md": "examples"}
+"""Where the reader of a page is, if not in the clone."""
+
+MY_PACKAGE = """
+from gymnasium.envs.classic_control import CartPoleEnv
+
+
+class MyEnv(CartPoleEnv):
+    def __init__(self, size=9, render_mode=None):
+        super().__init__(render_mode=render_mode)
+
+
+Maze = MyEnv
+"""
+VANTAGE = f"""#!{sys.executable}
+import sys
+from vantage.cli.entry import main
+
+if __name__ == "__main__":
+    words = sys.argv[1:]
+    words += {SHORTER!r}.get(words[0], "").split() if "--help" not in words and "--dry-run" not in words else []
+    words += {SHORT_SEEDS!r}.split() if words[0] == "train" and "--seeds" in words else []
+    sys.exit(main(words))
+"""
 DRIVER = """
 import json, subprocess, sys
 
@@ -32,18 +71,57 @@ if __name__ == "__main__":
 
 def blocks(page: Path) -> list[tuple[str, str]]:
     """The language and the code of each block that runs."""
-    return [(language, code) for skipped, language, code in BLOCK.findall(page.read_text("utf-8")) if not skipped]
+    return [(language, code) for skipped, _, language, code in FENCE.findall(page.read_text("utf-8"))
+            if language in CODE and not skipped]
 
 
-PAGES = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if blocks(page)]
+def commands(page: Path) -> list[str]:
+    """The commands `vantage ...` in the text and in the fences that do not run."""
+    text = page.read_text("utf-8").replace(r"\|", "|")
+    code = "".join(code for skipped, _, language, code in FENCE.findall(text)
+                   if language == "console" or (language == "bash" and skipped)).replace("\\\n", " ")
+    code = re.sub(r"^\$ .*\nvantage: .*\n", "", code, flags=re.MULTILINE)  # shown for its error
+    fenced = [line.strip().removeprefix("$ ").removesuffix(" &") for line in code.splitlines()]
+    inline = INLINE.findall(FENCE.sub("", text).replace("\n", " "))
+    return [line for line in [*fenced, *inline] if re.match(r"vantage [a-z]+( |$)", line)]
+
+
+@pytest.mark.timeout(300)  # a page has up to seven commands, each of which imports torch
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
+    (tmp_path / "driver.py").write_text(DRIVER)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/vantage").write_text(VANTAGE)
+    (tmp_path / "bin/vantage").chmod(0o755)
+    shutil.copytree(ROOT / "examples", tmp_path / "clone/examples", ignore=shutil.ignore_patterns("__pycache__"))
+    path = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run([sys.executable, str(tmp_path / "driver.py")], text=True, capture_output=True,
+                           cwd=tmp_path / "clone" / FOLDERS.get(page.name, ""), input=json.dumps(blocks(page)),
+                           env=os.environ | {"PATH": path, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1",
+                                             "MPLBACKEND": "Agg"})
+    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "driver.py").write_text(DRIVER)
-    (tmp_path / "empty").mkdir()
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    ended = subprocess.run([sys.executable, str(tmp_path / "driver.py")], cwd=tmp_path / "empty", text=True,
-                           input=json.dumps(blocks(page)), capture_output=True,
-                           env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"})
-    assert ended.returncode == 0, ended.stdout[-2000:] + ended.stderr[-4000:]
+def test_every_fence_is_run_or_marked_as_output(page: Path) -> None:
+    for _, _, language, code in FENCE.findall(page.read_text("utf-8")):
+        assert language in CODE | OUTPUT, f"a fence without a language: {code}"
+        if language == "text":
+            assert not COMMAND.match(code), f"a command in a fence of text: {code}"
+        if language == "console":
+            assert any(not line.startswith("$ ") for line in code.splitlines()), f"commands without output: {code}"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
+def test_every_command_in_a_page_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "my_package").mkdir()
+    for name in ("__init__", "envs"):
+        (tmp_path / f"my_package/{name}.py").write_text(MY_PACKAGE)
+    for folder in (tmp_path, ROOT / "examples"):
+        monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.chdir(ROOT)
+    for line in commands(page):
+        words = shlex.split(line, comments=True)[1:]
+        assert words[0] in COMMANDS
+        if not NAMED.search(line):
+            read(COMMANDS[words[0]], words[1:], f"vantage {words[0]}")

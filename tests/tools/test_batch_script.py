@@ -1,4 +1,4 @@
-"""The SLURM script of docs/sweeps.md: the signal before the time limit saves, requeues, and the next job resumes."""
+"""The SLURM script of docs/slurm.md: the signal before the time limit saves, requeues, and the next job resumes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import subprocess
 import time
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs/sweeps.md"
+PAGE = Path(__file__).parents[2] / "docs/slurm.md"
 
 # Trains until SIGTERM, then saves its run, whose directory is the last argument.
 VANTAGE = """#!/bin/bash

@@ -42,6 +42,16 @@ def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width
                                              "flat at first", "runs/[x]/a2c-1"))
 
 
+def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:
+    display, file = live_display(60)
+    names = ("train/explained_variance", "train/learning_rate", "rollout/ep_len_mean", "rollout/ep_rew_max")
+    with display:
+        display.show(report(2_000, **dict.fromkeys(names, -0.009024)))
+    lines = file.getvalue().splitlines()
+    assert all(any(name.partition("/")[2] in line for line in lines) for name in names)
+    assert any("2,000 / 10,000 steps" in line and "0:00:04 left" in line for line in lines)
+
+
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Display(CONFIG, "flat at first") as display:
         display.handle(logging.makeLogRecord({"msg": "disk full"}))

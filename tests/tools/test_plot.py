@@ -17,7 +17,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter
-from vantage.tools.plot import Curve, bootstrap_interval, digest, group_curves, middle, plot, redraw, table
+from vantage.tools.plot import Curve, bootstrap_interval, digest, draw, group_curves, middle, plot, redraw, table
 
 
 def curve(xs: Sequence[float], ys: Sequence[float], **keys: Any) -> Curve:
@@ -104,6 +104,11 @@ def test_a_single_run_counts_once_and_is_drawn_as_recorded_in_the_unit_of_the_ax
     run = make_run(tmp_path, [1.0, 5.0, float("nan")])
     rows = plotted([run, run / "../a2c-1"], tmp_path, x=x)
     assert [(float(row[x]), float(row["value"]), row["low"]) for row in rows] == [(at[0], 1, ""), (at[1], 5, "")]
+
+
+def test_a_curve_of_one_evaluation_is_a_dot() -> None:
+    once, often = (draw(group_curves([curve(xs, xs)]), "steps", "eval/mean_reward") for xs in ([5], [5, 6]))
+    assert [figure.axes[0].lines[0].get_marker() for figure in (once, often)] == ["o", ""]
 
 
 def test_what_cannot_be_plotted_is_an_error_with_the_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

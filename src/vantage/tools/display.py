@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+from collections.abc import Mapping
 from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Self
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 LINE_EVERY_SECONDS = 10.0
 _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
           "value loss": "train/value_loss"}
+_CELL = 28
+"""Characters of a terminal for a metric and its value."""
 
 
 def say(text: str) -> None:
@@ -104,17 +107,28 @@ class Display(logging.Handler):
         if report is None:
             return Panel(self.stop_message or self.expectation or "starting", title=title)
         done, left = progress(self.config, report)
-        head, body = Table.grid(padding=(0, 2)), Table.grid(padding=(0, 2))
+        bar = Table.grid(expand=True, padding=(0, 1))
+        bar.add_column(ratio=1)
+        bar.add_row(ProgressBar(completed=done * 100), f"{done:.1%}")
         steps = f"{report.step:,} / {self.config.run.steps:,} steps"
-        head.add_row(ProgressBar(completed=done * 100, width=40), f"{done:.1%}", steps,
-                     f"{clock(report.seconds)}, about {left} left")
-        cells = [cell for name, value in sorted(report.metrics.items())
-                 for cell in (escape(printable(name)), number(value))]
-        for i in range(0, len(cells), 4):
-            body.add_row(*cells[i:i + 4])
         stopping = report.status == "running" and self.stop_message
-        words = f"[bold yellow]{stopping}" if stopping else f"[dim]{self.expectation}"
-        return Panel(Group(head, "", body, "", words), title=title, subtitle=escape(printable(report.run)))
+        words = [f"[bold yellow]{stopping}"] if stopping else [f"[dim]{self.expectation}"] if self.expectation else []
+        return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
+                           table(report.metrics, self.console.width), *words),
+                     title=title, subtitle=escape(printable(report.run)))
+
+
+def table(metrics: Mapping[str, float], width: int) -> Table:
+    """The metrics by the part of their names before the slash, as many side by side as a terminal of `width` holds."""
+    grid, columns = Table.grid(padding=(0, 2)), max(1, (width - 4) // _CELL)
+    for group in sorted({name.partition("/")[0] for name in metrics}):
+        names = sorted(name for name in metrics if name.partition("/")[0] == group)
+        cells = [cell for name in names
+                 for cell in (escape(printable(name.partition("/")[2] or name)), number(metrics[name]))]
+        grid.add_row(f"[bold]{escape(printable(group))}")
+        for i in range(0, len(cells), 2 * columns):
+            grid.add_row(*cells[i:i + 2 * columns])
+    return grid
 
 
 def progress_line(config: Config, report: Report) -> str:

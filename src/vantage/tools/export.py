@@ -32,12 +32,13 @@ class Export:
     """An exported file that computes what the policy of the run does."""
 
     path: Path
+    """The file."""
     inputs: tuple[str, ...]
     """Names of what the policy takes: observations, state, starts of episodes, masks."""
     outputs: tuple[str, ...]
     """Names of what it returns: actions, parameters of their distribution, values, the next state."""
     difference: float
-    """The largest from the run's policy in the comparison."""
+    """The largest difference from the run's policy in the comparison."""
 
     def sentence(self) -> str:
         """As text."""

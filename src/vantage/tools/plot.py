@@ -254,7 +254,8 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
     axes.set_prop_cycle(cycler(linestyle=("-", "--", ":")) * cycler(color=_COLOURS))
     for group, (label, ending, highest) in zip(groups, table(groups, x), strict=True):
         words = _plain(f"{label}: {ending}, highest {highest}", 110)
-        line, = axes.plot(group.x, group.middle, linewidth=2, label=words)
+        dot = "o" if len(group.x) == 1 else ""  # no line goes through one point
+        line, = axes.plot(group.x, group.middle, linewidth=2, marker=dot, label=words)
         if group.band is not None:
             axes.fill_between(group.x, *group.band, color=line.get_color(), alpha=0.18, linewidth=0)
             for curve in group.curves:

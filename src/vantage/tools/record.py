@@ -33,9 +33,11 @@ class Recording:
     """A finished video."""
 
     path: Path
+    """The file."""
     scores: list[float]
-    """Of the games, raw."""
+    """The raw score of each game."""
     frames: int
+    """Pictures in the video."""
     fps: float
     """Pictures a second, as the environment plays in real time."""
     deterministic: bool

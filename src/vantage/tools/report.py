@@ -7,6 +7,7 @@ import io
 import json
 import logging
 import tempfile
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from string import Template
@@ -16,7 +17,7 @@ from vantage.errors import VantageError
 from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import FILE_NAME, read_metrics
-from vantage.tools.evaluate import evaluate
+from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.output import whole_file
 from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
@@ -31,17 +32,20 @@ _MAX_VIDEO = 2_500_000
 _PAGE = Template("""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>$title</title>
 <style>
+:root { color-scheme: light dark }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 66rem; margin: 2rem auto; padding: 0 1rem }
-.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(24rem, 1fr)); gap: 1rem }
-img, video { max-width: 100%; max-height: 32rem } pre { white-space: pre-wrap; overflow-wrap: anywhere }
+h1, h2 { line-height: 1.2 } h2 { margin: 2rem 0 .6rem; font-size: 1.2rem } summary { cursor: pointer }
+.grid { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(24rem, 100%), 1fr)); gap: 1rem 2rem }
+.wide { overflow-x: auto } table { border-collapse: collapse } code { overflow-wrap: anywhere }
+td, th { text-align: left; padding: .25rem 1rem .25rem 0; border-bottom: 1px solid #8884; vertical-align: top }
+img, video { max-width: 100%; max-height: 24rem } pre { white-space: pre-wrap; overflow-wrap: anywhere }
 </style></head><body>
 <h1>$title</h1><p>$lead</p>
-<h2>Evaluation</h2><p>$evaluation</p>
-<h2>A game</h2>$video
+<div class="grid"><section><h2>Evaluation</h2>$evaluation</section><section><h2>A game</h2>$video</section></div>
 <h2>Curves</h2><div class="grid">$curves</div>
-<h2>Config that differs from the general default</h2><pre>$changed</pre>
-<h2>Config</h2><pre>$config</pre>
-<h2>Origin</h2><pre>$origin</pre>
+<h2>Config that differs from the general default</h2><div class="wide">$changed</div>
+<details><summary>The whole config</summary><pre>$config</pre></details>
+<details><summary>Origin</summary><pre>$origin</pre></details>
 </body></html>
 """)
 
@@ -68,10 +72,12 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
         config, defaults = directory.config, Config.of(directory.config.algo).flat()
         texts = {
             "title": f"{config.algo} on {config.env.id}", "lead": lead,
-            "evaluation": result.sentence(), "config": config.to_json(), "origin": json.dumps(meta, indent=2),
-            "changed": json.dumps({key: value for key, value in config.flat().items() if value != defaults.get(key)})}
+            "config": config.to_json(), "origin": json.dumps(meta, indent=2)}
+        changed = [(key, value, defaults.get(key)) for key, value in config.flat().items()
+                   if value != defaults.get(key)]
         page.write_text(_PAGE.substitute(
-            {name: escape(text) for name, text in texts.items()}, curves=_curves(directory, lines),
+            {name: escape(text) for name, text in texts.items()}, evaluation=_evaluation(result),
+            changed=_table(("key", "value", "default"), changed), curves=_curves(directory, lines),
             video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8")
     return output
 
@@ -87,6 +93,25 @@ def _lead(run: RunDirectory) -> str:
                                 for name in numbers)
     return (f"{steps:,.0f} agent steps · {seconds / 60:.1f} minutes · {episodes:,.0f} training episodes · "
             f"{summary['status']}")
+
+
+def _evaluation(result: Evaluation) -> str:
+    """The scores of each way to play as HTML."""
+    rows: list[tuple[object, ...]] = [
+        ("most probable" if way.deterministic else "sampled", f"{way.return_mean:.2f}", f"{way.return_std:.2f}",
+         f"{way.return_min:.5g}", f"{way.return_max:.5g}", f"{way.length_mean:.0f}", way.cut_games)
+        for way in (result, result.other) if way is not None]
+    titles = ("actions", "mean", "deviation", "lowest", "highest", "steps", "cut")
+    shown = slice(None) if any(row[-1] for row in rows) else slice(-1)
+    return (f"<p>Raw scores over {result.episodes} games with {escape(result.checkpoint)}.</p>"
+            f'<div class="wide">{_table(titles[shown], [row[shown] for row in rows])}</div>')
+
+
+def _table(titles: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
+    """A table as HTML."""
+    def row(cells: Sequence[object], tag: str) -> str:
+        return f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
+    return f"<table>{row(titles, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
 
 
 def _curves(run: RunDirectory, lines: Lines) -> str:

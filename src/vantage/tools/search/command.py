@@ -72,11 +72,11 @@ class SearchResult:
     """A search that has ended or was stopped."""
 
     directory: Path
-    """With results.csv, the pictures and the runs of all trials."""
+    """The folder with results.csv, the pictures and the runs of all trials."""
     trials: tuple[Trial, ...]
-    """The best first."""
+    """All trials, the best first."""
     config: Config | None
-    """The best trial's, for `vantage.train`; None if no trial is complete."""
+    """The config of the best trial, for `vantage.train`; None if no trial is complete."""
 
     @property
     def best(self) -> Trial | None:
@@ -111,7 +111,7 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mappin
     on when it is called again with the same arguments. `stop` is called about once a second; where it returns True, all
     trials are saved and the search ends. Progress goes to the logger `vantage` at the level INFO.
 
-    ConfigError for what would keep a trial from its first step; VantageError if no trial has a value in the end.
+    ConfigError if no trial could start with the arguments; VantageError if no trial has a value in the end.
     """
     check_libraries()
     given = {name: value for name, value in (("grid", grid), ("space", space)) if value is not None}
