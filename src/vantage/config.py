@@ -26,7 +26,7 @@ RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, 
 
 ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
     "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
-"""The hyperparameters and the usual runtime that an algorithm's name stands for. The only place that maps names."""
+"""The hyperparameters and the usual runtime of each algorithm. The only place that maps names to classes."""
 
 FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
 """Flat names of keys, where they differ from those within their group."""
@@ -180,7 +180,7 @@ class Config:
         return {name: key for config in configs for name, key in config.flat_keys().items()}
 
     def why_unknown(self, name: str) -> str:
-        """What is wrong with a key that this config does not have: unknown, or of other algorithms and runtimes."""
+        """The error for a key that this config does not have: unknown, or only for other algorithms or runtimes."""
         if users := [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]:
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', '.join(users)}")

@@ -53,7 +53,7 @@ def why_not_parallel(config: Config) -> str | None:
 
 
 def _under_ray(config: Config) -> dict[str, bool]:
-    """What runtime=ray cannot do, and whether `config` asks for it."""
+    """Problems of a config under runtime=ray, and whether `config` has them."""
     if not isinstance(config.runtime, Ray):
         return {}
     needs, gradients = config.algorithm.needs, config.ray.send == "gradients"

@@ -80,10 +80,10 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
 
     candidates = set(candidates)
     for word in (name, name.removeprefix("no_")):
-        for library, names in KEYS.items():
-            own = re.findall("{([a-z_]+)}", names.get(word, ""))
-            if word in names and not (own and candidates.isdisjoint(own)):
-                return f"; {library} {word} {names[word].format_map({key: spell(key) for key in own})}"
+        library, text = KEYS.get(word, ("", ""))
+        own = re.findall("{([a-z_]+)}", text)
+        if text and (not own or candidates.intersection(own)):
+            return f"; {library} {word} {text.format_map({key: spell(key) for key in own})}"
     return nearest(name.removeprefix("no_"), candidates, spell)
 
 
@@ -111,7 +111,7 @@ def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int
 
 
 def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
-    """`value`, typed or in text, as the type `hint`; ConfigError says what was expected."""
+    """`value`, typed or in text, converted to the type `hint`; ConfigError names the key and the expected type."""
     try:
         return typed(value, hint)
     except (ValueError, ConfigError) as error:
@@ -119,7 +119,7 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
 
 
 def typed(value: Any, hint: Any) -> Any:
-    """`value`, typed or in text, as the type `hint`; ValueError says what was expected.
+    """`value`, typed or in text, converted to the type `hint`; ValueError names the expected type.
 
     For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written,
     and a class or function its import path; ConfigError where it has none.

@@ -1,4 +1,4 @@
-"""What a policy must know of an environment, and what one game came to; no torch, so that workers start at once."""
+"""Specs of observations and actions, and the result of a game. No torch, so that workers start quickly."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ActionSpec:
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
-    """What a policy must know of an environment to be built without it: kept in the run's checkpoint."""
+    """All that a model needs to be built without the environment; saved in the run's checkpoints."""
 
     obs: ArraySpec | Mapping[str, ArraySpec]
     action: ActionSpec
@@ -67,7 +67,7 @@ class EnvSpec:
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> EnvSpec:
-        """What `to_json` wrote."""
+        """The spec that `to_json` returned."""
         obs, action = spec["obs"], dict(spec["action"])
         for side, infinite in (("low", -math.inf), ("high", math.inf)):
             action[side] = tuple(infinite if bound is None else bound for bound in action[side])

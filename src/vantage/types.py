@@ -16,14 +16,14 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 __all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout", "State", "map_obs"]
 
 State = tuple[Tensor, ...]
-"""What the policy carries between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
+"""The policy's memory between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
 
 Obs = Tensor | Mapping[str, Tensor]
 """Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
 
 
 def map_obs(function: Callable[[Tensor], Tensor], obs: Obs) -> Obs:
-    """What `function` makes of each part of an observation, by the same keys."""
+    """`function` applied to each part of an observation, by key."""
     return {key: function(part) for key, part in obs.items()} if isinstance(obs, Mapping) else function(obs)
 
 
@@ -95,7 +95,7 @@ class Minibatch:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What training yields from time to time, and once more at its end."""
+    """Progress of a run: yielded at intervals during training, and once at its end."""
 
     step: int
     """Agent steps so far, all environments together."""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stopping import stop_after
 from torch import Tensor
 
 import vantage
@@ -19,7 +17,6 @@ from vantage.algorithms.losses import ppo_loss
 from vantage.algorithms.ppo import PPO
 from vantage.learning.minibatches import minibatches
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Minibatch, Rollout
@@ -190,20 +187,3 @@ def test_values_are_those_of_the_weights_that_acted() -> None:
 def model_values(model: ActorCritic, rollout: Rollout) -> Tensor:
     with torch.no_grad():
         return model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)[1]
-
-
-@pytest.mark.parametrize("options", [
-    {"env": "CartPole-v1", "steps": 2_000, "num_envs": 4, "rollout_length": 32, "minibatch_size": 32},
-    {"env": "CartPole-v1", "steps": 2_000, "num_envs": 4, "rollout_length": 32, "memory": "lstm", "memory_size": 8},
-    {"env": "Pong", "steps": 400, "num_envs": 4, "rollout_length": 16, "minibatch_size": 16, "image_norm_steps": 128},
-], ids=["steps", "lstm", "pong"])
-def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(options: dict[str, Any],
-                                                                        tmp_path: Path) -> None:
-    config = vantage.configure("ppo", **{"threads": 1, "tensorboard": False, "eval_every": 0, **options})
-    list(vantage.train(config, run=tmp_path / "whole"))
-    stop_after(3, tmp_path / "parts", config)
-    list(vantage.resume(tmp_path / "parts"))
-    whole, parts = (load_latest(tmp_path / name).tensors for name in ("whole", "parts"))
-    assert whole.keys() == parts.keys() and "minibatches" in whole
-    for group, tensors in whole.items():
-        assert all(torch.equal(tensor, parts[group][name]) for name, tensor in tensors.items()), group

@@ -14,7 +14,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.keys import suggestion
 from vantage.other_libraries import COMMANDS as OTHER_COMMANDS
-from vantage.other_libraries import KEYS
+from vantage.other_libraries import COUNTERPARTS, KEYS
 
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -84,12 +84,11 @@ def test_bash_completes_commands_flags_and_values(capsys: pytest.CaptureFixture[
 
 def test_the_table_of_other_libraries_names_what_exists() -> None:
     own = {*Config.every_key(), "algo", "config", "run", "runtime"}
-    names = [name for table in KEYS.values() for name in table]
-    assert len(set(names)) == len(names) and not own.intersection(names) - {"run"}
-    for table in KEYS.values():
-        for name, text in table.items():
-            assert set(re.findall(r"{(\w+)}", text)) <= own, name
-            assert f" {name} " in suggestion(name, own)
+    assert sum(len(re.sub(r"\w+: ", "", names).split()) for names in COUNTERPARTS.values()) == len(KEYS), "none twice"
+    assert not own.intersection(KEYS) - {"run"}
+    for name, (_, text) in KEYS.items():
+        assert set(re.findall(r"{(\w+)}", text)) <= own, name
+        assert f" {name} " in suggestion(name, own)
     assert {*OTHER_COMMANDS.values()} <= {*COMMANDS, "--help"} and not OTHER_COMMANDS.keys() & COMMANDS.keys()
 
 

@@ -57,7 +57,7 @@ def test_an_environment_without_pictures_is_refused(env: str, monkeypatch: pytes
         monkeypatch.setattr(drawn.Drawn, "metadata", {"render_modes": ["human"]})
     with pytest.raises(ConfigError, match=r"draws no pictures|render_mode"):
         rendered(env)
-    assert not rendered(env, required=False).drawn
+    assert not rendered(env, required=False).draws
     with pytest.raises(ConfigError, match="size_of"):
         rendered(env, required=False, env_kwargs='{"size_of": 3}')
 

@@ -6,15 +6,19 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.config_groups import OPTIMIZERS
+from vantage.config_groups import OPTIMIZERS, OptimizerConfig
 from vantage.errors import ConfigError
-from vantage.learning.optimizers import STATISTICS, make_optimizer
+from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer
+
+
+def optimizer_of(name: str, vector: torch.Tensor, *, eps: float, decay: float) -> Optimizer:
+    return make_optimizer(OptimizerConfig(name, optimizer_eps=eps, optimizer_decay=decay), vector)
 
 
 def test_rmsprop_tf_equals_the_papers_recursion() -> None:
     x = torch.tensor([1.0, -2.0], dtype=torch.float64)
     vector = x.clone()
-    optimizer = make_optimizer("rmsprop_tf", vector, eps=0.01, decay=0.9)
+    optimizer = optimizer_of("rmsprop_tf", vector, eps=0.01, decay=0.9)
     square = torch.ones_like(x)
     for k in range(5):
         gradient = torch.tensor([0.3 * k, -1.0], dtype=torch.float64)
@@ -27,7 +31,7 @@ def test_rmsprop_tf_equals_the_papers_recursion() -> None:
 @pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam", "amsgrad", "AdamW", "SGD", "NAdam", "Adafactor"])
 def test_every_optimizer_by_name_descends(name: str) -> None:
     vector = torch.tensor([1.0])
-    make_optimizer(name, vector, eps=1e-5, decay=0.99).step(torch.ones(1), lr=0.01)
+    optimizer_of(name, vector, eps=1e-5, decay=0.99).step(torch.ones(1), lr=0.01)
     assert vector.item() < 1.0
 
 
@@ -48,7 +52,7 @@ def gradients() -> list[torch.Tensor]:
 @pytest.mark.parametrize("name", TORCHS)
 def test_torchs_optimisers_move_a_vector_to_the_same_bits(name: str) -> None:
     parameter, vector = nn.Parameter(torch.zeros(100)), torch.zeros(100)
-    torchs, ours = TORCHS[name](parameter), make_optimizer(name, vector, eps=1e-3, decay=0.9)
+    torchs, ours = TORCHS[name](parameter), optimizer_of(name, vector, eps=1e-3, decay=0.9)
     for k, gradient in enumerate(gradients()):
         lr = 0.1 / (k + 1)
         parameter.grad, torchs.param_groups[0]["lr"] = gradient.clone(), lr
@@ -63,12 +67,12 @@ def test_torchs_optimisers_move_a_vector_to_the_same_bits(name: str) -> None:
 @pytest.mark.parametrize("name", [*STATISTICS, "AdamW", "SGD"])
 def test_an_optimiser_goes_on_from_its_tensors(name: str) -> None:
     vector = torch.zeros(100)
-    optimizer = make_optimizer(name, vector, eps=1e-3, decay=0.9)
+    optimizer = optimizer_of(name, vector, eps=1e-3, decay=0.9)
     assert not optimizer.tensors()
     for gradient in gradients()[:10]:
         optimizer.step(gradient, lr=0.1)
     copy, tensors = vector.clone(), {key: value.clone() for key, value in optimizer.tensors().items()}
-    resumed = make_optimizer(name, copy, eps=1e-3, decay=0.9)
+    resumed = optimizer_of(name, copy, eps=1e-3, decay=0.9)
     resumed.load(tensors)
     for gradient in gradients()[10:]:
         optimizer.step(gradient, lr=0.1)
@@ -80,7 +84,7 @@ def test_an_optimiser_goes_on_from_its_tensors(name: str) -> None:
     ("adamm", "did you mean"), ("LBFGS", "flat vector"), ("SparseAdam", "flat vector"), ("Optimizer", "not known")])
 def test_optimizers_that_cannot_be_used_are_refused(name: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        make_optimizer(name, torch.zeros(1), eps=1e-5, decay=0.9)
+        optimizer_of(name, torch.zeros(1), eps=1e-5, decay=0.9)
 
 
 def test_the_config_knows_which_optimisers_can_be_shared() -> None:

@@ -6,8 +6,10 @@ import pytest
 import torch
 from torch import nn
 
+from vantage.config_groups import OptimizerConfig
+from vantage.learning.learner import backward, clip_gradient
 from vantage.learning.optimizers import make_optimizer
-from vantage.learning.weights import FlatParameters, clip_gradient
+from vantage.learning.weights import FlatParameters
 
 
 def network() -> nn.Sequential:
@@ -30,12 +32,12 @@ def test_training_flat_parameters_equals_training_each() -> None:
     plain, flat_model = network(), network()
     flat = FlatParameters(flat_model)
     each = torch.optim.Adam(plain.parameters(), lr=0.01)
-    one = make_optimizer("adam", flat.vector, eps=1e-8, decay=0.9)
+    one = make_optimizer(OptimizerConfig("adam", optimizer_eps=1e-8), flat.vector)
     for seed in range(4):
         x = torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(seed))
         each.zero_grad()
         plain(x).square().sum().backward()
-        flat.backward(flat_model(x).square().sum())
+        backward(flat_model(x).square().sum(), flat.parameters)
         norm = nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
         assert clip_gradient(flat.gradient, 0.5) == pytest.approx(norm.item(), rel=1e-6)
         each.step()
@@ -49,7 +51,7 @@ def test_frozen_and_unused_parameters_have_zero_gradients() -> None:
     flat = FlatParameters(model)
     flat.gradient.fill_(3.0)
     model[3].bias.requires_grad_(False)
-    flat.backward(model[3](torch.ones(1, 45)).sum())
+    backward(model[3](torch.ones(1, 45)).sum(), flat.parameters)
     assert not any(parameter.grad.any() for parameter in (*model[0].parameters(), model[3].bias))
     assert torch.equal(model[3].weight.grad, torch.ones(2, 45)), "the gradient is overwritten"
 

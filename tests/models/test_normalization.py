@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from stopping import stop_after
 from torch import Tensor
 
 import vantage
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.learning.learner import AveragePolicy
+from vantage.learning.weights import AveragePolicy
 from vantage.models import ActorCritic, make_model
 from vantage.models.normalization import EPSILON, RATE, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
-from vantage.runs.checkpoint import load_latest
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (1, 44, 44))
@@ -186,20 +183,6 @@ def test_acers_average_policy_has_its_own_weights_and_shares_the_statistics() ->
         assert torch.equal(ours.mean, theirs.mean) and ours.mean.abs().sum() > 0
         assert ours.weight is not theirs.weight
     assert dict(average.model.named_buffers()).keys() == dict(net.named_buffers()).keys()
-
-
-@pytest.mark.parametrize(("algo", "options"), [("a2c", {"rollouts_per_update": 2, "memory": "gru", "memory_size": 4}),
-                                               ("acer", {"replay_start": 40, "replay_size": 400})])
-def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(algo: str, options: dict[str, Any]) -> None:
-    config = vantage.configure(algo, env="CartPole-v1", norm="batch", threads=1, tensorboard=False, eval_every=0,
-                               num_envs=2, hidden="8", rollout_length=4, steps=160, save_every=10_000, **options)
-    *_, last = vantage.train(config, run="whole")
-    assert stop_after(4, Path("parts"), config) < last.step
-    *_, _ = vantage.resume("parts")
-    ours, theirs = (load_latest(Path(run)).tensors for run in ("parts", "whole"))
-    for group in theirs:
-        assert all(torch.equal(ours[group][name], tensor) for name, tensor in theirs[group].items()), group
-    assert theirs["model"]["actor.torsos.0.norms.0.mean"].abs().sum() > 0
 
 
 def test_a_batch_that_leaves_no_gradient_is_refused() -> None:

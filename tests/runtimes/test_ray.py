@@ -302,13 +302,13 @@ def test_own_signal_handlers_survive_the_connection() -> None:
 
 def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_one(tmp_path: Path) -> None:
     """The importance weights of an unchanged policy are 1, and V-trace is then GAE."""
-    from vantage.learning.learner import _by_current_policy
+    from vantage.learning.minibatches import by_current_policy
     from vantage.runtimes.actor_learner import ActorLearner
 
     one = ActorLearner(configure("ppo", runtime="sync", num_workers=1))
     one.begin()
     with_values = one.collect()[0].rollout
-    current = _by_current_policy(with_values, one.model)
+    current = by_current_policy(with_values, one.model)
     assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
     learner = Learner(one.model, one.config)
     update, algorithm = learner._coefficients(0), one.config.algorithm
@@ -316,5 +316,5 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
     with torch.no_grad():
         learner.flat.vector.add_(0.1 * torch.randn(len(learner.flat.vector)))
-    assert (_by_current_policy(with_values, one.model).rhos - 1).abs().max() > 1e-3  # type: ignore[operator]
+    assert (by_current_policy(with_values, one.model).rhos - 1).abs().max() > 1e-3  # type: ignore[operator]
     one.close()

@@ -25,6 +25,12 @@ from vantage.types import Episode, Rollout
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000}
 
+PPO = {"algo": "ppo", "env": "CartPole-v1", "steps": 2_000, "num_envs": 4, "rollout_length": 32, "minibatch_size": 32,
+       "eval_every": 0}
+ACER = {"algo": "acer", "steps": 1_500, "replay_start": 100, "replay_size": 1_000, "eval_every": 0}
+BATCH_NORM = {"env": "CartPole-v1", "norm": "batch", "num_envs": 2, "hidden": "8", "rollout_length": 4, "steps": 160,
+              "eval_every": 0}
+
 CASES: dict[str, dict[str, Any]] = {
     "cartpole": {"env": "CartPole-v1", "steps": 4_000, "eval_every": 1_500, "eval_episodes": 2},
     "two groups, three rollouts an update": {"env": "CartPole-v1", "steps": 960, "num_envs": 4, "vector": "async",
@@ -39,6 +45,16 @@ CASES: dict[str, dict[str, Any]] = {
                       "memory": "lstm", "memory_size": 8},
     "ppo in two processes": {"algo": "ppo", "env": "CartPole-v1", "steps": 4_096, "num_workers": 2, "obs_norm": False,
                              "reward_norm": False, "eval_every": 0},
+    "ppo": PPO,
+    "ppo with lstm": PPO | {"memory": "lstm", "memory_size": 8},
+    "ppo on pong": PPO | {"env": "Pong", "steps": 400, "rollout_length": 16, "minibatch_size": 16,
+                          "image_norm_steps": 128},
+    "acer on pendulum": ACER | {"env": "Pendulum-v1"},
+    "acer with lstm": ACER | {"env": "CartPole-v1", "memory": "lstm", "memory_size": 8, "burn_in": 2},
+    "acer on pong": ACER | {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200,
+                            "memory": "none"},
+    "batch norm with gru": BATCH_NORM | {"rollouts_per_update": 2, "memory": "gru", "memory_size": 4},
+    "batch norm with acer": BATCH_NORM | {"algo": "acer", "replay_start": 40, "replay_size": 400},
     "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1},
 }
@@ -72,7 +88,9 @@ def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: st
         assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
     *_, last = vantage.resume(run)
     assert last.status == "done"
-    assert_same(saved_tensors(tmp_path / "whole"), saved_tensors(run))
+    saved = saved_tensors(run)
+    assert_same(saved_tensors(tmp_path / "whole"), saved)
+    assert config.policy.norm != "batch" or saved["model/actor.torsos.0.norms.0.mean"].any()
 
 
 def test_evaluations_and_checkpoints_do_not_change_the_weights(tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """The losses of ACER, for discrete and for continuous actions. Tensors in, loss and metrics out.
 
 Wang et al. 2017, "Sample Efficient Actor-Critic with Experience Replay", arXiv:1611.01224. Equations are the paper's.
-The policy gradient is found and projected per step and environment in the space of the distribution's statistics
-φ: the probabilities of a categorical, the means (and log deviations, unless these are fixed) of a Gaussian. What is
-left, z*, is carried to the weights by the surrogate -Σ φ z*, whose gradient is -(∂φ/∂θ)ᵀ z*.
+For each step and environment, the policy gradient is computed and projected in the space of the distribution's
+statistics φ: the probabilities of a categorical, the means (and log deviations, unless these are fixed) of a Gaussian.
+The surrogate loss -Σ φ z* then backpropagates the projection z* to the weights: its gradient is -(∂φ/∂θ)ᵀ z*.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
 
 def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor, valid: Tensor,
              rhos: Tensor, gamma: float) -> Tensor:
-    """Targets of Q. Where the environment chose the action itself, that of its state is what followed: Q is V, ρ 1."""
+    """Retrace targets of Q. Where the environment replaced the action (not `valid`), V stands for Q and ρ is 1."""
     discounts = gamma * (~terminated).to(values.dtype)
     q_taken = torch.where(valid, q_taken.detach(), values[:-1])
     return retrace(rewards, q_taken, values, discounts, keep, torch.where(valid, rhos, 1.0))
@@ -136,7 +136,7 @@ def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tenso
 
 def _truncate(taken: Tensor, others: Tensor, truncation: float | None, *,
               bias_correction: bool) -> tuple[Tensor, Tensor]:
-    """min(c, ρ) of the actions taken, and the [1 - c/ρ]₊ of others that make up for what that takes off."""
+    """Truncated weights min(c, ρ) of the actions taken, and weights [1 - c/ρ]₊ of others, which correct the bias."""
     if truncation is None:
         return taken, torch.zeros_like(others)
     missing = (1 - truncation / others.clamp(min=_TINY)).clamp(min=0)

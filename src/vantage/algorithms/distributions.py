@@ -3,7 +3,7 @@
 The parameters determine the distribution completely: logits are masked, and a Gaussian's mean and deviation squashed
 and floored, before they arrive here, so stored parameters can be evaluated later. P is `num_params`; leading dimensions
 are preserved. `sample` needs a generator on the parameters' device and depends on no other random state; no gradient
-flows through a sample. Entropies are in nats.
+flows through a sample. `kl(p, q)` is KL(p || q). Entropies are in nats.
 """
 
 from __future__ import annotations
@@ -71,7 +71,6 @@ class Categorical:
         return -(log_probs.exp() * log_probs).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        """KL(p || q)."""
         log_p = F.log_softmax(p, -1)
         return (log_p.exp() * (log_p - F.log_softmax(q, -1))).sum(-1)
 
@@ -106,7 +105,6 @@ class MultiDiscrete:
         return torch.stack([part.entropy(logits) for part, logits in each]).sum(0)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        """KL(p || q)."""
         each = zip(self._parts, self._split(p), self._split(q), strict=True)
         return torch.stack([part.kl(a, b) for part, a, b in each]).sum(0)
 
@@ -145,7 +143,6 @@ class MultiBinary:
         return self._cross_entropy(params, params)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        """KL(p || q)."""
         return self._cross_entropy(p, q) - self._cross_entropy(p, p)
 
     @staticmethod
@@ -184,7 +181,6 @@ class Gaussian:
         return (params.chunk(2, -1)[1] + (0.5 + _LOG_ROOT_2PI)).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        """KL(p || q)."""
         (mean_p, log_std_p), (mean_q, log_std_q) = p.chunk(2, -1), q.chunk(2, -1)
         log_ratio = log_std_p - log_std_q
         distance = ((mean_p - mean_q) * (-log_std_q).exp()).square()

@@ -1,4 +1,4 @@
-"""What an algorithm is: a frozen dataclass of hyperparameters with a loss. The algorithms are in files of their own.
+"""The interface of algorithms: a frozen dataclass of hyperparameters with a loss. Each algorithm has its own file.
 
 Nothing here imports torch, so that the command can list an algorithm's hyperparameters at once.
 """
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """What a loss sees of the policy and its critic; `vantage.models.actor_critic.ActorCritic` is one."""
+    """The policy and its critic, as far as losses use them; `vantage.models.actor_critic.ActorCritic` is one."""
 
     distribution: Distribution
-    """Of the actions, as a function of its parameters [..., P]."""
+    """Distribution of the actions, as a function of its parameters [..., P]."""
     has_q: bool
     """The critic gives Q of every discrete action."""
     fixed_deviation: bool
@@ -79,7 +79,7 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What an algorithm needs around its loss."""
+    """Requirements of an algorithm beyond its loss."""
 
     critic: Literal["state", "action"] = "state"
     """What the critic values: states, V(s), or actions, Q(s, a)."""
@@ -94,7 +94,7 @@ class Needs:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """What a loss may ask about the update that it serves."""
+    """The update that a loss is computed for."""
 
     step: int
     """Agent steps so far."""
@@ -123,7 +123,7 @@ class Algorithm(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What the loss needs around it."""
+        """Requirements of the algorithm beyond its loss."""
 
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """A scalar whose gradient the learner descends, and scalars to log by metric name.
@@ -141,7 +141,7 @@ class MinibatchAlgorithm(Protocol):
 
     @property
     def needs(self) -> Needs:
-        """What the loss needs around it."""
+        """Requirements of the algorithm beyond its loss."""
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
         """Advantages and targets [T, B] of a fresh rollout, which has `values`."""

@@ -91,9 +91,9 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
     L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ],
     r_t = π(a_t|s_t) / μ(a_t|s_t)                              Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
 
-    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error is the larger
-    of that of V and that of V kept within `value_clip` of the value by the weights that acted. While r = 1 the gradient
-    is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
+    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error is the
+    larger of two: that of V, and that of V clipped to within `value_clip` of the value while acting. While r = 1 the
+    gradient is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
     """
     log_ratios = log_probs - behaviour_log_probs
     rhos = log_ratios.exp()

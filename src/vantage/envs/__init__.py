@@ -42,7 +42,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     else:
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
                                  longest_game=longest_game if evaluation else 0)
-    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, drawn=rendered)
+    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered)
 
 
 def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:

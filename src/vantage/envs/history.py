@@ -1,4 +1,4 @@
-"""Actions since the last seeded reset, from which a snapshot is replayed. No environment is stepped here."""
+"""Actions since the last seeded reset, which a resume replays. No environment is stepped here."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class History:
 
     @property
     def actions(self) -> Array:
-        """[T, B, ...] as the simulators take them; rows above an environment's start are not its own."""
+        """[T, B, ...] as the simulators take them. Rows before an environment's start are padding."""
         rows = self._array()
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 

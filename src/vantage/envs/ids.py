@@ -1,4 +1,4 @@
-"""Environment names: which environment, family and Atari protocol a name stands for. Nothing is built here."""
+"""Resolves names of environments to the environment, its family and its Atari protocol. Nothing is built here."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ snake.register()
 
 Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
 FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco"}
-"""By a part of the entry point."""
+"""Families by the part of the entry point that names them."""
 
 # Games without a single-player mode; ale_py does not register them either.
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")

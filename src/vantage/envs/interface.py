@@ -1,4 +1,4 @@
-"""Data that environments exchange with training, and what `Environments` needs of simulators."""
+"""Data that environments exchange with training, and the interface of simulators that `Environments` uses."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Simulators:
     reseed_steps: int = 0
     """The first reset this many steps after a seeded one is seeded again; 0: simulators seed every reset."""
     frames_per_step: float = 1  # the mean if frame_skip is a range
-    longest_game: float = LONGEST_GAME  # steps after which a game is cut that the environment itself would go on with
+    longest_game: float = LONGEST_GAME  # steps after which a game is cut, if the environment does not end it before
     fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
     fires: bool = False  # press FIRE after a reset and after a lost life

@@ -43,7 +43,7 @@ FORMS = {
     "screen_size": (r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", "auto, a number of pixels such as 84, or HEIGHTxWIDTH"),
     "frame_skip": (r"([1-9]\d{0,3})(?:-([1-9]\d{0,3}))?", "auto, a number of frames such as 4, or a range such as 2-4"),
 }
-"""How an option of numbers is written, as a pattern and in words."""
+"""The notation of each option that takes numbers, as a pattern and in words."""
 
 
 def numbers(config: EnvConfig, name: str) -> Any:
@@ -58,14 +58,14 @@ def numbers(config: EnvConfig, name: str) -> Any:
     return tuple(int(part or match[1]) for part in match.groups())
 
 
-def changed(config: EnvConfig) -> list[str]:
+def non_defaults(config: EnvConfig) -> list[str]:
     """Names of the options that differ from their defaults."""
     return [name for name in NEEDS if getattr(config, name) != getattr(EnvConfig, name)]
 
 
 def refuse(config: EnvConfig, need: str, why: str) -> None:
     """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
-    for name in changed(config):
+    for name in non_defaults(config):
         if NEEDS[name] == need:
             raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
 
@@ -150,7 +150,7 @@ def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """How an environment is played and shown, with all defaults filled in."""
+    """The options of play and display of an environment, with all defaults filled in."""
 
     skip: Range  # frames of a step
     pooled: int  # an observation is the maximum over this many of a step's last frames
@@ -185,7 +185,7 @@ class Play:
 
 
 def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
-    """How `config` plays `env`. ConfigError for an option that has no effect on it."""
+    """The options of `config` for `env`. ConfigError for one that has no effect on it."""
     spec, _ = make_observer(env.observation_space)
     picture, size = None, numbers(config, "screen_size")
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):

@@ -26,7 +26,7 @@ from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, check_processes, find_plugin
 from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
-from vantage.envs.options import Play, changed, check_options, play_of
+from vantage.envs.options import Play, check_options, non_defaults, play_of
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import ConfigError, EnvError
 from vantage.extras import missing
@@ -233,16 +233,16 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     return Simulators(
         spec=spec, bounds=bounds, longest_game=config.max_episode_steps or math.inf,
         notes=(f"time limit {longest} steps" if longest else "no time limit of Gymnasium's",
-               *(f"{name}={getattr(config, name)}" for name in changed(config)),
+               *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
-        reset=reset if parent else limited(reset, limit, seeds), send=vector.send if parent else None,
-        receive=vector.receive if parent else limited(vector.step, limit, seeds),
+        reset=reset if parent else with_limit(reset, limit, seeds), send=vector.send if parent else None,
+        receive=vector.receive if parent else with_limit(vector.step, limit, seeds),
         close=vector.close if parent else close,
         single=None if parent else lambda: vector.envs[0].env,
         frames_per_step=Play.of(config, None).frames_per_step)
 
 
-def limited(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Callable[..., Any]:
+def with_limit(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Callable[..., Any]:
     """`call`, with EnvError for what takes too long."""
     def within(*args: Any) -> Any:
         with named_errors(lambda: seeds.name), limit:

@@ -1,4 +1,4 @@
-"""Snake, alone or several on one board, as images of coloured squares. Knows nothing of Vantage's training.
+"""Snake, alone or several on one board, as images of coloured squares. Independent of the rest of Vantage.
 
 The game of Gym-Snake's snake-v0 and snake-plural-v0, with seeds and Gymnasium's interface.
 """

@@ -131,7 +131,7 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
 
 
 def describe(spec: EnvSpec, action_names: tuple[str, ...] = ()) -> tuple[str, str]:
-    """What a policy sees and does, in words."""
+    """The observations and actions of a policy, in words."""
     named = {"observations": spec.obs} if isinstance(spec.obs, ArraySpec) else {
         f"observations/{name}": part for name, part in spec.obs.items()}
     actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"

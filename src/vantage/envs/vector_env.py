@@ -33,11 +33,11 @@ class Environments:
     """
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
-                 evaluation: bool = False, drawn: bool = False) -> None:
+                 evaluation: bool = False, draws: bool = False) -> None:
         self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)
         self.notes = (*describe(self.spec, self.action_names), *simulators.notes)
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
-        self.num_envs, self.drawn, self.close = num_envs, drawn, simulators.close
+        self.num_envs, self.draws, self.close = num_envs, draws, simulators.close
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
         self._check = Checks(simulators.bounds, self._place, warn=not evaluation)

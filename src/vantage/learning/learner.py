@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import cast
@@ -14,40 +13,88 @@ from torch import Tensor
 
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.config import Config
+from vantage.config_groups import OptimizerConfig
 from vantage.errors import ConfigError, NonFiniteError
-from vantage.learning.minibatches import minibatches
+from vantage.learning.minibatches import by_current_policy, minibatches
+from vantage.learning.optimizers import make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.weights import LOSS, FlatParameters, GradientSink, OwnWeights
+from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink, follow
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
+LOSS = "train/loss"
+"""The loss among the metrics of an update; it decides whether the weights move."""
+
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
-    """Continue a generator from `state`; False, and nothing changes, where that is of another kind of device."""
+    """Continue a generator from `state`; returns False, unchanged, if `state` is of another kind of device."""
     if state.shape != generator.get_state().shape:
         return False
     generator.set_state(state)
     return True
 
 
-class AveragePolicy:
-    """A copy of a model whose weights follow those of the original, and which shares its running statistics.
+def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
+    """Write the gradient of a scalar into the `grad` of each parameter; zero for frozen and unused ones.
 
-    θ_a ← α θ_a + (1 - α) θ                                         Wang et al. 2017, arXiv:1611.01224, section 3.3
+    `Tensor.backward` would add to zeros, which takes two more passes over the memory.
     """
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, allow_unused=True), strict=True))
+    for parameter in parameters:
+        assert parameter.grad is not None
+        gradient = gradients.get(parameter)
+        if gradient is None:
+            parameter.grad.zero_()
+        else:
+            parameter.grad.copy_(gradient)
 
-    def __init__(self, model: ActorCritic, decay: float) -> None:
-        self.decay = decay
-        self.model = copy.deepcopy(model)
-        for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
-            own.share(other)
-        self.vector = FlatParameters(self.model).vector
-        self.model.requires_grad_(False)
+
+def clip_gradient(gradient: Tensor, max_norm: float) -> float:
+    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    shorten(gradient, norm, max_norm)
+    return norm
+
+
+def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:
+    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place."""
+    if max_norm > 0 and norm > max_norm:
+        gradient.mul_(max_norm / (norm + 1e-6))
+
+
+class OwnWeights:
+    """The sink of one process: its weights, `vector` [P], and those of an average policy that follow them."""
+
+    rank, num_ranks = 0, 1
+
+    def __init__(self, vector: Tensor, config: OptimizerConfig, average: AveragePolicy | None) -> None:
+        self._vector, self._average = vector, average
+        self._optimizer = make_optimizer(config, vector)
+
+    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> float:
+        """One step of the optimiser, then one of the average policy."""
+        norm = clip_gradient(gradient, max_grad_norm)
+        if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
+            self._optimizer.step(gradient, lr)
+            if self._average is not None:
+                follow(self._average.vector, self._vector, self._average.decay)
+        return norm
+
+    def total(self, values: Tensor) -> Tensor:
+        return values
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        return self._optimizer.tensors()
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        self._optimizer.load(tensors)
 
 
 class Learner:
-    """Improves `model` by the algorithm's loss, from rollouts; a sink moves the weights.
+    """Improves `model` by the algorithm's loss on rollouts; a sink applies the gradients.
 
     By default the sink is `OwnWeights`; runtimes whose processes share weights set `sink` to one of theirs.
     """
@@ -66,8 +113,7 @@ class Learner:
         self.average = None if decay is None else AveragePolicy(model, decay)
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "learner", stream))
         self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
-        average = None if self.average is None else self.average.vector
-        self.sink: GradientSink = OwnWeights(self.flat.vector, config.optimizer, average, decay or 0.0)
+        self.sink: GradientSink = OwnWeights(self.flat.vector, config.optimizer, self.average)
 
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.
@@ -91,7 +137,7 @@ class Learner:
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
         algorithm, update = cast(MinibatchAlgorithm, self.config.algorithm), self._coefficients(step)
         if rollout.values is None:
-            rollout = _by_current_policy(rollout, self.model)
+            rollout = by_current_policy(rollout, self.model)
         advantages, targets = algorithm.estimate(rollout, update)
         rows: list[dict[str, float]] = []
         for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
@@ -122,7 +168,7 @@ class Learner:
         if not keeps_contract:
             raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar tensor and a mapping of "
                               "names to scalar tensors to log, as vantage.algorithms.interface.Algorithm describes")
-        self.flat.backward(loss)
+        backward(loss, self.flat.parameters)
         metrics = {LOSS: loss.item(), **{name: value.item() for name, value in terms.items()}}
         lr = self.config.at("lr", step)
         norm = self.sink.apply(self.flat.gradient, batch.valid.sum().item(), metrics, lr=lr,
@@ -172,19 +218,6 @@ class Learner:
             restore_generator(self.generator, tensors["draws"]["generator"])
         if self.needs.reuse is not None:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
-
-
-@torch.no_grad()
-def _by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
-    """`rollout` with the values and the policy of `model`, and the importance weights that correct for the difference.
-
-    The ratio's clip then bounds the distance from the current policy, and V-trace's weights correct for the older one:
-    Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
-    """
-    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
-    current, log_prob = params[:-1], model.distribution.log_prob
-    rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
-    return replace(rollout, behaviour=current, values=values, rhos=rhos)
 
 
 def _non_finite_message(loss: float, metrics: Mapping[str, float], batch: Rollout | Minibatch, step: int) -> str:

@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Minibatch, Rollout, State, map_obs
+
+
+@torch.no_grad()
+def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
+    """`rollout` with the values and the policy of `model`, and the importance weights that correct for the difference.
+
+    The ratio's clip then bounds the distance from the current policy, and V-trace's weights correct for the older one:
+    Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
+    """
+    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    current, log_prob = params[:-1], model.distribution.log_prob
+    rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
+    return replace(rollout, behaviour=current, values=values, rhos=rhos)
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
@@ -44,7 +58,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
 
 
 def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
-    """Which `items`, numbered by time and then by environment of all ranks, this rank has, in its own numbers."""
+    """The `items` of this rank in its own numbering; they are numbered by time, then by environment of all ranks."""
     times, envs = items // (num_envs * num_ranks), items % (num_envs * num_ranks)
     return (times * num_envs + envs % num_envs)[envs // num_envs == rank]
 

@@ -1,4 +1,4 @@
-"""Optimisers of one flat vector, by name. `flat_parameters` makes the vector of a model.
+"""Optimisers of one flat vector, by name. `weights` makes the vector of a model.
 
 Optimisers that workers can share are functions of the vector, the gradient and the statistics. Constructing or stepping
 a torch.optim class imports torch's compiler: a second and 75 megabytes in each process (torch 2.13).
@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -29,40 +28,19 @@ STATISTICS: Mapping[str, Mapping[str, float]] = {
 """Statistics of each optimiser by torch's names, with their initial values; `step` is a scalar."""
 
 
-class Optimizer(Protocol):
-    """Moves a vector [P] by its gradient."""
-
-    def step(self, gradient: Tensor, lr: float) -> None:
-        """Move the vector once, in place; `gradient` [P] is on its device."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The statistics, for a checkpoint; empty before the first step."""
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `tensors`."""
-
-
 class FlatOptimizer:
     """An optimiser of `STATISTICS`. It updates `shared` statistics if given; their owner then saves and loads them."""
 
-    def __init__(self, name: str, vector: Tensor, *, eps: float, decay: float,
-                 shared: Mapping[str, Tensor] | None = None) -> None:
-        self._name, self._vector = name, vector
+    def __init__(self, config: OptimizerConfig, vector: Tensor, shared: Mapping[str, Tensor] | None = None) -> None:
+        self._config, self._vector = config, vector
         self._statistics = dict(shared or {})
-        match name:
-            case "rmsprop_tf":
-                self._move = partial(_rmsprop_tf, eps=eps, decay=decay)
-            case "rmsprop":
-                self._move = partial(_rmsprop, eps=eps, decay=decay)
-            case _:
-                self._move = partial(_adam, eps=eps)
 
     @torch.no_grad()
     def step(self, gradient: Tensor, lr: float) -> None:
         """Move the vector once, in place; `gradient` [P] is on its device."""
         if not self._statistics:
             self._statistics = self._fresh()
-        self._move(self._vector, gradient, self._statistics, lr=lr)
+        _MOVES[self._config.optimizer](self._vector, gradient, self._statistics, self._config, lr)
 
     def tensors(self) -> dict[str, Tensor]:
         """The statistics, for a checkpoint; empty before the first step."""
@@ -76,38 +54,42 @@ class FlatOptimizer:
 
     def _fresh(self) -> dict[str, Tensor]:
         return {name: torch.tensor(value) if name == "step" else torch.full_like(self._vector, value)
-                for name, value in STATISTICS[self._name].items()}
+                for name, value in STATISTICS[self._config.optimizer].items()}
 
 
-def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float,
-                decay: float) -> None:
+def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
+                lr: float) -> None:
     """TensorFlow's RMSProp, which produced the published A2C and A3C scores.
 
     s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)            Mnih et al. 2016, arXiv:1602.01783, section 4, eq. 8 and 9
 
     ε is inside the root, and s starts at 1, which warms the step size up. In torch ε is outside and s starts at 0.
     """
-    square_avg = statistics["square_avg"].mul_(decay)
-    square_avg.addcmul_(gradient, gradient, value=1 - decay)
-    vector.addcdiv_(gradient, (square_avg + eps).sqrt_(), value=-lr)
+    square_avg = statistics["square_avg"].mul_(config.optimizer_decay)
+    square_avg.addcmul_(gradient, gradient, value=1 - config.optimizer_decay)
+    vector.addcdiv_(gradient, (square_avg + config.optimizer_eps).sqrt_(), value=-lr)
 
 
-def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float,
-             decay: float) -> None:
+def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
+             lr: float) -> None:
     """torch.optim.RMSprop:  s ← α s + (1-α) g²,  θ ← θ - lr g / (√s + ε)."""
-    rmsprop([vector], [gradient], [statistics["square_avg"]], [], [], [statistics["step"]], lr=lr, alpha=decay,
-            eps=eps, weight_decay=0.0, momentum=0.0, centered=False)
+    rmsprop([vector], [gradient], [statistics["square_avg"]], [], [], [statistics["step"]], lr=lr,
+            alpha=config.optimizer_decay, eps=config.optimizer_eps, weight_decay=0.0, momentum=0.0, centered=False)
 
 
-def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], *, lr: float, eps: float) -> None:
+def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
+          lr: float) -> None:
     """torch.optim.Adam: Kingma and Ba 2015, arXiv:1412.6980; AMSGrad if the statistics include a largest second moment.
 
     On a CPU the fused kernel makes one pass over the memory: 0.9 ms for the 1.2 million weights of Pong instead of 3.7.
     """
     largest = [statistics[name] for name in ("max_exp_avg_sq",) if name in statistics]
     adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest, [statistics["step"]],
-         amsgrad=bool(largest), beta1=0.9, beta2=0.999, lr=lr, weight_decay=0.0, eps=eps, maximize=False,
-         fused=True if vector.device.type == "cpu" else None)
+         amsgrad=bool(largest), beta1=0.9, beta2=0.999, lr=lr, weight_decay=0.0, eps=config.optimizer_eps,
+         maximize=False, fused=True if vector.device.type == "cpu" else None)
+
+
+_MOVES = {"rmsprop_tf": _rmsprop_tf, "rmsprop": _rmsprop, "adam": _adam, "amsgrad": _adam}
 
 
 class TorchOptimizer:
@@ -118,40 +100,41 @@ class TorchOptimizer:
         self._optimizer = kind([self._parameter], **options)
 
     def step(self, gradient: Tensor, lr: float) -> None:
-        """Move the vector once, in place; `gradient` [P] is on its device."""
         self._parameter.grad = gradient
         for group in self._optimizer.param_groups:
             group["lr"] = lr
         self._optimizer.step()
 
     def tensors(self) -> dict[str, Tensor]:
-        """The statistics, for a checkpoint; empty before the first step."""
         state = self._optimizer.state_dict()["state"].get(0, {})
         return {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `tensors`."""
         if tensors:
             groups = self._optimizer.state_dict()["param_groups"]
             self._optimizer.load_state_dict({"state": {0: dict(tensors)}, "param_groups": groups})
 
 
-def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
-                   shared: Mapping[str, Tensor] | None = None) -> Optimizer:
-    """The optimiser `name` of `vector`: one of `STATISTICS`, possibly with `shared` statistics, or a torch.optim class.
+Optimizer = FlatOptimizer | TorchOptimizer
 
-    `eps` applies to every optimiser that has one, `decay` to RMSProp. ConfigError for an unknown name, and for
-    optimisers that need more than one vector and its gradient.
+
+def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
+    """The optimiser of `vector` that the config names: one of `STATISTICS`, or a class of torch.optim.
+
+    `optimizer_eps` applies to every optimiser that has one. ConfigError for an unknown name, and for optimisers that
+    need more than one vector and its gradient.
     """
+    name = config.optimizer
     if name in STATISTICS:
-        return FlatOptimizer(name, vector, eps=eps, decay=decay, shared=shared)
+        return FlatOptimizer(config, vector)
     kind = getattr(torch.optim, name, None)
     if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
         raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*STATISTICS, *classes])}; known: "
                           f"{', '.join(STATISTICS)}, and classes of torch.optim such as AdamW, NAdam and RAdam")
     default = inspect.signature(kind).parameters.get("eps")
-    options: dict[str, Any] = {"eps": eps} if default is not None and isinstance(default.default, float) else {}
+    has_eps = default is not None and isinstance(default.default, float)
+    options = {"eps": config.optimizer_eps} if has_eps else {}
     try:
         TorchOptimizer(kind, torch.zeros(2), options).step(torch.ones(2), lr=1e-3)
         return TorchOptimizer(kind, vector, options)
@@ -162,4 +145,4 @@ def make_optimizer(name: str, vector: Tensor, *, eps: float, decay: float,
 
 def check_optimizer(config: OptimizerConfig) -> None:
     """ConfigError if no learner can use this optimiser."""
-    make_optimizer(config.optimizer, torch.zeros(1), eps=config.optimizer_eps, decay=config.optimizer_decay)
+    make_optimizer(config, torch.zeros(1))

@@ -32,7 +32,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     """Play `episodes` whole games; yields before every step and returns raw scores in the order of the games' ends.
 
     Each environment plays a fixed share of the games: otherwise short games would be counted more often than long ones.
-    In a vector environment, which nobody can reset, a game of `envs.longest_game` steps is the last.
+    A game that reaches `envs.longest_game` steps is cut, and is the last one of an environment that cannot be reset.
     """
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
@@ -60,7 +60,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class GameStep:
     """One step of a game: its score and length so far, and the policy's value estimate."""
 
     value: float
@@ -72,8 +72,8 @@ class Moment:
 
 
 @torch.no_grad()
-def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
-            generator: torch.Generator) -> Iterator[Moment]:
+def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
+               generator: torch.Generator) -> Iterator[GameStep]:
     """Every step of the games that `play_games` would play in a single environment, from reset to end.
 
     The environment does not move between yields, so the caller can render it.
@@ -84,7 +84,7 @@ def moments(model: ActorCritic, envs: Environments, *, deterministic: bool,
     while True:
         params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
                                                        position.action_mask)
-        yield Moment(float(values[0]), score, length, ended)
+        yield GameStep(float(values[0]), score, length, ended)
         step = envs.step(_choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         ended = bool(step.episodes)

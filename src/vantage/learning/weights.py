@@ -1,20 +1,18 @@
-"""All parameters of a model as one vector, all gradients as another, and gradient sinks: what a gradient moves.
+"""A model's parameters as one vector, an average policy that follows them, and the interface of gradient sinks.
 
-Here are the interface of sinks and a process's own weights; weights shared by Hogwild workers and by data-parallel
-ranks are sinks of the runtimes. Optimisers are in `optimizers`.
+The sink of one process is in `learner`, those of processes that share weights are in the runtimes. No optimiser here.
 """
 
 from __future__ import annotations
 
-import math
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from vantage.config_groups import OptimizerConfig
-from vantage.learning.optimizers import make_optimizer
+from vantage.models.actor_critic import ActorCritic
 
 _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
 
@@ -27,8 +25,8 @@ class FlatParameters:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._parameters = list(model.parameters())
-        first = self._parameters[0]
+        self.parameters = list(model.parameters())
+        first = self.parameters[0]
         vector = torch.zeros(flat_size(model), dtype=first.dtype, device=first.device)
         self.move(vector, torch.zeros_like(vector))
 
@@ -39,41 +37,13 @@ class FlatParameters:
         """
         self.vector, self.gradient = vector, gradient
         offset = 0
-        for parameter, size in zip(self._parameters, _sizes(self._parameters), strict=True):
+        for parameter, size in zip(self.parameters, _sizes(self.parameters), strict=True):
             view = _view_like(vector[offset:offset + parameter.numel()], parameter)
             if keep:
                 view.copy_(parameter.data)
             parameter.data = view
             parameter.grad = _view_like(gradient[offset:offset + parameter.numel()], parameter)
             offset += size
-
-    def backward(self, loss: Tensor) -> None:
-        """Write the gradient of a scalar into `gradient`; zero for frozen and unused parameters.
-
-        `Tensor.backward` would add to zeros, which takes two more passes over the memory.
-        """
-        trainable = [parameter for parameter in self._parameters if parameter.requires_grad]
-        gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, allow_unused=True), strict=True))
-        for parameter in self._parameters:
-            assert parameter.grad is not None
-            gradient = gradients.get(parameter)
-            if gradient is None:
-                parameter.grad.zero_()
-            else:
-                parameter.grad.copy_(gradient)
-
-
-def clip_gradient(gradient: Tensor, max_norm: float) -> float:
-    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
-    norm = float(torch.linalg.vector_norm(gradient))
-    shorten(gradient, norm, max_norm)
-    return norm
-
-
-def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:
-    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place."""
-    if max_norm > 0 and norm > max_norm:
-        gradient.mul_(max_norm / (norm + 1e-6))
 
 
 def flat_size(model: nn.Module) -> int:
@@ -92,8 +62,19 @@ def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
     return flat.view(parameter.shape)
 
 
-LOSS = "train/loss"
-"""The loss among the metrics of an update; it decides whether the weights move."""
+class AveragePolicy:
+    """A copy of a model whose weights follow those of the original, and which shares its running statistics.
+
+    θ_a ← α θ_a + (1 - α) θ                                         Wang et al. 2017, arXiv:1611.01224, section 3.3
+    """
+
+    def __init__(self, model: ActorCritic, decay: float) -> None:
+        self.decay = decay
+        self.model = copy.deepcopy(model)
+        for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
+            own.share(other)
+        self.vector = FlatParameters(self.model).vector
+        self.model.requires_grad_(False)
 
 
 def follow(average: Tensor, weights: Tensor, decay: float) -> None:
@@ -124,37 +105,3 @@ class GradientSink(Protocol):
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore `optimizer_tensors`. KeyError, RuntimeError or ValueError where they are of another optimiser."""
-
-
-class OwnWeights:
-    """The weights of this process alone, `vector` [P], and those of an average policy that follow them."""
-
-    rank, num_ranks = 0, 1
-
-    def __init__(self, vector: Tensor, config: OptimizerConfig, average: Tensor | None = None,
-                 average_decay: float = 0.0) -> None:
-        self._vector, self._average, self._average_decay = vector, average, average_decay
-        self._optimizer = make_optimizer(config.optimizer, vector, eps=config.optimizer_eps,
-                                         decay=config.optimizer_decay)
-
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
-        """One step of the optimiser, then one of the average policy."""
-        norm = clip_gradient(gradient, max_grad_norm)
-        if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
-            self._optimizer.step(gradient, lr)
-            if self._average is not None:
-                follow(self._average, self._vector, self._average_decay)
-        return norm
-
-    def total(self, values: Tensor) -> Tensor:
-        """`values`."""
-        return values
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's statistics; none before the first step."""
-        return self._optimizer.tensors()
-
-    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `optimizer_tensors`."""
-        self._optimizer.load(tensors)

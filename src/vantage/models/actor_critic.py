@@ -134,7 +134,7 @@ class ActorCritic(nn.Module):
 
     @torch.no_grad()
     def inputs(self, obs: Obs, is_first: IsFirst, state: State) -> tuple[Tensor, ...]:
-        """What the torsos receive of observations [T, B, ...]: stacked and normalised, images with channels last.
+        """The inputs of the torsos for observations [T, B, ...]: stacked and normalised, images with channels last.
 
         A rollout that is learned from several times needs them once; `observe` changes the normalisers.
         """

@@ -52,7 +52,7 @@ A3C_LEAST, MINATAR_LEAST = 20, 3
 
 
 def _norm(norm: str, width: int) -> nn.Module:
-    """Of [N, width, ...], with a gain and a bias per channel: "layer", over all but N, "batch" or "none"."""
+    """Normalises [N, width, ...], with a gain and a bias per channel: "layer" (over all but N), "batch" or "none"."""
     return BatchNorm(width) if norm == "batch" else nn.GroupNorm(1, width) if norm == "layer" else nn.Identity()
 
 

@@ -26,7 +26,7 @@ __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults", "expecta
 Env = str | Callable[..., Any]
 
 MAX_EVAL_SHARE = 0.1
-"""Of evaluations whose interval is not given."""
+"""Default share of the wall time for evaluations, if their interval is a default too."""
 
 
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
@@ -35,18 +35,18 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     if algo not in names and ":" not in algo:
         raise ConfigError(f"unknown algorithm or preset {algo!r}{colon_form(algo) or nearest(algo, names)}; known: "
                           f"{', '.join(names)}, or module:Class")
-    found = resolve_env(env, atari_protocol)
+    env_id = resolve_env(env, atari_protocol)
     values: dict[str, Any] = {}
     source = ""
     for owner in ("", algo):
-        for name in ("", found.family, found.name):
+        for name in ("", env_id.family, env_id.name):
             if entry := MEASURED.get(owner, {}).get(name):
                 values |= entry.values
                 source = f"{owner or 'all algorithms'} on {name}: {entry.source}" if name else source
-    always = {"env": found.name, **({"atari_protocol": found.atari.protocol.name} if found.atari else {})}
+    always = {"env": env_id.name, **({"atari_protocol": env_id.atari.protocol.name} if env_id.atari else {})}
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}
-        return Defaults({**always, **saves, **system.values(found)}, f"preset {algo}: {system.title}")
+        return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
     plain = Config.of(algo)
     # An imported algorithm declares the defaults of its own keys.
     own = {name for name, key in plain.flat_keys().items() if ":" not in algo or key.group != "algorithm"}
@@ -90,9 +90,9 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     own = (ALGORITHMS[config.algo][1], *[Ray] * (config.algo != "a3g")) if config.algo in ALGORITHMS else ()
     if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) not in own:
         raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; leave it out")
-    found = resolve_env(config.env.id, config.env.atari_protocol)
-    check_options(config.env, found)
-    config = config.override(_following(config, overrides, found.family, preset=name in SYSTEMS))
+    env_id = resolve_env(config.env.id, config.env.atari_protocol)
+    check_options(config.env, env_id)
+    config = config.override(_following(config, overrides, env_id.family, preset=name in SYSTEMS))
     check_together(config)
     return config
 
@@ -131,10 +131,10 @@ def _under_ray(config: Config) -> dict[str, Any]:
 
 
 def expectation(config: Config) -> str:
-    """What to expect early of a run whose curve is flat at first; nothing where the curve moves at once."""
-    found = resolve_env(config.env.id, config.env.atari_protocol)
+    """A note for runs whose curve is flat at first; empty for others."""
+    env_id = resolve_env(config.env.id, config.env.atari_protocol)
     needs = config.algorithm.needs
-    if found.atari is None or found.atari.game != "pong" or needs.replay is not None or needs.reuse is not None:
+    if env_id.atari is None or env_id.atari.game != "pong" or needs.replay is not None or needs.reuse is not None:
         return ""
     return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between 0.5 and 1.5 "
             "million steps.")

@@ -15,9 +15,8 @@ from time import perf_counter, sleep
 import torch
 from torch import Tensor
 
-from vantage.learning.learner import Learner
+from vantage.learning.learner import LOSS, Learner, shorten
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.weights import LOSS, shorten
 from vantage.runtimes.shared_memory import RankMemory
 
 SPIN_SECONDS = 0.02
@@ -56,8 +55,7 @@ class SharedRankWeights:
             self.load_optimizer(own)
         learner.flat.move(memory["vector"], self._gradients[rank], keep=rank == 0)
         part = {name: each[rank] if name == "step" else each[self._part] for name, each in self._statistics.items()}
-        self._optimizer = FlatOptimizer(config.optimizer, memory["vector"][self._part], eps=config.optimizer_eps,
-                                        decay=config.optimizer_decay, shared=part)
+        self._optimizer = FlatOptimizer(config, memory["vector"][self._part], part)
         learner.sink = self
 
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
@@ -83,7 +81,6 @@ class SharedRankWeights:
         return norm
 
     def total(self, values: Tensor) -> Tensor:
-        """The sum over all ranks."""
         self._sums[self.rank, :len(values)] = values
         self.barrier()
         total = self._sums[:, :len(values)].sum(0).to(values.dtype)
@@ -125,6 +122,5 @@ class SharedRankWeights:
         return {name: tensor[0] if name == "step" else tensor for name, tensor in self._statistics.items()}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `optimizer_tensors`."""
         for name, tensor in self._statistics.items():
             tensor.copy_(tensors[name])

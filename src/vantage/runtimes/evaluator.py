@@ -53,13 +53,13 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_ga
 
 
 def ways(config: Config) -> tuple[bool, ...]:
-    """Whether evaluations take the most probable actions: both; on Atari, where games are long, only sampled."""
+    """Ways to act in evaluations, deterministic (True) and sampled (False); on Atari, with long games, only sampled."""
     atari = resolve_env(config.env.id, config.env.atari_protocol).family == "atari"
     return (False,) if atari else (True, False)
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
-    """At most `most` environments that play as equal shares of the games as possible, so that few play for nothing."""
+    """The number of environments, at most `most`, that splits the games most evenly: few steps are then wasted."""
     rounds = -(-episodes // most)
     return -(-episodes // rounds)
 

@@ -145,7 +145,7 @@ class HogwildRun:
                 "optimizer": self.config.optimizer.optimizer, "workers_started": self._started}
 
     def _evaluate(self) -> None:
-        """Go on for a moment with the evaluation that has begun, or begin one."""
+        """Continue the evaluation under way for a moment, or begin one."""
         self._evaluation = self._evaluation or self._play()
         started = monotonic()
         unfinished = any(monotonic() >= started + MOMENT for _ in self._evaluation)
@@ -154,7 +154,7 @@ class HogwildRun:
             self._evaluation = None
 
     def _play(self) -> Generator[None]:
-        """Evaluate the present policy and save it if it is the best so far; the workers go on meanwhile."""
+        """Evaluate the current policy and save it if it is the best so far, while the workers continue."""
         step, seconds_before = self.progress.step, self.progress.eval_seconds
         self.progress.evaluated()
         self._weights.pull()

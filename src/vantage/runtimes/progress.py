@@ -32,7 +32,7 @@ class Advance:
     act_seconds: float = 0.0
     learn_seconds: float = 0.0
     eval_seconds: float = 0.0
-    """Of the main process alone, while the others wait or go on."""
+    """Seconds of the main process alone; other processes wait or continue."""
 
     def __iadd__(self, other: Advance) -> Advance:
         for name, value in other.metrics.items():
@@ -113,9 +113,9 @@ class Progress:
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest)) if longest else LONGEST_GAME
 
     def has_time_for(self, games: int, share: float) -> bool:
-        """One evaluation of `games` games, and one of the final policy, leave all within this share of the wall time.
+        """An evaluation of `games` games and one of the final policy would keep to `share` of the wall time.
 
-        One takes as long as the last one; before the first, as long as training takes for so many games.
+        Each is expected to take as long as the last one, or before the first, as long as training takes for `games`.
         """
         length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
         cost = self.last_eval_seconds or games * length * self.seconds / max(1, self.step)

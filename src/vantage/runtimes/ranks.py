@@ -47,7 +47,7 @@ _main_hidden = Lock()
 
 
 class Command(IntEnum):
-    """What every rank does next."""
+    """The next action of every rank."""
 
     ADVANCE, SAVE, STOP = range(3)
 

@@ -21,8 +21,7 @@ from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
-from vantage.learning.learner import Learner
-from vantage.learning.weights import LOSS
+from vantage.learning.learner import LOSS, Learner
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy

@@ -21,8 +21,7 @@ from torch import Tensor
 from vantage import __version__
 from vantage.config import Config
 from vantage.learning.collect import join_rollouts
-from vantage.learning.learner import Learner
-from vantage.learning.weights import LOSS, clip_gradient
+from vantage.learning.learner import LOSS, Learner, clip_gradient
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, advance_of, new_model, replay_share
 from vantage.runtimes.evaluator import evaluate_policy

@@ -1,4 +1,4 @@
-"""What a run leaves behind while it goes on: reports, metrics, checkpoints, the best policy, the summary."""
+"""Records a run in progress: reports, metrics, checkpoints, the best policy, the summary."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Recorder:
 
     @property
     def goal(self) -> str | None:
-        """Which goal of the config ends the run here, for a person; None if none does."""
+        """The goal of the config that has been reached, in words; None if there is none."""
         return self.progress.goal_reached(self.config)
 
     @property
@@ -91,7 +91,7 @@ class Recorder:
             progress.evaluation_due = True
 
     def first_report(self) -> Report:
-        """Where the run stands before its first update; it has no metrics and is not written."""
+        """The report before the first update. It has no metrics and is not written."""
         return Report(self.progress.step, self.progress.seconds, {}, "running", str(self.directory.path))
 
     def report(self, status: Status = "running") -> Report:

@@ -22,9 +22,9 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.config_groups import OptimizerConfig
-from vantage.learning.learner import Learner
-from vantage.learning.optimizers import STATISTICS, make_optimizer
-from vantage.learning.weights import LOSS, clip_gradient, flat_size, follow
+from vantage.learning.learner import LOSS, Learner, clip_gradient
+from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.weights import flat_size, follow
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import INITIAL_STATS
 
@@ -33,7 +33,7 @@ _ALIGNMENT = 64
 
 WORKER = np.dtype({"names": ["steps", "updates", "heartbeat"], "formats": [np.int64, np.int64, np.float64],
                    "itemsize": _ALIGNMENT})
-"""What a worker writes for the others: counts, and when it was last alive."""
+"""Counters of a worker, and the time of its last heartbeat."""
 
 
 class SharedMemory:
@@ -118,7 +118,7 @@ class SharedWeights:
 
 
 class RankMemory:
-    """What data-parallel ranks on one CPU share: weights [P], and for each rank a gradient [P] and numbers."""
+    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers."""
 
     def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig,
                  context: SpawnContext) -> None:
@@ -160,8 +160,7 @@ class HogwildWeights:
         config = learner.config.optimizer
         self._vector, self._updates = shared.vector, shared.workers["updates"]
         own = {name: rows[worker % len(rows)] for name, rows in shared.statistics.tensors().items()}
-        self._optimizer = make_optimizer(config.optimizer, self._vector, eps=config.optimizer_eps,
-                                         decay=config.optimizer_decay, shared=own)
+        self._optimizer = FlatOptimizer(config, self._vector, own)
         self._pulled_updates = 0
         # Normalisers update the rows of this worker, and normalise with the merged rows of all.
         self._normalizers: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
@@ -211,7 +210,6 @@ class HogwildWeights:
         return norm
 
     def total(self, values: Tensor) -> Tensor:
-        """`values`."""
         return values
 
     def optimizer_tensors(self) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vantage.extras import needs
-from vantage.learning.play import Moment
+from vantage.learning.play import GameStep
 
 with needs("video"):
     from PIL import Image, ImageDraw, ImageFont
@@ -39,8 +39,8 @@ def draw_frame(screen: Picture, *words: str) -> Picture:
     return np.asarray(frame)
 
 
-def describe(moment: Moment) -> tuple[str, str, str]:
-    """The words for a moment of a policy's game."""
+def describe(moment: GameStep) -> tuple[str, str, str]:
+    """The words for a step of a policy's game."""
     return f"score {number(moment.score)}", f"value {moment.value:.2f}", f"step {moment.length:,}"
 
 

@@ -70,7 +70,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs
         rows = [_panels(name, obs[name][0], inputs[i], config.policy.frame_stack) for i, name in enumerate(sorted(obs))]
-        if envs.drawn:
+        if envs.draws:
             rows[0].insert(0, ("screen", envs.render().copy()))
         yield step, rows
         actions = model.distribution.sample(params, torch.default_generator).numpy()

@@ -15,7 +15,7 @@ from typing import Any
 
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import needs
-from vantage.learning.play import moments
+from vantage.learning.play import game_steps
 from vantage.tools.evaluate import action_generator, load_player, shown_game, torch_threads
 from vantage.tools.frames import Picture, describe, draw_frame, number
 from vantage.tools.output import whole_file
@@ -68,8 +68,8 @@ def record(run: str | Path, output: str | Path, *, episodes: int = 1, determinis
         agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
 
         def frames() -> Iterator[Picture]:
-            for moment in moments(agent.model, envs, deterministic=bool(deterministic),
-                                  generator=action_generator(seed)):
+            for moment in game_steps(agent.model, envs, deterministic=bool(deterministic),
+                                     generator=action_generator(seed)):
                 yield draw_frame(envs.render(), *describe(moment), f"game {len(scores) + 1} of {episodes}")
                 if moment.over:
                     scores.append(moment.score)

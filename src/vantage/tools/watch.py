@@ -10,7 +10,7 @@ import torch
 
 from vantage.agent import load
 from vantage.errors import VantageError
-from vantage.learning.play import moments
+from vantage.learning.play import game_steps
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
@@ -35,7 +35,7 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
     with torch_threads(1), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:
-        for moment in moments(agent.model, envs, deterministic=deterministic, generator=generator):
+        for moment in game_steps(agent.model, envs, deterministic=deterministic, generator=generator):
             window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
             if not window.wait(envs.fps) or "q" in window.keys:
                 return
