@@ -68,7 +68,7 @@ class Costs:
         return rate * self.steps, busiest if rate * demands[busiest] > 0.9 else "workers"
 
 
-def measure_costs(config: vantage.Config, *, repeats: int = 40) -> Costs:
+def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float = 15.0) -> Costs:
     """A worker and a learner by turns in this process, and empty messages of the same size through Ray."""
     import ray
     import torch
@@ -85,7 +85,8 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40) -> Costs:
     gradients = config.ray.send == "gradients"
     acting, learning, steps = [], [], 0
     arrays: list[np.ndarray] = []
-    for _ in range(repeats):
+    begun = time.perf_counter()
+    while len(acting) < repeats and (len(acting) < 4 or time.perf_counter() < begun + seconds):
         weights = [part.numpy() for part in ray_worker.weight_parts(learner)]
         started = time.perf_counter()
         reply: Any = (worker.gradient if gradients else worker.rollout)(weights, 0)
@@ -104,9 +105,9 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40) -> Costs:
         steps += reply.advance.steps
         arrays = list(_arrays(reply.payload))
     size = sum(array.nbytes for array in arrays)
-    skip = repeats // 4  # torch's first calls are slow
+    skip = len(acting) // 4  # torch's first calls are slow
     message, latency = measure_messages(arrays, weights)
-    return Costs(round(steps / repeats), size, sum(array.nbytes for array in weights),
+    return Costs(round(steps / len(acting)), size, sum(array.nbytes for array in weights),
                  statistics.fmean(acting[skip:]), statistics.fmean(learning[skip:]), message, latency)
 
 
