@@ -13,9 +13,10 @@ ENV MUJOCO_GL=egl PYTHONUNBUFFERED=1
 ARG DEVICE=cpu
 WORKDIR /opt/vantage
 COPY constraints.txt .
-# A layer of its own: torch is most of the image, and changes less often than Vantage. 2.13.0+cpu is newer than 2.13.0.
-RUN if [ "$DEVICE" = cpu ]; then export PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu; fi \
- && pip install --no-cache-dir --constraint constraints.txt torch
+# A layer of its own: torch is most of the image, and changes less often than Vantage. uv knows where its CPU build is.
+RUN pip install --no-cache-dir uv==0.13.9 \
+ && if [ "$DEVICE" = cpu ]; then export UV_TORCH_BACKEND=cpu; fi \
+ && uv pip install --system --no-cache --constraint constraints.txt torch
 COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir --constraint constraints.txt '.[all]'

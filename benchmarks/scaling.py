@@ -1,23 +1,35 @@
-"""How A3C's speed grows with its workers where the environment waits: a robot, a server, a slow simulator.
+"""How training speed grows with workers and nodes, and what memory a run under Ray takes. Not scores, nor predictions.
 
-    .venv/bin/python benchmarks/scaling.py
+    python benchmarks/scaling.py waiting                  A3C's workers on an environment that waits 5 ms a step
+    python benchmarks/scaling.py waiting --runtime ray    a Ray cluster on this machine, a worker on each node
+    python benchmarks/scaling.py pong                     A3C's two workers against Ray's, alternating
+    python benchmarks/scaling.py memory PID               memory of the run under Ray that this process started
 
-The environment sleeps 5 ms a step, so that workers need the cores for little. Prints agent steps per second for 1, 2, 4
-and 8 workers of one environment each, and the ratio to one worker.
+A waiting worker needs the cores for little, so that many of them fit one machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
+import statistics
 import tempfile
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import psutil
 
 import vantage
+
+WAIT_SECONDS = 0.005
+SETTLE_SECONDS = 8.0
+"""Ray's processes of a node use the cores for some seconds after its worker has begun."""
 
 
 class Waiting(gym.Env[np.ndarray, Any]):
@@ -34,38 +46,159 @@ class Waiting(gym.Env[np.ndarray, Any]):
         return np.zeros(4, np.float32), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        time.sleep(0.005)
+        time.sleep(WAIT_SECONDS)
         self.t += 1
         obs = self.np_random.normal(size=4).astype(np.float32)
         return obs, float(action), self.t == 100, False, {}
 
 
-def rate(workers: int, seconds: float, folder: Path) -> float:
-    """Agent steps per second of `workers`, after all have begun."""
-    config = vantage.configure("a3c", env="scaling:Waiting", steps=10**9, num_workers=workers, num_envs=1, eval_every=0,
-                               rollout_length=20, log_every_seconds=0.5, tensorboard=False)
-    reports = vantage.train(config, run=folder / str(workers), argv=())
-    start = next(reports)
-    while start.step < 200 * workers:
-        start = next(reports)
-    begun, last = time.perf_counter(), start
-    while time.perf_counter() - begun < seconds:
-        last = next(reports)
-    elapsed = time.perf_counter() - begun
-    reports.close()
-    return (last.step - start.step) / elapsed
+@contextmanager
+def cluster(nodes: int) -> Iterator[None]:
+    """A Ray cluster on this machine, one CPU on each node, that this program is connected to."""
+    import ray
+    from ray.cluster_utils import Cluster
+
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    these = Cluster(initialize_head=True, head_node_args=node)
+    for _ in range(nodes - 1):
+        these.add_node(**node)
+    ray.init(address=these.address, log_to_driver=False, logging_level=logging.ERROR)
+    try:
+        yield
+    finally:
+        ray.shutdown()
+        these.shutdown()
+
+
+def rate(config: vantage.Config, run: Path, seconds: float) -> tuple[float, float]:
+    """Agent steps per second of a run, after all its workers have begun, and the cores that its processes use."""
+    workers, under_ray = config.runtime.num_workers, config.runtime_name == "ray"
+
+    def begun(report: Any) -> bool:
+        return bool(report.metrics.get("ray/workers") == workers if under_ray else report.step >= 200 * workers)
+
+    with closing(vantage.train(config, run=run, argv=())) as reports:
+        next(report for report in reports if begun(report))
+        settled = time.perf_counter() + (SETTLE_SECONDS if under_ray else 0.0)
+        start = last = next(report for report in reports if time.perf_counter() >= settled)
+        since, elapsed, used = time.perf_counter(), 0.0, cpu_seconds()
+        while elapsed < seconds:
+            last = next(reports)
+            elapsed = time.perf_counter() - since
+        used = cpu_seconds() - used
+    return (last.step - start.step) / elapsed, used / elapsed
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process and of all that it has started and that still run."""
+    total, this = 0.0, psutil.Process()
+    for process in (this, *this.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):
+            total += sum(process.cpu_times()[:2])
+    return total
+
+
+def waiting(algo: str, workers: int, **options: Any) -> vantage.Config:
+    """Workers of one waiting environment each."""
+    return vantage.configure(algo, env="scaling:Waiting", steps=10**9, num_workers=workers, num_envs=1, eval_every=0,
+                             rollout_length=20, log_every_seconds=0.5, tensorboard=False, threads=1, **options)
+
+
+def measure_waiting(arguments: argparse.Namespace) -> None:
+    """Print steps per second and the efficiency for each number of workers."""
+    under_ray = arguments.runtime == "ray"
+    rates: dict[int, tuple[float, float]] = {}
+    options: dict[str, Any] = {"runtime": "ray", "device": "cpu"} if under_ray else {}
+    for workers in arguments.workers:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            config = waiting(arguments.algo, workers, **options)
+            if under_ray:
+                with cluster(workers):
+                    rates[workers] = rate(config, Path(folder) / "run", arguments.seconds)
+            else:
+                rates[workers] = rate(config, Path(folder) / "run", arguments.seconds)
+        print("{}: {:,.0f} steps/s on {:.2f} cores".format(workers, *rates[workers]), flush=True)
+    first = arguments.workers[0]
+    name = "nodes" if under_ray else "workers"
+    print(f"\n| {name} | steps/s | to one | efficiency | cores used |\n|---|---|---|---|---|")
+    for workers, (steps, cores) in rates.items():
+        ratio = steps / rates[first][0] * first
+        print(f"| {workers} | {steps:,.0f} | {ratio:.2f} | {ratio / workers:.2f} | {cores:.2f} |")
+
+
+def measure_pong(arguments: argparse.Namespace) -> None:
+    """Print the steps per second of A3C's two workers and of Ray's, and their ratio in each round."""
+    common: dict[str, Any] = {"env": "Pong", "steps": 10**9, "num_workers": 2, "threads": 1, "device": "cpu",
+                              "eval_every": 0, "log_every_seconds": 0.5, "tensorboard": False}
+    batch = {"num_envs": arguments.num_envs, "rollout_length": arguments.rollout_length}
+    contestants = {"a3c": vantage.configure("a3c", **common, **batch)}
+    for algo in arguments.algos:
+        contestants[f"{algo} under ray"] = vantage.configure(algo, runtime="ray", **common, **batch)
+    rounds: list[dict[str, float]] = []
+    for _ in range(arguments.rounds):
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            rounds.append({name: rate(config, Path(folder) / name, arguments.seconds)[0]
+                           for name, config in contestants.items()})
+        print(", ".join(f"{name} {steps:,.0f}" for name, steps in rounds[-1].items()), flush=True)
+    print("\n| | steps/s, median | to a3c: min, median, max |\n|---|---|---|")
+    for name in contestants:
+        ratios = [steps[name] / steps["a3c"] for steps in rounds]
+        print(f"| {name} | {statistics.median(steps[name] for steps in rounds):,.0f} | {min(ratios):.2f}, "
+              f"{statistics.median(ratios):.2f}, {max(ratios):.2f} |")
+
+
+def watch_memory(arguments: argparse.Namespace) -> None:
+    """Print a line of CSV every 10 s: MiB of the driver, of its largest worker, and of the object store."""
+    driver, since = psutil.Process(arguments.pid), time.monotonic()
+    print("seconds,driver_mib,largest_worker_mib,object_store_mib", flush=True)
+    while time.monotonic() - since < arguments.minutes * 60 and driver.is_running():
+        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a process that has just ended
+            children = driver.children(recursive=True)
+            workers = [private_mib(child) for child in children if child.name().startswith("ray::W")]
+            store = sum(store_mib(child) for child in children if child.name() == "raylet")
+            print(f"{time.monotonic() - since:.0f},{private_mib(driver):.1f},{max(workers, default=0):.1f},{store:.1f}",
+                  flush=True)
+        time.sleep(10)
+
+
+def private_mib(process: psutil.Process) -> float:
+    """Resident memory that a process shares with no other."""
+    info = process.memory_info()
+    return float(info.rss - info.shared) / 2**20
+
+
+def store_mib(raylet: psutil.Process) -> float:
+    """Memory that the object store of a node has touched: the blocks of its file in /dev/shm, which has no name."""
+    files = [file for file in Path(f"/proc/{raylet.pid}/fd").iterdir() if "plasma" in os.readlink(file)]
+    return sum(os.stat(file).st_blocks * 512 for file in files if "/dev/shm" in os.readlink(file)) / 2**20
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
-    parser.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+
+    def command(name: str, run: Callable[[argparse.Namespace], None]) -> argparse.ArgumentParser:
+        parser = commands.add_parser(name, help=(run.__doc__ or "").partition("\n")[0])
+        parser.set_defaults(run=run)
+        return parser
+
+    one = command("waiting", measure_waiting)
+    one.add_argument("--runtime", choices=("hogwild", "ray"), default="hogwild", help="(default: hogwild)")
+    one.add_argument("--algo", default="a3c", help="a3c, or with --runtime ray also a2c, ppo, acer (default: a3c)")
+    one.add_argument("--workers", nargs="+", type=int, default=[1, 2, 4, 8])
+    one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
+    one = command("pong", measure_pong)
+    one.add_argument("--algos", nargs="+", default=["a3c"], help="under Ray: a3c, a2c (default: a3c)")
+    one.add_argument("--num-envs", type=int, default=8, help="of each worker (default: 8)")
+    one.add_argument("--rollout-length", type=int, default=10, help="(default: 10)")
+    one.add_argument("--rounds", type=int, default=3, help="(default: 3)")
+    one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
+    one = command("memory", watch_memory)
+    one.add_argument("pid", type=int, help="of the process that started the run")
+    one.add_argument("--minutes", type=float, default=20.0)
     arguments = parser.parse_args()
-    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        rates = {workers: rate(workers, arguments.seconds, Path(folder)) for workers in arguments.workers}
-    print("| workers | steps/s | to one worker |\n|---|---|---|")
-    for workers, steps in rates.items():
-        print(f"| {workers} | {steps:,.0f} | {steps / rates[arguments.workers[0]]:.2f} |")
+    arguments.run(arguments)
 
 
 if __name__ == "__main__":
