@@ -15,7 +15,7 @@ from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import check_optimizer
 from vantage.runs.tracking import check_tracker
-from vantage.system import compute_for_long, cores_for, keep_freed_memory
+from vantage.system import compute_for_long, cores_for, free_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +27,9 @@ LEAST_BUSY = 0.75
 
 MOST_PER_CORE = 4
 """Workers for each core above which a warning is logged."""
+
+WORKER_MIB, ENV_MIB = 100, 20
+"""Memory of its own that a process with torch, and one of an environment, has at least; 151 and 24 were measured."""
 
 
 def prepare(config: Config) -> Config:
@@ -48,6 +51,7 @@ def prepare(config: Config) -> Config:
     if workers > MOST_PER_CORE * cores_for(0):
         log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
                     workers, cores_for(0), MOST_PER_CORE)
+    _check_memory(config, workers)
     if hogwild or workers > 1:
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
     threads = config.runtime.threads or (1 if hogwild else cores_for(0) // max(1, workers) or 1)
@@ -55,6 +59,16 @@ def prepare(config: Config) -> Config:
     keep_freed_memory()
     compute_for_long()
     return config.change(threads=threads, num_workers=workers, precision=_precision(config))
+
+
+def _check_memory(config: Config, workers: int) -> None:
+    """ConfigError where so many processes cannot fit into the memory."""
+    free = free_memory() >> 20
+    envs = config.env.num_envs if config.env.vector == "async" else 0
+    for name, number, each in (("num_workers", workers, WORKER_MIB), ("num_envs", envs, ENV_MIB)):
+        if number > 1 and number * each > free:
+            raise ConfigError(f"{name}={number}: so many processes need at least {number * each:,} MiB, and {free:,} "
+                              f"MiB of memory are free; give at most {max(1, free // each)}")
 
 
 def _prepare_ray(config: Config) -> Config:
