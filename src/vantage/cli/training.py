@@ -86,7 +86,7 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
     """Continue a run from its newest valid checkpoint."""
     from vantage.runs.directory import RunDirectory
 
-    config = RunDirectory.open(Path(run), trust=trust).config
+    config = RunDirectory.open(Path(run), trust=trust, runs_code=True, trains=True).config
     from vantage.training import resume_updates
 
     stop = Stop()
