@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,15 @@ def test_code_of_a_file_is_imported_where_the_command_line_names_it_or_the_user_
     assert main([*config, "--network", "net:Net"]) == 0
     RunDirectory.open(run).change_config(RunDirectory.open(run).config)  # signed by this user
     assert main(config) == 0
+
+
+def test_no_file_beside_a_run_takes_the_place_of_a_library(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = os.getcwd()
+    monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder not in ("", here)])
+    for env in ("CartPole-v1", "gymnasium.envs.classic_control:CartPoleEnv"):
+        change_config(run, env=env)
+        vantage.evaluate("run", episodes=1)
+        assert here not in sys.path
 
 
 def test_a_class_that_is_no_environment_is_not_built(run: Path) -> None:

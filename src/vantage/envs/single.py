@@ -292,7 +292,8 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
                 if isinstance(factory, type) and not issubclass(factory, gym.Env | gym.vector.VectorEnv):
                     raise ConfigError(f"env={env.name!r} is a {factory.__name__}, {NO_ENV}")
                 return factory(**options)
-            add_current_folder()
+            if ":" in env.name:
+                add_current_folder(env.name.partition(":")[0])
             find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,

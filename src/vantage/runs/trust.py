@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.extras import version_of
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,9 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
                 continue  # a group of keys
             module, colon, attribute = (value if isinstance(value, str) else json.dumps(value)).partition(":")
             # The environments' modules are imported before the current folder is on sys.path, other code after that.
-            own = ("vantage", "gymnasium", "ale_py") if key in ("env", "id") else ("vantage",)
+            # Where ale_py is not installed, a folder of that name could take its place.
+            atari = ["ale_py"] * (version_of("ale-py") is not None)
+            own = ["vantage", "gymnasium", *atari] if key in ("env", "id") else ["vantage"]
             if colon and module.partition(".")[0] not in own:
                 names[module] = None
             elif colon and not _CLASS.fullmatch(attribute):
