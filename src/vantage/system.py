@@ -196,11 +196,16 @@ def tie_forks() -> None:
 
 
 def kill_descendants(pid: int | None = None) -> None:
-    """Kill every running process that `pid` (None: this process) has started, and their children."""
+    """Kill every running process that `pid` (None: this process) has started, and their children.
+
+    Not multiprocessing's tracker of shared memory: it ends by itself, and would be started again with a warning.
+    """
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                child.kill()
+                if child.pid != tracker:
+                    child.kill()
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()
