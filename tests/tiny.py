@@ -228,10 +228,10 @@ class Leaving(Bandit):
     def __init__(self, program: bool) -> None:
         super().__init__()
         if os.fork() == 0:
-            time.sleep(3600)
+            time.sleep(60)
             os._exit(0)
         if program:
-            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
 
 class Served(Bandit):

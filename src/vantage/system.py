@@ -200,7 +200,7 @@ def kill_descendants(pid: int | None = None) -> None:
 
     Not multiprocessing's tracker of shared memory: it ends by itself, and would be started again with a warning.
     """
-    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)  # type: ignore[attr-defined]
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
