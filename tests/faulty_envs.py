@@ -44,6 +44,8 @@ class Counter(gym.Env):
             raise KeyError("100% of %s")
         if fault == "die":
             os._exit(7)
+        if fault in ("segfault", "oom"):
+            os.kill(os.getpid(), signal.SIGSEGV if fault == "segfault" else signal.SIGKILL)
         if fault == "interrupt":
             os.kill(os.getpid(), signal.SIGINT)
         if fault == "old step":

@@ -19,6 +19,7 @@ from processes import assert_ends
 
 import vantage
 from vantage import machine, system
+from vantage.errors import ConfigError
 from vantage.system import compute_for_long, cores_for, used_memory
 from vantage.time_limit import Interrupted, TimeLimit
 
@@ -64,6 +65,24 @@ def test_limits_of_version_1_count_as_those_of_version_2(tmp_path: Path, monkeyp
     (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
     (tmp_path / "memory/memory.limit_in_bytes").write_text("1000\n")
     assert (cores_for(0), system.free_memory()) == (2, 400)
+
+
+@pytest.mark.parametrize("options", [
+    {"num_workers": 1000}, {"vector": "async", "num_envs": 5000}], ids=["workers", "environments"])
+def test_more_processes_than_the_memory_holds_are_refused(
+        options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "free_memory", lambda: 99_000 * 2**20)
+    config = vantage.configure("a3c" if "num_workers" in options else "a2c", env="CartPole-v1", **options)
+    with pytest.raises(ConfigError, match="need at least 100,000 MiB, and 99,000 MiB of memory are free; give at most"):
+        machine.prepare(config)
+    monkeypatch.setattr(machine, "free_memory", lambda: 100_000 * 2**20)
+    machine.prepare(config)
+
+
+@pytest.mark.parametrize(("code", "how"), [
+    (-11, "killed by SIGSEGV"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99"), (7, "with exit status 7")])
+def test_the_end_of_a_process_is_named_by_its_signal_or_status(code: int, how: str) -> None:
+    assert system.ended_by(code) == how
 
 
 @pytest.mark.parametrize(("workers", "warns"), [(8, False), (9, True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import itertools
 import math
 import multiprocessing
@@ -243,7 +244,25 @@ class Misbehaving(Tiny):
                 if self.how == "stop and hang":
                     os.kill(getattr(multiprocessing.parent_process(), "pid", os.getpid()), signal.SIGTERM)
                 time.sleep(3600)
+            case "hang in native code":
+                lock = ctypes.create_string_buffer(64)  # zeros are an unlocked mutex
+                for _ in range(2):
+                    ctypes.CDLL(None).pthread_mutex_lock(lock)
+            case "segfault" if self.faulty:
+                os.kill(os.getpid(), signal.SIGSEGV)
         return 0, False
+
+
+class Leaving(Bandit):
+    """Leaves a process that it forks and, with `program`, one that it starts."""
+
+    def __init__(self, program: bool) -> None:
+        super().__init__()
+        if os.fork() == 0:
+            time.sleep(60)
+            os._exit(0)
+        if program:
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
 
 
 class Served(Bandit):

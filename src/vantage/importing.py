@@ -11,10 +11,13 @@ from typing import Any
 from vantage.errors import ConfigError
 
 
-def add_current_folder() -> None:
-    """Put the current folder on sys.path, as `python -m` does."""
+def add_current_folder(module: str) -> None:
+    """Put the current folder on sys.path, as `python -m` does, unless `module` is of a library that needs no trust.
+
+    A run of someone else may name those, and a file beside it could take the place of what they import.
+    """
     folder = os.getcwd()
-    if "" not in sys.path and folder not in sys.path:
+    if module.partition(".")[0] not in ("vantage", "gymnasium", "ale_py") and not {"", folder} & set(sys.path):
         sys.path.insert(0, folder)
 
 
@@ -26,8 +29,7 @@ def load_class(path: str, *, what: str) -> Any:
     name, _, attribute = path.partition(":")
     if not name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class{colon_form(path)}")
-    if name.partition(".")[0] != "vantage":
-        add_current_folder()
+    add_current_folder(name)
     try:
         module = importlib.import_module(name)
     except (Exception, SystemExit) as error:

@@ -19,7 +19,7 @@ from vantage.extras import require
 from vantage.learning.optimizers import check_optimizer
 from vantage.runs.tracking import check_tracker
 from vantage.runtimes.actor_learner import new_model
-from vantage.system import compute_for_long, cores_for, keep_freed_memory
+from vantage.system import compute_for_long, cores_for, free_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +31,9 @@ LEAST_BUSY = 0.75
 
 MOST_PER_CORE = 4
 """Workers for each core above which a warning is logged."""
+
+WORKER_MIB, ENV_MIB = 100, 20
+"""Memory of its own that a process with torch, and one of an environment, has at least; 151 and 24 were measured."""
 
 
 MOST_FOR_ONE_THREAD = 200_000
@@ -59,6 +62,7 @@ def prepare(config: Config) -> Config:
     if workers > MOST_PER_CORE * cores_for(0):
         log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
                     workers, cores_for(0), MOST_PER_CORE)
+    _check_memory(config, workers)
     if hogwild or workers > 1:
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
     threads = config.runtime.threads or (1 if hogwild else threads_of(config, max(1, workers)))
@@ -83,6 +87,16 @@ def threads_of(config: Config, processes: int) -> int:
     weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
     is_small = weights <= MOST_FOR_ONE_THREAD and all(part.kind != "image" for part in envs.spec.parts)
     return 1 if is_small else threads
+
+
+def _check_memory(config: Config, workers: int) -> None:
+    """ConfigError where so many processes cannot fit into the memory."""
+    free = free_memory() >> 20
+    envs = config.env.num_envs if config.env.vector == "async" else 0
+    for name, number, each in (("num_workers", workers, WORKER_MIB), ("num_envs", envs, ENV_MIB)):
+        if number > 1 and number * each > free:
+            raise ConfigError(f"{name}={number}: so many processes need at least {number * each:,} MiB, and {free:,} "
+                              f"MiB of memory are free; give at most {max(1, free // each)}")
 
 
 def _prepare_ray(config: Config) -> Config:

@@ -170,12 +170,42 @@ def _restore_default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _STOP_SIGNALS)
 
 
+def ended_by(exitcode: int) -> str:
+    """How a process with this exit code of multiprocessing ended: "killed by SIGSEGV", or "with exit status 7"."""
+    if exitcode >= 0:
+        return f"with exit status {exitcode}"
+    return f"killed by {next((each.name for each in signal.Signals if each == -exitcode), f'signal {-exitcode}')}"
+
+
+def tie_forks() -> None:
+    """Let what this process's main thread forks from now on end with it, kill -9 included; Linux only.
+
+    Not what it starts by `subprocess`, whose children only `kill_descendants` ends.
+    """
+    from_main_thread: list[bool] = []
+
+    def before() -> None:
+        from_main_thread[:] = [threading.current_thread() is threading.main_thread()]
+
+    def after_in_child() -> None:
+        if from_main_thread[0]:  # the signal comes when the thread ends
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+    if _LINUX:
+        os.register_at_fork(before=before, after_in_child=after_in_child)
+
+
 def kill_descendants(pid: int | None = None) -> None:
-    """Kill every running process that `pid` (None: this process) has started, and their children."""
+    """Kill every running process that `pid` (None: this process) has started, and their children.
+
+    Not multiprocessing's tracker of shared memory: it ends by itself, and would be started again with a warning.
+    """
+    tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
     with contextlib.suppress(psutil.Error):
         for child in psutil.Process(pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
-                child.kill()
+                if child.pid != tracker:
+                    child.kill()
 
 
 _ENDING: WeakSet[BaseProcess] = WeakSet()
@@ -233,4 +263,5 @@ def tied_process(context: SpawnContext, name: str, target: Callable[..., None], 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:
     die_with(parent)  # without prctl the unpickled call came before the parent was known
     hear_nothing()
+    tie_forks()
     target(*args)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
+import io
 import math
+import os
 import signal
+import sys
 import threading
-from time import monotonic
+from time import monotonic, sleep
 from types import FrameType
 from typing import ClassVar
 
@@ -21,12 +26,15 @@ class TimeLimit:
     """A context for calls of environments: TimeoutError in one that takes longer than `seconds`; 0: no limit.
 
     It raises in the main thread alone, by SIGALRM, unless the program has a handler of its own for it. Native code is
-    interrupted when it returns to Python. Counts ticks of a timer: a process that Ctrl-Z stops for an hour does not
-    hang.
+    interrupted when it returns to Python; where it does not, a thread shows its stack, and with `ends_process` ends the
+    process. Counts ticks of a timer: a process that Ctrl-Z stops for an hour does not hang.
     """
 
+    ends_process: ClassVar[bool] = False
     _current: ClassVar[TimeLimit | None] = None
     _stop_at: ClassVar[float] = math.inf
+    _entries: ClassVar[int] = 0
+    _watched: ClassVar[bool] = False
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -43,6 +51,10 @@ class TimeLimit:
         elif handler != TimeLimit._handle:
             return
         self._left, TimeLimit._current = self.ticks, self
+        TimeLimit._entries += 1
+        if self.seconds and not TimeLimit._watched:
+            TimeLimit._watched = True
+            threading.Thread(target=_watch, daemon=True, name="time limit").start()
         signal.setitimer(signal.ITIMER_REAL, self.tick, self.tick)
 
     def __exit__(self, *error: object) -> None:
@@ -72,3 +84,32 @@ class TimeLimit:
             limit.__exit__()
             TimeLimit.check(place)
             raise TimeoutError(f"no answer for {limit.seconds:g} s, {place}; {SLOW}")
+
+
+def _watch() -> None:
+    """Show where native code hangs that outlasts a limit by two ticks: Python's signal handlers wait for it to return.
+
+    What holds Python's lock stops this thread too.
+    """
+    entry, ticks = 0, 0.0
+    while True:
+        limit = TimeLimit._current
+        sleep(tick := limit.tick if limit is not None else 1.0)
+        if TimeLimit._current is not limit or limit is None or TimeLimit._entries != entry:
+            entry, ticks = TimeLimit._entries, 0.0
+            continue
+        ticks += tick
+        if limit.seconds + 2 * limit.tick <= ticks < limit.seconds + 3 * limit.tick:
+            with contextlib.suppress(io.UnsupportedOperation):  # a notebook's
+                faulthandler.dump_traceback(sys.stderr)
+            print(f"vantage: no answer for {limit.seconds:g} s in native code, at the stack above; {SLOW}",
+                  file=sys.stderr, flush=True)
+            if TimeLimit.ends_process:  # the newest checkpoint is whole
+                os._exit(1)
+
+
+def _forget_thread() -> None:
+    TimeLimit._watched = False
+
+
+os.register_at_fork(after_in_child=_forget_thread)

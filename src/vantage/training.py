@@ -142,7 +142,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     """`resume` as `train_loop.updates` yields it: also after every update and during evaluations."""
     if follow_torchrun():
         return
-    directory = RunDirectory.open(fetch(str(run)) if is_url(run) else Path(run), trust=trust, runs_code=True)
+    path = fetch(str(run)) if is_url(run) else Path(run)
+    directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True)
     saved = _resumed_config(_with_launched(directory.config), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,6 @@ from processes import assert_group_ends
 from vantage.cli import main
 from vantage.runs.checkpoint import load_latest
 
-TESTS = Path(__file__).parents[1]
 CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--threads", "1", "--no-tensorboard"]
 
 
@@ -31,9 +31,8 @@ def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int,
 
 
 def start(arguments: list[str], **options: Any) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
     return subprocess.Popen([sys.executable, "-m", "vantage", *arguments], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=environment, **options)
+                            stderr=subprocess.PIPE, text=True, **options)
 
 
 def wait_for(condition: Any, process: subprocess.Popen[str]) -> None:
@@ -168,6 +167,30 @@ def test_no_process_is_left_behind(number: int, status: int, several: list[str],
     _, err = process.communicate(timeout=30)
     assert process.returncode == status and "Traceback" not in err
     assert_group_ends(process.pid, 5)
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_what_an_environment_started_ends_with_the_run(killed: bool, tmp_path: Path) -> None:
+    run, kwargs = tmp_path / "run", json.dumps({"program": not killed})
+    process = start(["train", "a2c", "--env", "tiny:Leaving", "--env-kwargs", kwargs, "--num-envs", "1", "--steps",
+                     "100M" if killed else "40", "--no-tensorboard", "--threads", "1", "--run", str(run)],
+                    start_new_session=True)
+    if killed:
+        wait_for(lambda: (run / "checkpoints").exists(), process)
+        process.kill()
+    assert process.wait(timeout=60) == (-signal.SIGKILL if killed else 0)
+    assert_group_ends(process.pid, 5)  # communicate would wait for them, which have its pipes too
+    process.communicate()
+
+
+def test_an_environment_that_hangs_in_native_code_is_named_by_its_stack(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang in native code"}',
+                     "--env-timeout", "1", "--no-tensorboard", "--threads", "1", "--run", str(run)])
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and re.search(r'File ".*tiny\.py", line \d+ in play', err), err
+    assert "vantage: no answer for 1 s in native code, at the stack above; it hangs, or give a longer" in err
+    assert load_latest(run).step == 0
 
 
 @pytest.mark.parametrize(("how", "cause"), [("raise", "the simulator broke"), ("exit", "SystemExit")])

@@ -212,7 +212,13 @@ def test_an_error_in_a_worker_process_has_the_same_message_and_a_traceback():
     message = fault_after_two_steps("raise", "async")
     assert message.startswith(fault_after_two_steps("raise", "sync"))
     assert "Traceback" in message and "faulty_envs.py" in message
-    assert re.search("exit codes by environment: .*[01]: 7", fault_after_two_steps("die", "async"))
+
+
+@pytest.mark.parametrize(("fault", "how"), [
+    ("die", "with exit status 7; a"), ("segfault", "killed by SIGSEGV; a"),
+    ("oom", r"killed by SIGKILL \(out of memory\?\); a")])
+def test_the_end_of_a_process_is_named_with_its_cause(fault, how):
+    assert re.search(f"ended without an error: .*environment [01] {how}", fault_after_two_steps(fault, "async"))
 
 
 def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():

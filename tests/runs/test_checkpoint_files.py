@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from checkpoints import STATE, assert_is, save
 
 from vantage.errors import CheckpointError
 from vantage.runs import checkpoint
-from vantage.runs.checkpoint import load, load_latest
+from vantage.runs.checkpoint import load, load_latest, load_named
 
 
 def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
@@ -66,7 +67,10 @@ def test_damage_is_named_and_the_checkpoint_before_is_used(
         load(newest)
     assert_is(load_latest(tmp_path), 1)
     [logged] = caplog.messages
-    assert "step-000000000002" in logged
+    assert "step-000000000002" in logged and logged.endswith("; step-000000000001 is used instead")
+    shutil.copytree(newest, tmp_path / "best")
+    assert_is(load_named(tmp_path), 1)
+    assert "/best: " in caplog.messages[-1] and caplog.messages[-1].endswith("; step-000000000001 is used instead")
 
 
 def test_a_flipped_bit_anywhere_is_noticed(tmp_path: Path) -> None:

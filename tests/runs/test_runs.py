@@ -80,6 +80,19 @@ def test_a_broken_config_is_named_with_a_remedy(
         RunDirectory.open(run.path)
 
 
+@pytest.mark.parametrize("wrote", ["99.1", None])
+def test_a_key_that_this_version_lacks_is_answered_with_the_version_that_wrote_it(
+        wrote: str | None, tmp_path: Path) -> None:
+    run = create(tmp_path)
+    path, meta = run.path / "config.json", run.path / "meta.json"
+    path.write_text(path.read_text().replace('"gamma"', '"discount_of_tomorrow"'))
+    if wrote is not None:
+        meta.write_text(json.dumps(run.read_meta() | {"versions": {"vantage": wrote}}))
+    says = "it was written by Vantage 99.1, and this is .*: install that version$" if wrote else "restore it or correct"
+    with pytest.raises(ConfigError, match=f"unknown key 'discount_of_tomorrow'.*; .*{says}"):
+        RunDirectory.open(run.path)
+
+
 def test_an_algorithm_that_cannot_be_imported_is_not_blamed_on_the_config(tmp_path: Path) -> None:
     run = create(tmp_path)
     (run.path / "config.json").write_text(run.config.to_json().replace('"a2c"', '"missing:Algorithm"'))

@@ -78,6 +78,11 @@ def test_foreign_code_is_every_module_that_a_config_would_import(values: dict[st
     assert foreign_code(values) == modules
 
 
+def test_a_folder_in_place_of_a_library_that_is_not_installed_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trust, "version_of", lambda package: None)
+    assert foreign_code({"env": {"id": "ale_py.extra:Game"}}) == ["ale_py.extra"]
+
+
 def test_own_runs_import_their_code_with_a_warning_also_after_a_change(caplog: pytest.LogCaptureFixture) -> None:
     run = make_run()
     with caplog.at_level(logging.INFO):

@@ -159,14 +159,19 @@ def test_an_environments_fault_is_named_and_the_run_is_kept(how: str, says: str,
 
 def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    def full(*arguments: Any, **options: Any) -> None:
-        raise CheckpointError("no space left on the device.")
+    real, outcomes = recorder.save, iter(["no space", "no space", "broken", "", *["no space"] * 3])
 
-    config = configure(env="CartPole-v1", steps=2_048, save_every=512, eval_every=0)
-    monkeypatch.setattr("vantage.runtimes.recorder.save", full)
-    with pytest.raises(CheckpointError, match="no space"):
+    def save(*arguments: Any, **options: Any) -> Path:
+        if outcome := next(outcomes):
+            raise CheckpointError(f"{outcome} at step {arguments[1]}") from OSError(len(outcome), outcome)
+        return real(*arguments, **options)
+
+    config = configure(env="CartPole-v1", steps=2_560, save_every=512, eval_every=0)
+    monkeypatch.setattr(recorder, "save", save)
+    with pytest.raises(CheckpointError, match="no space at step 2560"):
         list(vantage.train(config, run=tmp_path / "run"))
-    assert sum("no space left" in note for note in caplog.messages) == 5  # the one of step 0 too
+    said = [note.partition(" at")[0] for note in caplog.messages if "at step" in note or "saved again" in note]
+    assert said == ["no space", "broken", f"{tmp_path / 'run' / 'checkpoints'} is saved again", "no space"]
 
 
 def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

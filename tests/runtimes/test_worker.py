@@ -214,7 +214,8 @@ class StandIns:
     ([[Advance(updates=1), 0], [0]], VantageError, "exit status 0, as where a simulator calls", 2),
     ([[Advance(updates=1), -9], [1]], VantageError, "exit status 1; .* __name__ == '__main__'", 2),
     ([[Advance(updates=1), -9], [-9]], VantageError, "killed by SIGKILL .out of memory", 2),
-], ids=["nothing learned", "not finite", "exit", "no main guard", "killed"])
+    ([[Advance(updates=1), -11], [-11]], VantageError, "killed by SIGSEGV, by native code", 2),
+], ids=["nothing learned", "not finite", "exit", "no main guard", "killed", "segmentation fault"])
 def test_a_failing_worker_is_replaced_within_the_budget_where_that_can_help(
         script: list[list[Any]], error: type[VantageError], message: str, started: int, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

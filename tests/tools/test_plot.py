@@ -65,6 +65,11 @@ def test_a_folder_is_its_runs_and_what_has_no_curve_is_left_out(capsys: pytest.C
     assert f"left out: {runs[1]} has no finite value" in err and len(err.splitlines()) == 2
     assert f"{metrics} is damaged: lines 3, 4 are left out" in err
     assert main(["plot", str(runs[1])]) == main(["plot", "runs", "nothing"]) == 2
+    Path("runs/killed-while-made").mkdir()
+    capsys.readouterr()
+    assert main(["plot", *map(str, Path("runs").rglob("a2c-*")), "runs/killed-while-made"]) == 0
+    assert "left out: runs/killed-while-made: not a run directory" in capsys.readouterr().err
+    assert main(["plot", "runs/killed-while-made"]) == 2
 
 
 def test_the_mean_covers_the_range_that_all_runs_have() -> None:

@@ -129,6 +129,34 @@ def test_code_that_only_a_repository_names_is_not_imported(pushed: Hub, monkeypa
         vantage.load("hf://someone/cartpole")
 
 
+def test_a_link_in_a_run_is_not_uploaded(hub: Hub, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = Path(shutil.copytree(run, "copy"))
+    Path("secret").write_text("the key")
+    for name in ("metrics.jsonl", "game.mp4"):
+        (copy / name).unlink()
+        (copy / name).symlink_to(Path("secret").absolute())
+    status, line = refused(capsys, "push", "copy", "someone/copy")
+    assert status == 2 and "metrics.jsonl is a symbolic link" in line
+    (copy / "metrics.jsonl").unlink()
+    summary = json.loads((copy / "summary.json").read_text())
+    (copy / "summary.json").write_text(json.dumps(summary | {"status": "<script>\n# Injected"}))
+    assert main(["push", "copy", "someone/copy", "--episodes", "1"]) == 0
+    uploaded = hub.repos["someone/copy"]
+    assert uploaded.keys() == {"README.md", "policy.safetensors", "config.json"}
+    assert not any(b"the key" in content for content in uploaded.values())
+    assert b"<script" not in uploaded["README.md"] and b"\n# Injected" not in uploaded["README.md"]
+
+
+@pytest.mark.parametrize("content", [
+    pytest.param(b"PK\x03\x04" + bytes(99), id="zip"), pytest.param(b"\xff" * 7 + b"\x7f{}", id="header of 2^63 bytes"),
+    pytest.param((200_000).to_bytes(8, "little") + b'{"w":' * 40_000, id="deep header")])
+def test_a_hostile_file_of_a_repository_is_refused(pushed: Hub, content: bytes,
+                                                   capsys: pytest.CaptureFixture[str]) -> None:
+    pushed.repos["someone/cartpole"]["policy.safetensors"] = content
+    status, line = refused(capsys, "evaluate", "hf://someone/cartpole")
+    assert status == 1 and "is damaged: SafetensorError" in line
+
+
 def test_a_pickle_under_the_name_of_a_policy_is_refused(pushed: Hub, capsys: pytest.CaptureFixture[str]) -> None:
     pushed.repos["someone/cartpole"]["policy.safetensors"] = b"\x80\x04cos\nsystem\n(S'true'\ntR."
     status, line = refused(capsys, "evaluate", "hf://someone/cartpole")

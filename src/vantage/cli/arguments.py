@@ -20,6 +20,8 @@ from vantage.consistency import check_flags
 from vantage.errors import ConfigError
 from vantage.keys import read_json_object, suggestion
 from vantage.presets import configure, defaults
+from vantage.runs.directory import signature_beside
+from vantage.runs.trust import check_code, connections, foreign_code, is_own
 
 Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
                  arg(metavar="ALGO")]
@@ -103,7 +105,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
         if first in flags:
             raise ConfigError(f"{first} is given twice: {words[0]!r} and --{first} {flags[first]}; leave one out")
         flags[first] = words[0]
-    settings = _settings(**{"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags})
+    chosen = {"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags}
+    settings = _settings(frozenset(flags), **chosen)
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
         print_help(shown, kind, own, prog, text, everything="--help-all" in argv)
@@ -125,15 +128,17 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
 
 
-def _settings(algo: str, env: str = "", runtime: str | None = None, config: str | None = None,
+def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | None = None, config: str | None = None,
               from_search: str | None = None) -> Settings:
-    """The settings without the flags that are config keys."""
+    """The settings without the `flags` that are config keys, which override those of files."""
     values: dict[str, Any] = {}
     note = ""
     if from_search is not None:
         from vantage.tools.search.command import read_best
 
-        values, trial = read_best(Path(from_search))
+        values, trial, own = read_best(Path(from_search))
+        named = {*flags, *(name for name, word in (("algo", algo), ("env", env)) if word == values[name])}
+        _check_code(values, named, source=from_search, trusted=own)
         note = f"config: {trial}"
         for name, word in (("algo", algo), ("env", env)):
             if word not in ("", values[name]):
@@ -141,18 +146,29 @@ def _settings(algo: str, env: str = "", runtime: str | None = None, config: str 
         algo, env = values.pop("algo"), values.pop("env")
     if config is not None:
         try:
-            keys = flatten(read_json_object(Path(config).read_text(encoding="utf-8-sig"), source=config))
+            text = Path(config).read_text(encoding="utf-8-sig")
+            keys = flatten(read_json_object(text, source=config))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None
+        keys.pop("algo", None)
+        named = {*flags, *(["env"] if env else [])}
+        _check_code(keys, named, source=config, trusted=is_own(text, signature_beside(Path(config))))
         env_of_file = keys.pop("env", "")
         env = env or env_of_file
-        keys.pop("algo", None)
         configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config)
         values |= keys
     if runtime is not None:
         values["runtime"] = runtime
     return Settings(algo, env, values, note)
+
+
+def _check_code(values: Mapping[str, Any], named: Collection[str], *, source: str, trusted: bool) -> None:
+    """ConfigError where a file of someone else names code, or a cluster, and the command line has not `named` that."""
+    values = {name: value for name, value in values.items() if name not in named}
+    connects = [each for each in connections(values) if each.startswith("ray_address")]
+    check_code(foreign_code(values), source=source, trusted=trusted, connects=connects, remedy="name it on the command "
+               "line too, as ALGO or by --env, --network or --ray-address")
 
 
 def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:

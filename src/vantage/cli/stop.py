@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import signal
 import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vantage.system import kill_descendants
 from vantage.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -34,10 +34,12 @@ class Stop:
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
             numbers.append(signal.SIGHUP)
+        TimeLimit.ends_process = True
         self._former = {number: signal.signal(number, self._handle) for number in numbers}
 
     def over(self) -> None:
         """The run has ended: restore the signal handlers from before it."""
+        TimeLimit.ends_process = False
         for number, handler in self._former.items():
             signal.signal(number, handler)
         TimeLimit.stop_after(math.inf)
@@ -51,8 +53,7 @@ class Stop:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self.signal:  # the second one
-            for worker in multiprocessing.active_children():
-                worker.kill()
+            kill_descendants()
             if sys.stdout.isatty():
                 os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
             os._exit(128 + number)

@@ -93,7 +93,7 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
         from vantage.runs.mirror import fetch  # imports torch, before which a wrong RUN is refused
 
         run = str(fetch(run))
-    config = RunDirectory.open(Path(run), trust=trust).config
+    config = RunDirectory.open(Path(run), trust=trust, runs_code=True, trains=True).config
     from vantage.training import resume_updates
 
     stop = Stop()

@@ -32,7 +32,7 @@ from vantage.errors import ConfigError, EnvError
 from vantage.extras import missing
 from vantage.importing import add_current_folder, load_class
 from vantage.specs import EnvSpec
-from vantage.system import deaf_to_signals, die_with
+from vantage.system import deaf_to_signals, die_with, ended_by
 from vantage.time_limit import SLOW, TimeLimit
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
@@ -41,6 +41,8 @@ REBUILT = ("BipedalWalker", "CarRacing")
 
 CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
+NO_ENV = ("not a gymnasium.Env that its caller resets; port it from the old gym library, or give a "
+          "gymnasium.vector.VectorEnv with NEXT_STEP")
 ERROR, EPISODES = "error", "episodes"
 """Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
@@ -191,10 +193,11 @@ class Workers:
             for i, process in enumerate(self._vector.processes, self._seeds.first_env):
                 if process.sentinel in ended:
                     process.join()  # a sentinel is ready before the exit code is
-                    dead[i] = process.exitcode
-            raise EnvError(f"processes of {self._seeds.name} ended without an error (exit codes by environment: {dead})"
-                           ": killed (out of memory?), or ended by os._exit; a script that trains with vector='async' "
-                           "needs if __name__ == '__main__'") from error
+                    dead[i] = ended_by(process.exitcode or 0)
+            memory = " (out of memory?)" * ("killed by SIGKILL" in dead.values())
+            ends = ", ".join(f"environment {i} {how}" for i, how in dead.items())
+            raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; a script that "
+                           "trains with vector='async' needs if __name__ == '__main__'") from error
         self._interrupted = False
         if result is not None and ERROR in result[-1]:
             raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
@@ -272,8 +275,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
     """
     built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
     if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
-        raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, not a gymnasium.Env that its caller resets; "
-                          "port it from the old gym library, or give a gymnasium.vector.VectorEnv with NEXT_STEP")
+        raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
     if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
@@ -287,8 +289,12 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings():
         try:
             if env.is_path:
-                return load_class(env.name, what="env")(**options)
-            add_current_folder()
+                factory = load_class(env.name, what="env")
+                if isinstance(factory, type) and not issubclass(factory, gym.Env | gym.vector.VectorEnv):
+                    raise ConfigError(f"env={env.name!r} is a {factory.__name__}, {NO_ENV}")
+                return factory(**options)
+            if ":" in env.name:
+                add_current_folder(env.name.partition(":")[0])
             find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
             with _quiet_mujoco() if env.family == "mujoco" and find_spec("mujoco") else nullcontext():

@@ -121,7 +121,7 @@ def load_latest(run: Path) -> Checkpoint:
             damaged.append(str(error))
         else:
             for message in damaged:
-                log.warning(message)
+                log.warning(f"{message}; {checkpoint.path.name} is used instead")
             return checkpoint
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; wait for its first save while it trains, "
                                        "restore one from a copy, or start again with `vantage train`", *damaged]))
@@ -139,7 +139,9 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
         except CheckpointError as error:
             if name == "best":
                 raise
-            log.warning(str(error))
+            checkpoint = load_latest(run)
+            log.warning(f"{error}; {checkpoint.path.name} is used instead")
+            return checkpoint
     if name in ("auto", "latest"):
         return load_latest(run)
     steps = _newest_first(run / "checkpoints")

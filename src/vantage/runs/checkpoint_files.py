@@ -154,7 +154,8 @@ def _read_file(path: Path) -> bytes:
 def _read_verified(path: Path, entry: object) -> bytes:
     data = _read_file(path)
     if (actual := _entry(data)) != entry:
-        raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, manifest.json says {entry}")
+        raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, manifest.json says "
+                              f"{entry!s:.200}")
     return data
 
 

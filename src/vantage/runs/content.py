@@ -31,6 +31,8 @@ def check_state(state: Mapping[str, Any]) -> None:
     for name in _COUNTERS:
         if not _is_number(counters.get(name)) or counters[name] < 0:
             raise ValueError(f"progress.{name} is {counters.get(name)!r:.80}")
+    if type(counters["step"]) is not int:
+        raise ValueError(f"progress.step is {counters['step']!r:.80}")
     if counters["best_return"] is not None and not _is_number(counters["best_return"]):
         raise ValueError(f"progress.best_return is {counters['best_return']!r:.80}")
     games = counters.get("recent")

@@ -26,7 +26,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.extras import version_of
 from vantage.keys import read_json_object
 from vantage.runs.files import read_text, write_atomically
-from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
+from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
 
 log = logging.getLogger(__name__)
 
@@ -67,11 +67,12 @@ class RunDirectory:
         return cls(path, config)
 
     @classmethod
-    def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False) -> RunDirectory:
+    def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False, trains: bool = False) -> RunDirectory:
         """The run that was created at `path`; ConfigError names the nearest run if there is none.
 
         Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller also
-        imports those of network and environment. ConfigError for foreign code without `trust` in a run of someone else.
+        imports those of network and environment, and with `trains` connects to what the config names. ConfigError for
+        foreign code and such connections without `trust` in a run of someone else.
         """
         source = path / "config.json"
         if not os.path.lexists(source):
@@ -79,15 +80,14 @@ class RunDirectory:
             raise ConfigError(f"{path}: {what}{_suggest(path)}")
         with _reading(source):
             text = read_text(source)
-            modules = foreign_code(read_json_object(text, source=str(source)), runs_code=runs_code)
-        signed = None
-        with contextlib.suppress(ConfigError):  # without meta.json, or with a damaged one, the run is not one's own
-            signed = _read_object(path / "meta.json").get(SIGNATURE)
-        own = is_own(text, signed)
-        check_code(modules, source=str(source), trusted=trust or own)
+            values = read_json_object(text, source=str(source))
+            modules = foreign_code(values, runs_code=runs_code)
+        meta = _meta_beside(source)
+        own = is_own(text, signed := meta.get(SIGNATURE))
+        check_code(modules, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
-        with _reading(source):
+        with _reading(source, other_version(meta.get("versions"))):
             return cls(path, Config.from_json(text, source=str(source)))
 
     def recovered(self, config: Config) -> RunDirectory | None:
@@ -146,8 +146,8 @@ class RunDirectory:
 
 
 @contextlib.contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Turn errors of reading `path` into a ConfigError with a remedy."""
+def _reading(path: Path, note: str = "") -> Iterator[None]:
+    """Turn errors of reading `path` into a ConfigError with a remedy, or with a `note` of the cause."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
@@ -156,12 +156,32 @@ def _reading(path: Path) -> Iterator[None]:
     except ConfigError as error:
         if error.__cause__ is not None:  # of a module that cannot be imported, which names its own remedy
             raise
-        raise ConfigError(f"{error}; {path} must be as Vantage wrote it: restore it or correct it") from None
+        raise ConfigError(f"{error}; {note or f'{path} must be as Vantage wrote it: restore it or correct it'}"
+                          ) from None
+
+
+def other_version(versions: object) -> str:
+    """Which other version of Vantage wrote a config, by the `versions` in meta.json, and what to do; empty if none."""
+    wrote, this = versions.get("vantage") if isinstance(versions, Mapping) else None, version_of(_LIBRARIES["vantage"])
+    return (f"it was written by Vantage {wrote:.40}, and this is {this}: install that version"
+            if isinstance(wrote, str) and wrote != this else "")
 
 
 def _read_object(path: Path) -> dict[str, Any]:
     with _reading(path):
         return read_json_object(read_text(path), source=str(path))
+
+
+def signature_beside(config: Path) -> object:
+    """The signature of `config` in the meta.json beside it; None if there is none."""
+    return _meta_beside(config).get(SIGNATURE)
+
+
+def _meta_beside(config: Path) -> dict[str, Any]:
+    """The meta.json beside `config`; empty without one, or with a damaged one."""
+    with contextlib.suppress(ConfigError):
+        return _read_object(config.with_name("meta.json"))
+    return {}
 
 
 def directory_name(env_name: str) -> str:

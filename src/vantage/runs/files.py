@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import re
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,14 +18,21 @@ _TEMPORARY = re.compile(r"\.(?:config|meta|summary)\.(\d{1,9})\.json")
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of `path`. ConfigError for a symbolic link: in a run of someone else it could lead anywhere."""
+    """A descriptor of `path`. ConfigError for what is no file: in a run of someone else a link could lead anywhere.
+
+    A pipe would be waited for.
+    """
     try:
-        return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
     except OSError as error:
-        if error.errno != errno.ELOOP:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):
             raise
-        raise ConfigError(f"{path} is a symbolic link, which Vantage does not follow; put the file itself in its place"
-                          ) from None
+        what = "symbolic link, which Vantage does not follow" if error.errno == errno.ELOOP else "pipe or a socket"
+        raise ConfigError(f"{path} is a {what}; put the file itself in its place") from None
+    if stat.S_ISFIFO(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ConfigError(f"{path} is a pipe; put the file itself in its place")
+    return descriptor
 
 
 def read_text(path: Path) -> str:
@@ -46,6 +54,7 @@ def sync(path: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file."""
     temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    temporary.unlink(missing_ok=True)  # a link of that name, in a run of someone else, would be followed
     try:
         yield temporary
         sync(temporary)

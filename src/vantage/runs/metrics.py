@@ -160,7 +160,8 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     """
     path = run / FILE_NAME
     try:
-        content = path.read_bytes()
+        with open(open_file(path, os.O_RDONLY), "rb") as file:
+            content = file.read()
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -183,9 +184,9 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         record = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(record, dict) or type(record.get("step")) is not int:
+    if not isinstance(record, dict) or type(record.get("step")) is not int or not 0 <= record["step"] < 10**18:
         return None
-    return {name: value if value is not None and math.isfinite(value) else None
+    return {name: value if value is not None and abs(value) <= sys.float_info.max else None
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 

@@ -22,7 +22,7 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import read_json_object
 from vantage.runs.checkpoint import load_named
 from vantage.runs.content import check_finite, read_spec
-from vantage.runs.directory import RunDirectory
+from vantage.runs.directory import RunDirectory, other_version
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 from vantage.types import EnvSpec
 
@@ -103,7 +103,13 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
                                   "a file or a run directory")
             modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
             check_code(modules, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
-            config, spec = Config.from_json(header["config"], source=source), read_spec(json.loads(header["spec"]))
+            try:
+                config = Config.from_json(header["config"], source=source)
+            except ConfigError as error:
+                if note := other_version({"vantage": header.get("vantage_version")}):
+                    raise ConfigError(f"{error}; {note}") from error.__cause__
+                raise
+            spec = read_spec(json.loads(header["spec"]))
             description = Description(config, spec, int(header["step"]), header["checkpoint"],
                                       json.loads(header["scores"]))
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping

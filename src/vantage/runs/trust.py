@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.extras import version_of
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +32,8 @@ _KEY_BYTES = 32
 # A dotted or lower-case attribute could reach any function, such as vantage.runs.directory:subprocess.Popen or
 # gymnasium:make, which env_kwargs would then call with arguments of the config's choice.
 _CLASS = re.compile(r"([\w-]+/)?[A-Z][\w-]*")  # also an env id such as ALE/Pong-v5
+_CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!hf://).*"}
+"""Config keys that connect to other machines, unless their value matches."""
 
 
 def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[str]:
@@ -48,7 +51,9 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
                 continue  # a group of keys
             module, colon, attribute = (value if isinstance(value, str) else json.dumps(value)).partition(":")
             # The environments' modules are imported before the current folder is on sys.path, other code after that.
-            own = ("vantage", "gymnasium", "ale_py") if key in ("env", "id") else ("vantage",)
+            # Where ale_py is not installed, a folder of that name could take its place.
+            atari = ["ale_py"] * (version_of("ale-py") is not None)
+            own = ["vantage", "gymnasium", *atari] if key in ("env", "id") else ["vantage"]
             if colon and module.partition(".")[0] not in own:
                 names[module] = None
             elif colon and not _CLASS.fullmatch(attribute):
@@ -56,11 +61,23 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
     return list(names)
 
 
-def check_code(modules: Sequence[str], *, source: str, trusted: bool) -> None:
+def connections(values: Mapping[str, Any]) -> list[str]:
+    """The keys by which a training of the config with the raw JSON `values` would connect to other machines.
+
+    Processes of a Ray cluster exchange pickles, and a tracker's id in a run may be that of any run of this user's.
+    """
+    groups = (values, *(group for group in values.values() if isinstance(group, Mapping)))
+    return [f"{key}={group[key]}" for key, pattern in _CONNECTIONS.items() for group in groups
+            if key in group and not re.fullmatch(pattern, str(group[key]), re.DOTALL)]
+
+
+def check_code(modules: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
+               remedy: str = "give --trust (in Python trust=True)") -> None:
     """Log a warning that `source` names these modules for import; ConfigError unless it is trusted."""
-    if modules and not trusted:
-        raise ConfigError(f"{source} was not written by you on this machine and imports {', '.join(modules)}; if you "
-                          "trust that code, give --trust (in Python trust=True)")
+    uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", modules), ("connects by", connects)) if what]
+    if uses and not trusted:
+        raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "
+                          f"that {'code' if modules else 'connection'}, {remedy}")
     for module in modules:
         _announce(module, source)
 

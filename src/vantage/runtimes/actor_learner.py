@@ -218,7 +218,7 @@ def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
     optimizer = learner.config.optimizer.optimizer
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
-            raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']}, not {optimizer}")
+            raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")
         learner.load(checkpoint.tensors)
 
 

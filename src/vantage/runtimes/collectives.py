@@ -17,8 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vantage.learning.learner import Learner
-from vantage.learning.weights import shorten
+from vantage.learning.learner import Learner, shorten
 
 NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""

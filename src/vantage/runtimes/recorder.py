@@ -48,6 +48,8 @@ class Recorder:
         self._weights: WeightLog | None = None
         self._saved_at: float | None = None
         self._locks = ExitStack()
+        self._failures: dict[str, int | str] = {}
+        """Why checkpoints, best or replay could not be saved the last time."""
         self._metrics: dict[str, float] = {}
         self._metrics_step = -1
         """The newest metrics, and their step."""
@@ -149,6 +151,7 @@ class Recorder:
             save(self.directory.path, self.progress.step, tensors=tensors, state=state,
                  keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
+            self._note_saving("checkpoints")
             self._write_summary("running")
             if self._weights is not None:
                 self._weights.write(self.progress.step)
@@ -157,7 +160,17 @@ class Recorder:
         except CheckpointError as error:
             if final:
                 raise
-            log.warning(str(error))
+            self._note_saving("checkpoints", error, "; every later save tries again")
+
+    def _note_saving(self, place: str, error: CheckpointError | None = None, effect: str = "") -> None:
+        """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""
+        former = self._failures.pop(place, None)
+        if error is not None:
+            self._failures[place] = getattr(error.__cause__, "errno", None) or str(error)
+            if self._failures[place] != former:
+                log.warning(f"{error}{effect}")
+        elif former is not None:
+            log.warning(f"{self.directory.path / place} is saved again")
 
     def _move_if_gone(self) -> None:
         if (recovered := self.directory.recovered(self.config)) is not None:
@@ -170,7 +183,9 @@ class Recorder:
         try:
             save_replay(self.directory.path, self.progress.step, tensors=tensors)
         except CheckpointError as error:
-            log.warning(f"{error}. A resume from here uses the replay saved before, or fills a new one.")
+            self._note_saving("replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
+        else:
+            self._note_saving("replay")
 
     def close(self, status: Status) -> None:
         """Record how the run ended in summary.json and in the last report."""
@@ -210,7 +225,9 @@ class Recorder:
             save_best(self.directory.path, step, tensors=tensors, state=state)
         except CheckpointError as error:
             self.progress.best_return, self.progress.deterministic = former
-            log.warning(f"{error}. The policy of step {step:,}, the best so far, was not saved to best/.")
+            self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")
+        else:
+            self._note_saving("best")
 
 
 def passed(every: int, before: int, step: int) -> bool:

@@ -23,7 +23,7 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
-from vantage.system import compute_for_long, keep_freed_memory, kill_descendants, shortage, tied_process
+from vantage.system import compute_for_long, ended_by, keep_freed_memory, kill_descendants, shortage, tied_process
 
 REPORT_EVERY_SECONDS = 0.1
 """Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
@@ -63,10 +63,11 @@ class Process:
 
 
 def _describe(exitcode: int) -> str:
-    if exitcode < 0:
-        name = next((each.name for each in signal.Signals if each == -exitcode), f"signal {-exitcode}")
-        return (f"killed by {name} (out of memory? or the thread that started the run has ended, and its processes "
+    if exitcode == -signal.SIGKILL:
+        return (f"{ended_by(exitcode)} (out of memory? or the thread that started the run has ended, and its processes "
                 "with it)")
+    if exitcode < 0:
+        return f"{ended_by(exitcode)}, by native code of its environment or a library"
     causes = {0: ", as where a simulator calls exit()",
               1: "; a script that trains with worker processes must do so under if __name__ == '__main__'"}
     return f"with exit status {exitcode}{causes.get(exitcode, '')}"

@@ -110,8 +110,8 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
     """
     if not 1 <= episodes <= 10**6:  # as eval_episodes
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else "above 1,000,000"))
-    if seed < 0:
-        raise ConfigError(f"seed={seed} is below 0")
+    if not 0 <= seed < 2**63:  # as that of training
+        raise ConfigError(f"seed={seed} is " + ("below 0" if seed < 0 else f"above {2**63 - 1:,}"))
     agent = load(run, checkpoint=checkpoint, trust=trust)
     if deterministic is None:
         deterministic = bool(agent.scores.get("eval/deterministic", ways(agent.config)[0]))

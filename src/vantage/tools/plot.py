@@ -90,8 +90,14 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
     for name, value, values in (("x", x, get_args(Axis)), ("aggregate", aggregate, get_args(Aggregate))):
         if value not in values:
             raise ConfigError(f"{name}={value!r} is not one of {', '.join(values)}")
-    unique = {path.resolve(): path for folder in folders for path in find_runs(Path(folder))}
-    curves, problems = list[Curve](), list[str]()
+    unique, curves, problems = dict[Path, Path](), list[Curve](), list[str]()
+    for folder in map(Path, folders):
+        try:
+            unique |= {path.resolve(): path for path in find_runs(folder)}
+        except ConfigError as error:
+            if not folder.is_dir():
+                raise
+            problems.append(str(error))  # of a run that was killed while it was made
     for path in unique.values():
         try:
             curves.append(read_curve(path, x, metric, trust=trust))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
+from vantage.runs.files import read_text
 from vantage.runs.hub import POLICY, PREFIX, hub_api
 from vantage.runs.metrics import FILE_NAME
+from vantage.terminal import printable
 from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.export import export
 
@@ -76,7 +80,7 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
     if repo.removeprefix(PREFIX).count("/") != 1:
         raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as someone/cartpole-a2c")
     repo = repo.removeprefix(PREFIX)
-    directory = RunDirectory.open(Path(run), trust=trust)
+    directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     with hub_api(repo) as api:  # before the games, which take time
         url = str(api.create_repo(repo, private=private or None, exist_ok=True))
     result = evaluate(run, episodes=episodes, checkpoint=checkpoint, trust=trust)
@@ -85,9 +89,9 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
         export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
         (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
         (folder / "config.json").write_text(directory.config.to_json(), encoding="utf-8")
-        if (metrics := directory.path / FILE_NAME).is_file():
-            shutil.copyfile(metrics, folder / FILE_NAME, follow_symlinks=False)
-        videos = [path for path in directory.path.glob("*.mp4") if not path.is_symlink()]
+        if os.path.lexists(metrics := directory.path / FILE_NAME):
+            (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
+        videos = [path for path in directory.path.glob("*.mp4") if path.is_file() and not path.is_symlink()]
         if videos:
             shutil.copyfile(max(videos, key=lambda path: path.stat().st_mtime), folder / VIDEO)
         with hub_api(repo) as api:
@@ -108,10 +112,15 @@ def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
         library_name="vantage-rl", tags=["reinforcement-learning", "deep-reinforcement-learning", config.algo],
         pipeline_tag="reinforcement-learning", model_name=repo.partition("/")[2], eval_results=[score])
     training = ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" if isinstance(value, float) else
-                         f"{name} {value:,}" if isinstance(value, int) else f"{name} {value}"
+                         f"{name} {value:,}" if isinstance(value, int) else f"{name} {_word(value)}"
                          for name in ("status", "steps", "seconds", "episodes", "return_mean")
                          if (value := summary.get(name)) is not None)
     return _CARD.substitute(
         metadata=metadata.to_yaml(), algo=config.algo, env=config.env.id, version=version("vantage-rl"),
         scores="\n".join(f"- {line}" for line in result.sentence().splitlines()), training=training,
         address=PREFIX + repo, seed=config.run.seed, config=config.to_json())
+
+
+def _word(value: object) -> str:
+    """A value of a file of someone else as text in one line of Markdown."""
+    return escape(printable(" ".join(str(value).split())))

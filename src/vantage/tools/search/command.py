@@ -15,8 +15,9 @@ from vantage.extras import require
 from vantage.importing import import_path
 from vantage.keys import convert, read_json_object
 from vantage.runs.directory import directory_name
-from vantage.runs.files import write_atomically
+from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
+from vantage.runs.trust import SIGNATURE, is_own
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -166,13 +167,14 @@ def _read_definition(directory: Path) -> dict[str, Any]:
                           "there; put it back, or search anew with another --run") from None
 
 
-def read_best(directory: Path) -> tuple[dict[str, Any], str]:
-    """The flat config keys of the best trial of a search, and a sentence that names the trial."""
+def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:
+    """The flat config keys of the best trial of a search, a sentence that names it, and whether they are one's own."""
     path = directory / "best.json"
     try:
-        best = json.loads(path.read_text(encoding="utf-8"))
+        best = json.loads(read_text(path))
         config = {**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])}
-        return config, f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        trial = f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
+        return config, trial, is_own(json.dumps(best["config"]), best.get(SIGNATURE))
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search with a complete "
                           "trial, or repeat the search's command") from None

@@ -24,6 +24,7 @@ from optuna.visualization import matplotlib as plots
 
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.files import write_atomically
+from vantage.runs.trust import SIGNATURE, signature
 from vantage.system import deaf_to_signals, tied_process
 from vantage.tools.plot import plot
 from vantage.tools.search.command import Options, SearchResult, Trial
@@ -138,9 +139,10 @@ def write_results(plan: Plan, trials: Sequence[Trial], directory: Path) -> None:
     table.writerows(rows)
     write_atomically(directory / "results.csv", text.getvalue())
     if (best := trials[0]).state == "complete":
+        config = plan.config(best.keys, plan.seeds[0]).flat()
         write_atomically(directory / "best.json", json.dumps(
             {"trial": best.index, "value": best.value, "objective": plan.objective, "keys": best.keys,
-             "runs": best.runs, "config": plan.config(best.keys, plan.seeds[0]).flat()}, indent=2))
+             "runs": best.runs, "config": config, SIGNATURE: signature(json.dumps(config))}, indent=2))
 
 
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], directory: Path) -> None:
