@@ -113,7 +113,7 @@ def names_table(library: str) -> str:
     from vantage.other_libraries import KEYS
 
     rows = ["| there | here |", "|---|---|"]
-    for name, text in sorted(KEYS[library].items()):
+    for name, text in sorted((name, text) for name, (owner, text) in KEYS.items() if owner == library):
         ours = re.sub(r"{(\w+)}", r"`\1`", text).removeprefix("is ").removeprefix("are ")
         rows.append(f"| `{name}` | {ours} |")
     return "\n".join(rows)

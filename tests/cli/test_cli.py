@@ -124,8 +124,8 @@ def test_a_signal_saves_and_names_the_way_back(
 
 
 def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
-    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "slow start"}'],
-                    cwd=tmp_path)
+    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "slow start"}',
+                     "--threads", "1"], cwd=tmp_path)
     wait_for(lambda: list(tmp_path.glob("runs/*/*/config.json")), process)
     time.sleep(0.5)  # into the environment's constructor
     process.send_signal(signal.SIGTERM)
