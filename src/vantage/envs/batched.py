@@ -11,10 +11,11 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.build import create
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
-from vantage.envs.single import CLOSE_SECONDS, create
+from vantage.envs.single import CLOSE_SECONDS
 from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
 from vantage.errors import ConfigError
 from vantage.importing import load_class

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import select
 import traceback
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
@@ -24,13 +21,12 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.ids import EnvId, check_processes, find_plugin
+from vantage.envs.build import build
+from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
-from vantage.envs.options import Play, check_options, non_defaults, play_of
+from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
-from vantage.errors import ConfigError, EnvError
-from vantage.extras import missing
-from vantage.importing import add_current_folder, load_class
+from vantage.errors import EnvError
 from vantage.specs import EnvSpec
 from vantage.system import deaf_to_signals, die_with, ended_by
 from vantage.time_limit import SLOW, TimeLimit
@@ -40,9 +36,6 @@ from vantage.time_limit import SLOW, TimeLimit
 REBUILT = ("BipedalWalker", "CarRacing")
 
 CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
-RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
-NO_ENV = ("not a gymnasium.Env that its caller resets; port it from the old gym library, or give a "
-          "gymnasium.vector.VectorEnv with NEXT_STEP")
 ERROR, EPISODES = "error", "episodes"
 """Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
@@ -266,59 +259,3 @@ def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, 
             env.close()
     limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), limit
-
-
-def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
-    """One instance of `env` with the options of `config`.
-
-    ConfigError if Vantage cannot run it, or if it is to be `rendered` and draws no pictures.
-    """
-    built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
-    if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
-        raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
-    if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
-        built.close()
-        raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
-                          "its metadata's render_modes")
-    return play_of(config, built).wrap(built)
-
-
-def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
-    """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
-    options = {**config.env_options, **more}
-    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings():
-        try:
-            if env.is_path:
-                factory = load_class(env.name, what="env")
-                if isinstance(factory, type) and not issubclass(factory, gym.Env | gym.vector.VectorEnv):
-                    raise ConfigError(f"env={env.name!r} is a {factory.__name__}, {NO_ENV}")
-                return factory(**options)
-            if ":" in env.name:
-                add_current_folder(env.name.partition(":")[0])
-            find_plugin(env.name)  # again in worker processes
-            warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
-            with _quiet_mujoco() if env.family == "mujoco" and find_spec("mujoco") else nullcontext():
-                return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
-                                disable_env_checker=True, **options)
-        except (gym.error.Error, ImportError, TypeError) as error:
-            if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
-                raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
-            draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
-            raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
-                              f"{type(error).__name__}: {error}{draw}") from error
-
-
-@contextmanager
-def _quiet_mujoco() -> Iterator[None]:
-    """Without MuJoCo's warnings on stderr and in MUJOCO_LOG.TXT.
-
-    MuJoCo 4.0 has one for an attribute in Gymnasium 1.4's models each time that it compiles one (2026-11).
-    """
-    import mujoco
-
-    former = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(former)

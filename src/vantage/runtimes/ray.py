@@ -10,7 +10,6 @@ import logging
 from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
@@ -28,7 +27,7 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, new_model
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ray_cluster import connect, describe, room
+from vantage.runtimes.ray_cluster import Member, connect, describe, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weight_parts
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.types import Rollout
@@ -43,22 +42,6 @@ RATE_SECONDS = 5.0
 
 IDLE_SECONDS = 30.0
 """Seconds without any worker before a warning: a process of Python on a busy machine takes some to start."""
-
-
-@dataclass(slots=True, eq=False)
-class Member:
-    """A worker, and the request that it works on."""
-
-    worker: int
-    actor: Any
-    node: str = ""
-    """Where it runs; empty while no node has room for it."""
-    begun: bool = False
-    """It has made its environments."""
-    since: float = 0.0
-    """When its request was sent."""
-    updates: int = 0
-    """Updates that the weights of its request have seen."""
 
 
 class RayRun:

@@ -9,7 +9,9 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import monotonic, sleep
+from typing import Any
 
 import ray
 from ray._private.services import canonicalize_bootstrap_address_or_die as find_cluster
@@ -23,6 +25,22 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
 ROOM_SECONDS = 15.0
 """Seconds in which a busy cluster may free CPUs, as where the trial before has just ended."""
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """A worker, and the request that it works on."""
+
+    worker: int
+    actor: Any
+    node: str = ""
+    """Where it runs; empty while no node has room for it."""
+    begun: bool = False
+    """It has made its environments."""
+    since: float = 0.0
+    """When its request was sent."""
+    updates: int = 0
+    """Updates that the weights of its request have seen."""
 
 
 def describe(error: ray.exceptions.RayError) -> VantageError:

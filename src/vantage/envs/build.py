@@ -1,0 +1,81 @@
+"""One environment by the name and the options of a config, wrapped as the policy plays it."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
+from typing import Any
+
+import gymnasium as gym
+from gymnasium.vector import AutoresetMode
+
+from vantage.config_groups import EnvConfig
+from vantage.envs.ids import EnvId, find_plugin
+from vantage.envs.interface import named_errors
+from vantage.envs.options import play_of
+from vantage.errors import ConfigError
+from vantage.extras import missing
+from vantage.importing import add_current_folder, load_class
+
+RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
+NO_ENV = ("not a gymnasium.Env that its caller resets; port it from the old gym library, or give a "
+          "gymnasium.vector.VectorEnv with NEXT_STEP")
+
+
+def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
+    """One instance of `env` with the options of `config`.
+
+    ConfigError if Vantage cannot run it, or if it is to be `rendered` and draws no pictures.
+    """
+    built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
+    if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
+        raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
+    if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
+        built.close()
+        raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
+                          "its metadata's render_modes")
+    return play_of(config, built).wrap(built)
+
+
+def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
+    """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
+    options = {**config.env_options, **more}
+    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings():
+        try:
+            if env.is_path:
+                factory = load_class(env.name, what="env")
+                if isinstance(factory, type) and not issubclass(factory, gym.Env | gym.vector.VectorEnv):
+                    raise ConfigError(f"env={env.name!r} is a {factory.__name__}, {NO_ENV}")
+                return factory(**options)
+            if ":" in env.name:
+                add_current_folder(env.name.partition(":")[0])
+            find_plugin(env.name)  # again in worker processes
+            warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
+            with _quiet_mujoco() if env.family == "mujoco" and find_spec("mujoco") else nullcontext():
+                return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
+                                disable_env_checker=True, **options)
+        except (gym.error.Error, ImportError, TypeError) as error:
+            if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
+                raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
+            draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
+            raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
+                              f"{type(error).__name__}: {error}{draw}") from error
+
+
+@contextmanager
+def _quiet_mujoco() -> Iterator[None]:
+    """Without MuJoCo's warnings on stderr and in MUJOCO_LOG.TXT.
+
+    MuJoCo 4.0 has one for an attribute in Gymnasium 1.4's models each time that it compiles one (2026-11).
+    """
+    import mujoco
+
+    former = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(lambda text: None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(former)
