@@ -31,9 +31,9 @@ _EVERY = {
     "atari": Defaults(
         {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
-         "save_every": 100_000, "memory": "lstm", "norm": "layer"},
-        "measured on Pong, results/a2c-Pong: an lstm on single frames needs fewer steps than stacks of 4 "
-        "(a2c-Pong-frames), and without layer normalisation its torso may die early"),
+         "save_every": 100_000, "memory": "lstm", "norm": "layer", "image_norm": "pixel", "image_norm_steps": 10_000},
+        "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
+        "learns nothing; without layer normalisation the torso may die early (results/README.md)"),
     "other": Defaults({**_VECTOR, "save_every": 100_000}, _AS_CLASSIC),
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
@@ -61,8 +61,7 @@ _PPO = {
     "classic": Defaults(_PPO_VECTOR, "one seed of CartPole-v1: 500 after 62k of 100k steps"),
     **dict.fromkeys(("box2d", "mujoco", "other"), Defaults(_PPO_VECTOR, _AS_CLASSIC)),
     "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 2, "num_envs": 32, "rollout_length": 64,
-                       "epochs": 3, "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5",
-                       "image_norm": "pixel", "image_norm_steps": 10_000},
+                       "epochs": 3, "minibatch_size": 256, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"},
                       "measured on Pong, results/README.md: 64 pixels cost no steps and are 1.4 times as fast as 84"),
     "Pong": Defaults({"steps": 800_000, "entropy_coef": "piecewise:0=0.02,30%=0.014,55%=0.002,100%=0",
                       "value_coef": "1"},
@@ -84,7 +83,7 @@ _ACER = {
     **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
     **dict.fromkeys(("mujoco", "other"), Defaults(_ACER_VECTOR, _AS_CLASSIC)),
     "atari": Defaults({"memory": "none", "frame_stack": 4, "norm": "none", "num_envs": 4, "rollout_length": 20,
-                       "lr": "linear:2e-4:0"},
+                       "lr": "linear:2e-4:0", "image_norm": "none", "image_norm_steps": 0},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
