@@ -171,6 +171,7 @@ class Ranks:
         ended = wait([process.process.sentinel for process in self._processes.values()], STOP_SECONDS)
         for rank, process in self._processes.items():
             if process.process.sentinel in ended:
+                process.process.join(STOP_SECONDS)  # its sentinel is ready a moment before it has an exit code
                 error = next(message for message in process.messages() if isinstance(message, VantageError))
                 return error if isinstance(error, EnvError | NonFiniteError) else VantageError(
                     f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")
