@@ -64,6 +64,7 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
+@pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("vector", ["sync", "async"])
 def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (single, batched):
