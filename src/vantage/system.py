@@ -28,6 +28,7 @@ import psutil
 _LINUX = sys.platform.startswith("linux")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
+_LEAST_ADDRESS_SPACE = 640 << 20  # bytes; the libraries of torch 2.13 load from 600 MiB on
 _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 CGROUP = Path("/sys/fs/cgroup")
 """Limits of a container, which psutil does not read: of version 2, or below cpu/ and memory/ of version 1."""
@@ -87,6 +88,12 @@ def shortage(error: BaseException) -> str | None:
         return ("no space left in /dev/shm, which processes share; remove files from it or enlarge it: mount -o "
                 "remount,size=1g /dev/shm, or docker run --shm-size 1g")
     return None
+
+
+def check_address_space() -> None:
+    """MemoryError if `ulimit -v` allows less than PyTorch takes while it loads: it would abort without an exception."""
+    if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST_ADDRESS_SPACE:
+        raise MemoryError
 
 
 def used_memory() -> int | None:

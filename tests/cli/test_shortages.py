@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import multiprocessing
 import os
+import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +87,13 @@ if __name__ == "__main__":
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=600)
     assert result.returncode == 1 and "Traceback" not in result.stderr, result.stderr
     assert result.stderr.strip().splitlines()[-1].startswith("vantage: ") and "ulimit" in result.stderr
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux's limits")
+def test_a_limit_below_what_pytorch_takes_is_named_before_it_loads(tmp_path: Path) -> None:
+    limit = (530 << 20, resource.RLIM_INFINITY)  # the libraries abort
+    command = [sys.executable, "-m", "vantage", "train", "a2c", "--env", "CartPole-v1", "--steps", "64"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=600,
+                            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, limit))
+    [line] = result.stderr.splitlines()
+    assert result.returncode == 1 and line.startswith("vantage: ") and "`ulimit -v` allows 530 MiB" in line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
 from typing import Any
 
@@ -219,6 +220,20 @@ def test_an_error_in_a_worker_process_has_the_same_message_and_a_traceback():
     ("oom", r"killed by SIGKILL \(out of memory\?\); a")])
 def test_the_end_of_a_process_is_named_with_its_cause(fault, how):
     assert re.search(f"ended without an error: .*environment [01] {how}", fault_after_two_steps(fault, "async"))
+
+
+def test_a_process_killed_between_two_steps_is_named_without_the_error_of_its_pipe():
+    envs = make("faulty_envs:Counter", vector="async")
+    try:
+        envs.reset()
+        process = multiprocessing.active_children()[0]
+        process.kill()
+        process.join()
+        with pytest.raises(EnvError, match="killed by SIGKILL") as caught:
+            envs.step(np.ones(2, int))
+        assert caught.value.__cause__ is None  # the command would show its traceback
+    finally:
+        envs.close()
 
 
 def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():

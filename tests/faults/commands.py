@@ -49,7 +49,7 @@ def run_command(words: Sequence[str], folder: Path, during: Callable[[subprocess
                 seconds: float = 600) -> Ended:
     """Run a command, `during` beside it, and wait for its end and that of all processes that it has started.
 
-    One that takes longer than `seconds` hangs.
+    One that takes longer than `seconds` after `during` hangs.
     """
     token = secrets.token_hex(8)
     (folder / "state").mkdir(exist_ok=True)
@@ -66,7 +66,7 @@ def run_command(words: Sequence[str], folder: Path, during: Callable[[subprocess
         try:
             if during is not None:
                 during(process)
-            status: int | None = process.wait(max(1.0, seconds - (time.monotonic() - started)))
+            status: int | None = process.wait(seconds)
         except subprocess.TimeoutExpired:
             status = None
         left = _end_of(token, 0 if status is None else GRACE_SECONDS)

@@ -85,12 +85,19 @@ class Laboratory:
         if ended.status != 0 or ended.left:
             raise RuntimeError(f"{system.name} fails without a fault: {ended}")
         accesses = int(count.read_text())
-        stopped = folder / "stopped"
-        ended_early = self.run_command(injected(system.train(stopped), root=str(stopped), how="SIGTERM",
-                                                at=accesses * 2 // 3), folder)
-        if ended_early.status != 143 or len(complete_checkpoints(stopped)) < 2:
-            raise RuntimeError(f"{system.name} cannot be stopped midway: {ended_early}")
-        return Undisturbed(last_tensors(run), ended, first_saved[0], accesses, stopped, run)
+        return Undisturbed(last_tensors(run), ended, first_saved[0], accesses,
+                           self._stopped(system, folder, accesses), run)
+
+    def _stopped(self, system: System, folder: Path, accesses: int) -> Path:
+        """A run that was stopped after two checkpoints or more and before its last step."""
+        for percent in (67, 50, 33):  # a3c's workers may be done before its main process has stopped them
+            run = folder / f"stopped-{percent}"
+            ended = self.run_command(injected(system.train(run), root=str(run), how="SIGTERM",
+                                              at=accesses * percent // 100), folder)
+            steps = complete_checkpoints(run)
+            if ended.status == 143 and len(steps) >= 2 and max(steps) < system.steps:
+                return run
+        raise RuntimeError(f"{system.name} cannot be stopped midway: {ended}")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:

@@ -222,3 +222,13 @@ def test_constant_weights_in_bfloat16_are_those_of_the_moment() -> None:
 def test_options_without_effect_are_refused(obs: str, keys: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         model(obs, **keys)
+
+
+@pytest.mark.parametrize(("shape", "keys"), [
+    ((3,), {"hidden": "65536,65536"}), ((3,), {"memory": "lstm", "memory_size": 65_536}), ((10**7,), {"hidden": "64"}),
+    ((10**7, 10**7, 3), {"network": "mlp", "hidden": "65536"}), ((10**7, 10**7, 10**7), {"network": "mlp"})])
+def test_a_network_of_absurd_size_is_refused(
+        shape: tuple[int, ...], keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(OBS, "large", ArraySpec("vector" if len(shape) == 1 else "image", shape))
+    with torch.device("meta"), pytest.raises(ConfigError, match=r"more than 500,000,000, .*give smaller ones"):
+        model("large", **keys)

@@ -173,10 +173,13 @@ def test_an_output_in_a_run_is_not_written_through_a_link(run: Path) -> None:
     assert Path("precious").read_text() == "text" and (run / "report.html").read_text() == "page"
 
 
-def test_numbers_beyond_any_float_are_left_out(run: Path) -> None:
-    line = {"step": 401, "seconds": 1, "rollout/ep_rew_mean": 10**400}
+@pytest.mark.parametrize("number", [10**400, -1e308], ids=["10^400", "-10^308"])
+def test_numbers_that_no_figure_can_show_are_left_out(number: float, run: Path) -> None:
+    line = {"step": 401, "seconds": 1, "rollout/ep_rew_mean": number}
     with (run / "metrics.jsonl").open("a") as file:
-        file.write(f"{json.dumps(line)}\n{json.dumps(line | {'step': 10**400})}\n")
+        file.write(f"{json.dumps(line)}\n{json.dumps(line | {'step': number})}\n")
     report(run, episodes=1, video=False)
+    [group] = vantage.plot(run, "curve.png", csv="curve.csv")
+    assert all(0 < value <= 500 for value in group.middle)
     *_, last = vantage.resume(train_shortly(Path("mine"), "CartPole-v1"), steps=500)
     assert last.status == "done"

@@ -64,6 +64,7 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
+@pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("vector", ["sync", "async"])
 def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (single, batched):
@@ -86,11 +87,13 @@ def test_a_process_of_environments_ends_silently_after_the_main_process(monkeypa
 def test_a_signal_while_processes_start_ends_them_without_a_word(
         monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     class Signalled(AsyncVectorEnv):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
+        def _check_spaces(self) -> None:  # waits until all processes have begun
+            for process in self.processes:
+                os.kill(process.pid, signal.SIGINT)
             signal.raise_signal(signal.SIGINT)
+            super()._check_spaces()
 
     monkeypatch.setattr(single, "AsyncVectorEnv", Signalled)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupt:  # its traceback keeps all objects alive
         make("tiny:Bandit", 2, vector="async")
-    assert not children() and capfd.readouterr() == ("", "")
+    assert interrupt.tb is not None and not children() and capfd.readouterr() == ("", "")

@@ -18,7 +18,7 @@ from vantage.cli.stop import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
 from vantage.other_libraries import COMMANDS as OTHERS
-from vantage.system import shortage
+from vantage.system import check_address_space, shortage
 from vantage.terminal import printable
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -45,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if name not in COMMANDS:
             near = f"; did you mean {OTHERS[name]}?" if name in OTHERS else nearest(name, COMMANDS)
             raise ConfigError(f"{f'unknown COMMAND {name!r}' if name else 'no COMMAND'}{near}; see vantage --help")
+        check_address_space()
         call = read(COMMANDS[name], words, f"vantage {name}")
         # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

@@ -180,7 +180,7 @@ class Workers:
         self._interrupted = True
         try:
             result = function(*args, **kwargs)
-        except (EOFError, ConnectionError) as error:
+        except (EOFError, ConnectionError):
             ended = wait([process.sentinel for process in self._vector.processes], timeout=10.0)
             dead = {}
             for i, process in enumerate(self._vector.processes, self._seeds.first_env):
@@ -190,7 +190,7 @@ class Workers:
             memory = " (out of memory?)" * ("killed by SIGKILL" in dead.values())
             ends = ", ".join(f"environment {i} {how}" for i, how in dead.items())
             raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; a script that "
-                           "trains with vector='async' needs if __name__ == '__main__'") from error
+                           "trains with vector='async' needs if __name__ == '__main__'") from None
         self._interrupted = False
         if result is not None and ERROR in result[-1]:
             raise EnvError(next(message for message in result[-1][ERROR] if message is not None))

@@ -269,7 +269,7 @@ def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
         with torch.device("meta"):
             model = ActorCritic(plain, spec, critic=critic)
         size = sum(parameter.numel() for parameter in model.parameters())
-    except RuntimeError:  # sizes beyond 64 bits
+    except (RuntimeError, TypeError):  # sizes beyond 64 bits
         size = 2**63
     if size > MAX_WEIGHTS:
         raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, with hidden="

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
+LARGEST = 1e100  # that is read back: where larger values are added, multiplied or drawn, they overflow
 
 
 class MetricWriter:
@@ -156,7 +157,7 @@ def _silence_writer_threads() -> None:
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
     """The lines of a run's metrics.jsonl, oldest first; empty if there are none. A warning names damaged ones.
 
-    Values that are not finite are None, also where the file has NaN or Infinity. ConfigError if no line is complete.
+    Values that are not finite, or larger than `LARGEST`, are None. ConfigError if no line is complete.
     """
     path = run / FILE_NAME
     try:
@@ -186,7 +187,7 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
         return None
     if not isinstance(record, dict) or type(record.get("step")) is not int or not 0 <= record["step"] < 10**18:
         return None
-    return {name: value if value is not None and abs(value) <= sys.float_info.max else None
+    return {name: value if value is not None and abs(value) <= LARGEST else None
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
