@@ -95,6 +95,8 @@ def check_together(config: Config) -> None:
             run.stop_at_eval is not None and not run.evaluates,
         f"init_checkpoint={policy.init_checkpoint} chooses among a run's checkpoints; name the run with --init-from":
             policy.init_from is None and policy.init_checkpoint != "auto",
+        f"image_norm_steps={policy.image_norm_steps} has no effect without image statistics; give --image-norm pixel, "
+        "or leave it out": policy.image_norm == "none" and policy.image_norm_steps,
         "init_from='' names nothing; give a run or an exported .safetensors file": policy.init_from == "",
     }.items():
         if present:

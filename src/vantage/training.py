@@ -27,10 +27,11 @@ from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
+from vantage.runs.files import is_url
 from vantage.runs.fit import check_fits, continuing
 from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
-from vantage.runs.mirror import fetch, is_url, mirror_to
+from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.collectives import launched

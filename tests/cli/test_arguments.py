@@ -95,7 +95,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(
 
 
 def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:
-    lines = [["--help"], ["train", "--help"], ["evaluate", "--help"], ["list"], ["record", "x"],
+    lines = [["--help"], ["train", "--help"], ["evaluate", "--help"], ["list"], ["record", "x"], ["resume", "x"],
              [*CARTPOLE, "--dry-run"], [*CARTPOLE, "--lrr", "1"]]
     code = ("import sys\nfrom vantage.cli import main\n"
             f"for line in {lines}:\n    try:\n        main(line)\n    except SystemExit:\n        pass\n"

@@ -156,6 +156,7 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("a2c", "Pong", {}, {"num_envs": 16, "lr": "linear:5e-4:0", "norm": "layer", "frame_stack": 1}),
     ("a2c", "Pong", {"network": "impala"}, {"norm": "none"}),
     ("a2c", "Pong", {"memory": "none"}, {"frame_stack": 4}),
+    ("a2c", "Pong", {"image_norm": "none"}, {"image_norm_steps": 0}),
     ("a2c", "Pong", {"steps": 1000}, {"save_every": 100, "eval_every": 0}),
     ("a3c", "Pong", {"norm": "batch"}, {"num_envs": 8, "lr": "linear:4e-4:0", "norm": "batch"}),
     ("a3g", "Breakout", {}, {"device": "auto", "num_envs": 8, "lr": "linear:4e-4:0"}),

@@ -73,7 +73,7 @@ def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share(monke
     now = 0.0
     monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
     progress = Progress(1)
-    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),)))
+    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=70, act_seconds=30))
     now = 100.0  # ten steps a second
     assert not progress.has_time_for(6, 0.1), "6 games take 6 s, twice that is more than 10"
     assert progress.has_time_for(5, 0.1) and progress.has_time_for(10**6, 1)
@@ -83,6 +83,19 @@ def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share(monke
     assert not progress.has_time_for(5, 0.1), "8 + 2 * 8 s"
     now = 240.0
     assert progress.has_time_for(5, 0.1)
+
+
+def test_before_the_first_evaluation_its_games_are_expected_to_take_as_long_as_playing_without_learning(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
+    progress = Progress(1)
+    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=1, act_seconds=1, learn_seconds=98))
+    now = 100.0
+    assert progress.has_time_for(250, 0.1) and not progress.has_time_for(251, 0.1), "2 ms a step"
+    resumed = Progress(1)
+    resumed.load(progress.state())
+    assert resumed.has_time_for(250, 0.1) and not resumed.has_time_for(251, 0.1)
 
 
 def test_an_evaluation_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:

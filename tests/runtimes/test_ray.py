@@ -129,7 +129,7 @@ class Training:
         """End the run. One rollout of each worker that it ever had is lost at most, and the reset before it."""
         self.updates.close()
         stepped = sum(path.stat().st_size for path in self.folder.glob("*.steps"))
-        lost, workers = stepped - self.run.progress.step, self.run._started
+        lost, workers = stepped - self.run.progress.step, self.run.recorder.workers_started
         print(f"lost {lost} of {stepped} steps: {lost / ROLLOUT:.1f} rollouts of {workers} workers, "
               f"{self.run._restarts} of them replaced")
         assert 0 <= lost <= workers * ROLLOUT

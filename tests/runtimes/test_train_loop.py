@@ -18,9 +18,11 @@ from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
+from vantage.runtimes.actor_learner import new_model
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.train_loop import updates
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.tools.plot import read_curve
 
 
@@ -51,10 +53,16 @@ def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
     assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
-def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(tmp_path: Path) -> None:
-    chosen, progress, run = config(), Progress(1.0), tmp_path / "run"
+def recorder_of(progress: Progress, run: Path) -> Recorder:
+    chosen = config()
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
-    recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
+    model = new_model(chosen, EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))))
+    return Recorder(chosen, directory, None, progress, model, lambda: {"model": {"w": torch.zeros(1)}})
+
+
+def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(tmp_path: Path) -> None:
+    progress, run = Progress(1.0), tmp_path / "run"
+    recorder = recorder_of(progress, run)
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
         recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step)
@@ -69,9 +77,8 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
 
 
 def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(tmp_path: Path) -> None:
-    chosen, progress, run = config(), Progress(1.0), tmp_path / "run"
-    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
-    recorder = Recorder(chosen, directory, None, progress, lambda: ({"model": {"w": torch.zeros(1)}}, {}))
+    progress, run = Progress(1.0), tmp_path / "run"
+    recorder = recorder_of(progress, run)
     assert "time/fps" not in recorder.report().metrics, "no step was made"
     progress.add(Advance(steps=100, updates=1, metrics={"train/entropy": 2.0}))
     before = recorder.report()

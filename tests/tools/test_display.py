@@ -52,6 +52,17 @@ def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:
     assert any("2,000 / 10,000 steps" in line and "0:00:04 left" in line for line in lines)
 
 
+def test_a_terminal_that_becomes_narrower_keeps_no_rows_of_the_former_panel() -> None:
+    display, file = live_display(120)
+    with display:
+        display.show(report(2_000))
+        lines = file.getvalue()[file.getvalue().rindex("╭"):].count("\n") + 1
+        display.console.width = 50
+        written = len(file.getvalue())
+        display.show(report(2_000))
+        assert file.getvalue()[written:].count("\x1b[1A") == 3 * lines - 1, "each line has been wrapped into three"
+
+
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
     with Display(CONFIG, "flat at first") as display:
         display.handle(logging.makeLogRecord({"msg": "disk full"}))

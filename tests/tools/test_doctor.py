@@ -21,6 +21,7 @@ def test_a_machine_that_trains_is_status_0(capsys: pytest.CaptureFixture[str]) -
     output = json.loads(capsys.readouterr().out)
     texts = {finding["name"]: finding["text"] for finding in output["findings"]}
     assert output["works"] and {"python", "vantage", "cores", "memory", *doctor.CHECKS} <= set(texts)
+    assert texts["hub"].startswith("huggingface_hub ") and "AssertionError" not in texts["cuda"]
     assert texts["torch"] == torch.__version__ and "Pong" in texts["atari"] and "1,024 steps" in texts["training"]
     assert os.listdir() == ["types.py"]
 

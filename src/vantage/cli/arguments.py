@@ -23,10 +23,18 @@ from vantage.presets import configure, defaults
 from vantage.runs.directory import signature_beside
 from vantage.runs.trust import check_code, connections, foreign_code, is_own
 
+
+def _choice(metavar: str, without: str = "") -> Any:
+    """How help names an argument and, if it is None by default, what that means."""
+    return arg(metavar=metavar, help_behavior_hint=lambda default: without if default == "none" else
+               f"(default: {default})")
+
+
 Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
-                 arg(metavar="ALGO")]
-Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"), arg(metavar="ENV")]
-File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), arg(metavar="FILE.json")]
+                 _choice("ALGO", "(required)")]
+Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"),
+                _choice("ENV", "(required)")]
+File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), _choice("FILE.json")]
 
 
 @dataclass(frozen=True)
@@ -35,9 +43,11 @@ class ByAlgorithm:
 
     algo: Positional[Algo] = None
     env: Env = None
-    runtime: Annotated[str | None, Doc("none: the algorithm's own"), arg(metavar="sync|hogwild|ray")] = None
+    runtime: Annotated[str | None, Doc("which processes collect and learn"),
+                       _choice("sync|hogwild|ray", "(default: the algorithm's own)")] = None
     config: File = None
-    from_search: Annotated[str | None, Doc("start from the best trial of this search"), arg(metavar="DIR")] = None
+    from_search: Annotated[str | None, Doc("start from the best trial of this search, which has ALGO and ENV"),
+                           _choice("DIR")] = None
 
 
 @dataclass(frozen=True)

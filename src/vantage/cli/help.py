@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from contextlib import suppress
 from dataclasses import field, fields, make_dataclass
-from textwrap import fill, shorten
+from textwrap import fill
 from typing import Annotated, Any, NoReturn, get_type_hints
 
 from tyro.conf import FlagConversionOff, arg
@@ -60,7 +60,8 @@ def _group(part: Any) -> type:
 
 def _group_help(shown: Config, group: str, width: int) -> str:
     """A line for each key of the algorithm and each common key; the others with their defaults alone."""
-    lines, others = [shorten(f"{group}: {first_line(getattr(shown, group))}", width, placeholder=" …")], []
+    lines, others = [fill(f"{group}: {first_line(getattr(shown, group))}", width, subsequent_indent="  ",
+                          break_on_hyphens=False)], []
     values = shown.flat()
     for name, key in shown.flat_keys().items():
         if key.group != group or name == "env":
@@ -68,9 +69,9 @@ def _group_help(shown: Config, group: str, width: int) -> str:
         value = values[name]
         flag = f"--{name.replace('_', '-')} {str(value).lower() if isinstance(value, bool | None) else value}"
         if group == "algorithm" or name in _EXPLAINED:
-            text = key.rules.get("help", "").partition(";")[0]
-            space = max(20, width - max(28, len(flag) + 4))
-            lines.append(f"  {flag:<25} {shorten(text, space, placeholder=' …')}")
+            text = fill(key.rules.get("help", "").partition(";")[0], max(48, width), initial_indent=" " * 28,
+                        subsequent_indent=" " * 28)
+            lines.append(f"  {flag:<25} {text[28:]}" if len(flag) <= 25 else f"  {flag}\n{text}")
         else:
             others.append(flag.replace(" ", "\0").replace("-", "\1"))  # neither is a place to break a line
     if others:

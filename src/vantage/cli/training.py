@@ -20,6 +20,8 @@ from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
 from vantage.errors import ConfigError
 from vantage.importing import load_class
+from vantage.runs.directory import RunDirectory
+from vantage.runs.files import is_url
 from vantage.terminal import escape_message, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
@@ -87,17 +89,16 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
            device: Annotated[str | None, Doc("cpu, cuda, cuda:0 or auto, from now on")] = None, report: Finish = False,
            trust: Trust = False) -> int:
     """Continue a run from its newest valid checkpoint."""
-    from vantage.runs.directory import RunDirectory
-
-    if "://" in run:
+    path = Path(run)
+    if is_url(run):
         from vantage.runs.mirror import fetch  # imports torch, before which a wrong RUN is refused
 
-        run = str(fetch(run))
-    config = RunDirectory.open(Path(run), trust=trust, runs_code=True, trains=True).config
+        path = fetch(run)
+    config = RunDirectory.open(path, trust=trust, runs_code=True, trains=True).config
     from vantage.training import resume_updates
 
     stop = Stop()
-    updates = resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
+    updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
                              trust=trust)
     config = config.change(steps=steps or config.run.steps, max_minutes=max_minutes or config.run.max_minutes)
     return _follow(config, updates, stop, report)

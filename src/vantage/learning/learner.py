@@ -207,6 +207,11 @@ class Learner:
             tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
         return tensors
 
+    def policy_tensors(self) -> dict[str, dict[str, Tensor]]:
+        """Copies of those tensors of a checkpoint that a policy needs."""
+        return {group: {name: tensor.clone() for name, tensor in tensors.items()}
+                for group, tensors in self.tensors().items() if group in ("model", "rewards")}
+
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore `tensors` in place: the parameters stay views of the flat vector."""
         self.model.load_state_dict(tensors["model"])

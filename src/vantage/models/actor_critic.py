@@ -282,7 +282,7 @@ def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     kinds, network = {part.kind for part in spec.parts}, policy.network
     for key, used in (("network", network not in ("auto", "mlp") and ":" not in network),
                       ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
-                      ("image_norm", policy.image_norm != "none"), ("image_norm_steps", policy.image_norm_steps)):
+                      ("image_norm", policy.image_norm != "none")):
         kind = "vector" if key == "network" and network == "conv1d" else "image"
         if used and kind not in kinds:
             raise ConfigError(f"{key}={getattr(policy, key)} is for {kind}s, and this environment shows none; drop it")

@@ -104,6 +104,8 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         values["frame_stack"] = 1  # memory keeps what the frames would show
     if config.policy.network == "impala" or ":" in config.policy.network:
         values["norm"] = "none"  # residual sums need none; a network of one's own has layers of its own
+    if config.policy.image_norm == "none":
+        values["image_norm_steps"] = 0
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
     if config.policy.init_from is not None:  # its weights replace the first ones
         values["init"] = PolicyConfig.init

@@ -83,7 +83,7 @@ _ACER = {
     **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
     **dict.fromkeys(("mujoco", "other"), Defaults(_ACER_VECTOR, _AS_CLASSIC)),
     "atari": Defaults({"memory": "none", "frame_stack": 4, "norm": "none", "num_envs": 4, "rollout_length": 20,
-                       "lr": "linear:2e-4:0", "image_norm": "none", "image_norm_steps": 0},
+                       "lr": "linear:2e-4:0", "image_norm": "none"},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),

@@ -16,9 +16,10 @@ _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
 """Groups of tensors that are finite as long as training goes well; environments may hold anything."""
-_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds")
+_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds",
+             "play_seconds")
 _NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "eval_seconds": 0.0, "last_eval_seconds": 0.0,
-                 "best_return": None}
+                 "play_seconds": 0.0, "best_return": None}
 """Counters that old checkpoints lack."""
 
 

@@ -1,4 +1,4 @@
-"""Small files of a run: never opened through a link, and replaced completely or not at all."""
+"""Small files of a run: never opened through a link, and replaced completely or not at all. No torch here."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ import psutil
 from vantage.errors import ConfigError
 
 _TEMPORARY = re.compile(r"\.(?:config|meta|summary)\.(\d{1,9})\.json")
+
+
+def is_url(place: object) -> bool:
+    """`place` is a URL of fsspec, neither a path nor a repository of the hub."""
+    return "://" in str(place) and not str(place).startswith("hf://")
 
 
 def open_file(path: Path, flags: int) -> int:

@@ -29,11 +29,6 @@ _URL, _SIGNATURE = "mirror", "mirror_hmac"
 """Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names no place to write."""
 
 
-def is_url(place: object) -> bool:
-    """`place` is a URL of fsspec, neither a path nor a repository of the hub."""
-    return "://" in str(place) and not str(place).startswith("hf://")
-
-
 class Mirror:
     """The copy of one run; ConfigError where its file system is unknown, and from all but `push` if it fails."""
 

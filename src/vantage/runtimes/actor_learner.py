@@ -21,6 +21,7 @@ from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.fit import check_policy_state, fitting, restoring
+from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.seeding import derive_seed
@@ -211,6 +212,21 @@ def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derive_seed(config.run.seed, "model"))
         return make_model(config.policy, spec, critic=config.algorithm.needs.critic)
+
+
+def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, float]:
+    """A model for environments like those of a worker, and their frames per step; a new run measures their images.
+
+    Builds such environments first, so that their errors are raised here.
+    """
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
+    envs.close()
+    for note in envs.notes[:-1]:  # the last says where they are
+        log.info(note)
+    model = new_model(config, envs.spec)
+    if is_new:
+        measure_images(model, config)
+    return model, envs.frames_per_step
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:

@@ -8,24 +8,20 @@ from __future__ import annotations
 import copy
 import logging
 import multiprocessing
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import replace
 from multiprocessing.connection import wait
 from time import monotonic
-from typing import Any
-
-from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import make_environments
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, new_model, replay_share
+from vantage.runtimes.actor_learner import load_learner, model_of_workers, replay_share
 from vantage.runtimes.evaluator import evaluate_policy
-from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -50,21 +46,14 @@ class HogwildRun:
         self._context = multiprocessing.get_context("spawn")
         self._workers: dict[int, Process] = {}
         self._received_at = self._receiving_since = monotonic()
-        self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._restarts = 0
         self._evaluation: Generator[None] | None = None
         self._replay_bytes = replay_share(config.runtime.num_workers)
         self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers,
                                  config.run.return_window)
-        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
+        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model, self._tensors)
         self._counters["steps"][0] = self.progress.step
-        self.recorder.show_weights(self._learner.model)
-        if checkpoint is None:
-            self.recorder.save()
-        else:
-            empty = "; their replays begin empty" if config.algorithm.needs.replay else ""
-            log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not "
-                     f"exact{empty}")
+        self.recorder.begin_workers(checkpoint)
         try:
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
@@ -107,21 +96,12 @@ class HogwildRun:
             self._evaluation.close()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
-        """Create the shared memory with new weights, those of `initial`, or those of the checkpoint.
-
-        Builds environments first, as a worker will, so that errors are raised here; returns their frames per step.
-        """
+        """Fill the shared memory with new weights, those of `initial` or of the checkpoint; returns frames per step."""
         config, workers = self.config, self.config.runtime.num_workers
-        envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
-        envs.close()
+        # The statistics of images are measured before workers share them.
+        model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        for note in envs.notes[:-1]:  # the last says where they are
-            log.info(note)
         log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
-        self.spec = envs.spec
-        model = new_model(config, self.spec)
-        if initial is None and checkpoint is None:
-            measure_images(model, config)  # before workers share the statistics, which it changes
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
         self._shared = SharedWeights(model, config, self._context)
@@ -132,17 +112,13 @@ class HogwildRun:
         elif checkpoint is not None:
             load_learner(self._learner, checkpoint)
         self._weights.push()
-        return envs.frames_per_step
+        return frames_per_step
 
-    def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
+    def _tensors(self) -> Groups:
         self._weights.pull()
         if self._shared.log_weights:
             self._learner.flat.gradient.copy_(self._shared.memory["gradient"])
-        return self._learner.tensors(), self._state()
-
-    def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self.spec.to_json(),
-                "optimizer": self.config.optimizer.optimizer, "workers_started": self._started}
+        return self._learner.tensors()
 
     def _evaluate(self) -> None:
         """Continue the evaluation under way for a moment, or begin one."""
@@ -158,15 +134,14 @@ class HogwildRun:
         step, seconds_before = self.progress.step, self.progress.eval_seconds
         self.progress.evaluated()
         self._weights.pull()
-        policy = {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                  for group, tensors in self._learner.tensors().items() if group in ("model", "rewards")}
+        policy = self._learner.policy_tensors()
         self._evaluated_model.load_state_dict(policy["model"])
         metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step,
                                                      longest_game=self.progress.longest_game())
         self.progress.last_eval_seconds = self.progress.eval_seconds - seconds_before
         self.progress.solved = solved
         self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
-        self.recorder.evaluated(metrics, step, lambda: (policy, self._state()))
+        self.recorder.evaluated(metrics, step, policy)
 
     # Workers
 
@@ -174,8 +149,8 @@ class HogwildRun:
         self._counters["heartbeat"][worker] = monotonic()
         with deaf_to_signals():
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
-                                          self._started, self._shared, self._replay_bytes)
-        self._started += 1
+                                          self.recorder.workers_started, self._shared, self._replay_bytes)
+        self.recorder.workers_started += 1
 
     def _receive(self, seconds: float) -> None:
         """Handle the messages that arrive in at most `seconds`, and workers that have ended or that hang."""

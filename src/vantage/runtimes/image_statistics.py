@@ -23,7 +23,7 @@ ROLLOUT_LENGTH = 32
 def measure_images(model: ActorCritic, config: Config) -> None:
     """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers."""
     steps, num_envs = config.policy.image_norm_steps, config.env.num_envs
-    if not steps or config.policy.image_norm == "none":
+    if not steps:
         return
     log.info(f"image statistics from {steps:,} steps of random play")
     device = next(model.parameters()).device

@@ -13,7 +13,7 @@ from vantage.envs import LONGEST_GAME
 from vantage.types import Episode
 
 _SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved",
-          "eval_seconds", "last_eval_seconds", "deterministic")
+          "eval_seconds", "last_eval_seconds", "play_seconds", "deterministic")
 
 SHORTEST_CUT = 1_000
 """Steps that a game of an evaluation beside training may always have."""
@@ -62,6 +62,8 @@ class Progress:
         """The best evaluation was that of the most probable actions, not of sampled ones; None before the first."""
         self.eval_seconds = self.last_eval_seconds = 0.0
         """Wall time of all evaluations, and of the last one."""
+        self.play_seconds = 0.0
+        """Time of environments and acting in training, over all processes."""
         self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
         self._sum = Advance()
@@ -101,6 +103,7 @@ class Progress:
         self.episodes += len(advance.episodes)
         self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
         self.eval_seconds += advance.eval_seconds
+        self.play_seconds += advance.env_seconds + advance.act_seconds
         self._sum += advance
         self._sum.episodes = ()
 
@@ -115,10 +118,11 @@ class Progress:
     def has_time_for(self, games: int, share: float) -> bool:
         """An evaluation of `games` games and one of the final policy would keep to `share` of the wall time.
 
-        Each is expected to take as long as the last one, or before the first, as long as training takes for `games`.
+        Each is expected to take as long as the last one, or before the first, as long as training plays for `games`
+        without learning.
         """
         length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
-        cost = self.last_eval_seconds or games * length * self.seconds / max(1, self.step)
+        cost = self.last_eval_seconds or games * length * self.play_seconds / max(1, self.step)
         return share >= 1 or self.eval_seconds + 2 * cost <= share * self.seconds
 
     def unevaluated_for(self, seconds: float) -> bool:

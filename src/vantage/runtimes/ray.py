@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import suppress
 from time import monotonic
 from typing import Any
 
 import ray
-from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import make_environments
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import LOSS, Learner
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, new_model
-from vantage.runtimes.image_statistics import measure_images
+from vantage.runtimes.actor_learner import load_learner, model_of_workers
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weight_parts
@@ -51,10 +49,9 @@ class RayRun:
                  initial: SavedPolicy | None = None) -> None:
         self._requests: dict[Any, Member] = {}
         self._evaluator: Any = None
-        self._evaluation: tuple[Any, int, Mapping[str, Mapping[str, Tensor]]] | None = None
+        self._evaluation: tuple[Any, int, Groups] | None = None
         self._pending: list[tuple[Rollout, Advance, int]] = []
         self._updates = self._restarts = self._dropped = 0
-        self._started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         self._received_at = self._receiving_since = self._rated_at = monotonic()
         self._node_sums: dict[str, Counter[str]] = {}
         self._node_restarts: Counter[str] = Counter()
@@ -64,13 +61,9 @@ class RayRun:
             workers = config.runtime.num_workers
             self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // config.runtime.rollouts_per_update)
             self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
-            self.recorder.show_weights(self._learner.model)
-            if checkpoint is None:
-                self.recorder.save()
-            else:
-                log.info("workers begin new episodes, and the order of their updates never repeats: this resume is "
-                         f"not exact{'; their replays begin empty' if config.algorithm.needs.replay else ''}")
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
+                                     self._learner.tensors)
+            self.recorder.begin_workers(checkpoint)
             self._put_weights()
             for worker in range(workers):
                 self._start(worker)
@@ -115,20 +108,10 @@ class RayRun:
             ray.shutdown()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
-        """Make the learner, with new weights, those of `initial`, or those of the checkpoint.
-
-        Builds environments first, as a worker will, so that errors are raised here; returns their frames per step.
-        """
+        """Make the learner, with new weights, those of `initial`, or of the checkpoint; returns frames per step."""
         config = self.config
-        envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
-        envs.close()
-        for note in envs.notes[:-1]:  # the last says where they are
-            log.info(note)
-        self.spec = envs.spec
-        model = new_model(config, self.spec).to(config.runtime.device)
-        if initial is None and checkpoint is None:
-            measure_images(model, config)
-        self._learner = Learner(model, config)
+        model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
+        self._learner = Learner(model.to(config.runtime.device), config)
         if initial is not None:
             self._learner.initialize_from(initial.tensors, initial.rewards)
         elif checkpoint is not None:
@@ -139,18 +122,11 @@ class RayRun:
         self._worker_config = config.change(**changes).to_json()
         log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
                  f"{config.ray.send}; the learner is on {config.runtime.device}")
-        return envs.frames_per_step
+        return frames_per_step
 
     @property
     def _sends_gradients(self) -> bool:
         return self.config.ray.send == "gradients"
-
-    def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
-        return self._learner.tensors(), self._state()
-
-    def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self.spec.to_json(),
-                "optimizer": self.config.optimizer.optimizer, "workers_started": self._started}
 
     # Learning
 
@@ -206,9 +182,8 @@ class RayRun:
                 self._worker_config, 0, 0)
             begun = self.progress.step
             self._evaluation = (
-                self._evaluator.evaluate.remote(self.spec, self._weights, begun, self.progress.longest_game()), begun,
-                {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                 for group, tensors in self._learner.tensors().items() if group in ("model", "rewards")})
+                self._evaluator.evaluate.remote(self._learner.model.spec, self._weights, begun,
+                                                self.progress.longest_game()), begun, self._learner.policy_tensors())
         answer, step, policy = self._evaluation
         if not ray.wait([answer], timeout=seconds)[0]:
             return
@@ -225,14 +200,14 @@ class RayRun:
         self.progress.add(Advance(eval_seconds=self.progress.last_eval_seconds))
         self.progress.solved = solved
         self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
-        self.recorder.evaluated(metrics, step, lambda: (policy, self._state()))
+        self.recorder.evaluated(metrics, step, policy)
 
     # Workers
 
     def _start(self, worker: int) -> None:
         actor = ray.remote(Worker).options(num_cpus=self.config.ray.worker_cpus).remote(
-            self._worker_config, worker, self._started)
-        self._started += 1
+            self._worker_config, worker, self.recorder.workers_started)
+        self.recorder.workers_started += 1
         self._send(Member(worker, actor), actor.place)
 
     def _request(self, member: Member) -> None:

@@ -9,12 +9,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
 
-from torch import Tensor
-
 from vantage.config import Config
 from vantage.errors import CheckpointError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
+from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
@@ -29,23 +28,27 @@ from vantage.types import Report
 log = logging.getLogger(__name__)
 
 Status = Literal["running", "done", "interrupted", "failed"]
-Contents = Callable[[], tuple[Mapping[str, Mapping[str, Tensor]], Mapping[str, Any]]]
-"""Returns the content of a checkpoint: groups of tensors, and the rest as JSON."""
 
 
 class Recorder:
-    """Writes `contents` into the run directory for a runtime. Only a failure of the last save ends a run."""
+    """Writes `tensors` and `progress` into the run directory for a runtime. Only a failure of the last save ends a run.
 
-    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-                 progress: Progress, contents: Contents) -> None:
-        self.config, self.directory, self.progress, self._contents = config, directory, progress, contents
+    Shows the weights of `model` in TensorBoard if the config has `log_weights`.
+    """
+
+    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
+                 model: ActorCritic, tensors: Callable[[], Groups]) -> None:
+        self.config, self.directory, self.progress, self._tensors = config, directory, progress, tensors
+        self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
+        """Workers that the run ever had: each has streams of random numbers of its own."""
+        self._spec = model.spec.to_json()
         self.started = perf_counter()
         self.last_report: Report | None = None
         self._tracker = None if config.run.track == "none" else Tracker(directory.path, config)
         self._writer = MetricWriter(directory.path, resume_step=checkpoint.step if checkpoint else None,
                                     tensorboard=config.run.tensorboard, tracker=self._tracker)
         self._mirror = mirror_of(directory)
-        self._weights: WeightLog | None = None
+        self._weights = WeightLog(config, model, self._writer) if config.run.log_weights else None
         self._saved_at: float | None = None
         self._locks = ExitStack()
         self._failures: dict[str, int | str] = {}
@@ -92,6 +95,15 @@ class Recorder:
         if passed(run.eval_every, before, progress.step) or progress.unevaluated_for(run.eval_every_seconds):
             progress.evaluation_due = True
 
+    def begin_workers(self, checkpoint: Checkpoint | None) -> None:
+        """Save a new run; log that workers do not go on exactly from a checkpoint."""
+        if checkpoint is None:
+            self.save()
+        else:
+            empty = "; their replays begin empty" if self.config.algorithm.needs.replay else ""
+            log.info("workers begin new episodes, and the order of their updates never repeats: this resume is not "
+                     f"exact{empty}")
+
     def first_report(self) -> Report:
         """The report before the first update. It has no metrics and is not written."""
         return Report(self.progress.step, self.progress.seconds, {}, "running", str(self.directory.path))
@@ -124,18 +136,12 @@ class Recorder:
             self._writer.write(step, self.progress.seconds, self._metrics)
             self._written_step = step
 
-    def evaluated(self, metrics: Mapping[str, float], step: int, contents: Contents | None = None) -> None:
-        """Record the evaluation of the policy of `step`; saves it, or `contents`, if it is the best."""
+    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None) -> None:
+        """Record the evaluation of the policy of `step`; saves it, or the tensors `policy`, if it is the best."""
         self._move_if_gone()
         self._unreported = {**metrics, "eval/step": step}
         self._write_metrics(self._unreported)
-        self._save_if_best(metrics["eval/mean_reward"], contents or self._contents, step,
-                           deterministic=bool(metrics["eval/deterministic"]))
-
-    def show_weights(self, model: ActorCritic) -> None:
-        """Show `model` in TensorBoard from now on, if the config has `log_weights`."""
-        if self.config.run.log_weights:
-            self._weights = WeightLog(self.config, model, self._writer)
+        self._save_if_best(metrics["eval/mean_reward"], step, policy, deterministic=bool(metrics["eval/deterministic"]))
 
     def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary; CheckpointError only if `final`, otherwise the next save tries again.
@@ -144,11 +150,9 @@ class Recorder:
         """
         self._move_if_gone()
         if not self.config.run.evaluates and self.progress.complete:
-            self._save_if_best(float(self.progress.return_mean or 0.0), self._contents, self.progress.step,
-                               deterministic=False)
+            self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step, deterministic=False)
         try:
-            tensors, state = self._contents()
-            save(self.directory.path, self.progress.step, tensors=tensors, state=state,
+            save(self.directory.path, self.progress.step, tensors=self._tensors(), state=self._state(),
                  keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
             self._note_saving("checkpoints")
@@ -161,6 +165,10 @@ class Recorder:
             if final:
                 raise
             self._note_saving("checkpoints", error, "; every later save tries again")
+
+    def _state(self) -> dict[str, Any]:
+        return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
+                "optimizer": self.config.optimizer.optimizer}
 
     def _note_saving(self, place: str, error: CheckpointError | None = None, effect: str = "") -> None:
         """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""
@@ -178,7 +186,7 @@ class Recorder:
             self._locks.enter_context(locked(recovered.path))
             self._writer.open(recovered.path)
 
-    def save_replay(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
+    def save_replay(self, tensors: Groups) -> None:
         """Write the replay that belongs to the checkpoint of this step. A run can continue without it."""
         try:
             save_replay(self.directory.path, self.progress.step, tensors=tensors)
@@ -214,15 +222,14 @@ class Recorder:
             log.warning(str(error))
         return summary
 
-    def _save_if_best(self, mean: float, contents: Contents, step: int, *, deterministic: bool) -> None:
+    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, deterministic: bool) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.
         former = self.progress.best_return, self.progress.deterministic
         if former[0] is not None and mean < former[0]:
             return
         self.progress.best_return, self.progress.deterministic = mean, deterministic
-        tensors, state = contents()
         try:
-            save_best(self.directory.path, step, tensors=tensors, state=state)
+            save_best(self.directory.path, step, tensors=policy or self._tensors(), state=self._state())
         except CheckpointError as error:
             self.progress.best_return, self.progress.deterministic = former
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")

@@ -6,14 +6,12 @@ In one process, or with `num_workers` in data-parallel ranks, which `ranks` star
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from time import perf_counter
-from typing import Any
-
-from torch import Tensor
 
 from vantage.config import Config
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, load_learner
@@ -46,8 +44,7 @@ class SyncRun:
             for note in one.groups[0].notes if workers == 1 else one.groups[0].notes[:-1]:  # the last says where
                 log.info(note)
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._contents)
-            self.recorder.show_weights(one.model)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
             if workers > 1:
                 log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
                 self.ranks = Ranks(config, one, checkpoint)
@@ -119,9 +116,5 @@ class SyncRun:
             if self.ranks is not None:
                 self.ranks.close()
 
-    def _contents(self) -> tuple[Mapping[str, Mapping[str, Tensor]], dict[str, Any]]:
-        tensors: dict[str, Mapping[str, Tensor]] = {**self.actor_learner.tensors()}
-        if self.ranks is not None:
-            tensors |= self.ranks.tensors()
-        return tensors, {"progress": self.progress.state(), "optimizer": self.config.optimizer.optimizer,
-                         "spec": self.actor_learner.spec.to_json()}
+    def _tensors(self) -> Groups:
+        return {**self.actor_learner.tensors(), **({} if self.ranks is None else self.ranks.tensors())}

@@ -102,6 +102,7 @@ class Display(logging.Handler):
             say(progress_line(self.config, report))
 
     def _panel(self) -> Panel:
+        self._count_wrapped_rows()
         report, title = self.report, escape(printable(
             f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"))
         if report is None:
@@ -116,6 +117,16 @@ class Display(logging.Handler):
         return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
                            table(report.metrics, self.console.width), *words),
                      title=title, subtitle=escape(printable(report.run)))
+
+
+    def _count_wrapped_rows(self) -> None:
+        """Let Live erase all rows of a panel whose lines a terminal has wrapped, as it became narrower.
+
+        It would erase as many rows as the panel had lines (rich 15.0, 2026-11).
+        """
+        width, former = self.console.width, self.live and self.live._live_render
+        if former and former._shape is not None and former._shape[0] > width:
+            former._shape = width, former._shape[1] * -(-former._shape[0] // width)
 
 
 def table(metrics: Mapping[str, float], width: int) -> Table:

@@ -37,8 +37,10 @@ def _library(module: str, remedy: str) -> tuple[str, str]:
 NEEDED = ("torch", "gymnasium", "numpy", "training")
 CHECKS = {  # code that prints a line, and what to do where it fails
     **{name: _library(name, f"pip install --force-reinstall {name}") for name in ("torch", "gymnasium", "numpy")},
-    "cuda": ("import torch; gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]\n"
-             "torch.cuda.is_available() or torch.cuda.init(); print(', '.join(gpus))",
+    "cuda": ("import torch\n"
+             "if not torch.backends.cuda.is_built(): raise SystemExit('this torch is built without CUDA')\n"
+             "torch.cuda.init()  # raises where no GPU can be used\n"
+             "print(', '.join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))",
              "training runs on the CPU; for a GPU: https://pytorch.org/get-started/locally"),
     "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "
               "print(f'ale-py {ale_py.__version__}, the ROM of Pong loads')", install_command("atari")),
@@ -49,6 +51,10 @@ CHECKS = {  # code that prints a line, and what to do where it fails
              install_command("export")),
     "ffmpeg": ("import imageio_ffmpeg; print(imageio_ffmpeg.get_ffmpeg_version())",
                install_command("video")),
+    "ray": _library("ray", install_command("ray")),
+    "wandb": _library("wandb", install_command("wandb")),
+    "mlflow": _library("mlflow", install_command("mlflow")),
+    "hub": ("import huggingface_hub as hub; print(f'huggingface_hub {hub.__version__}')", install_command("hub")),
     "matplotlib": _library("matplotlib", install_command("plot")),
     "tensorboard": _library("tensorboard", install_command("tensorboard")),
     "training": ("""
