@@ -37,10 +37,6 @@ def why_not_parallel(config: Config) -> str | None:
     devices = config.runtime.device.split(",")
     gpus = 1 if devices[0].partition(":")[0] in ("cpu", "auto") else workers  # `prepare` resolves auto
     return next((f"{problem}, or --num-workers 1" for problem, present in {
-        "obs_norm needs the whole batch in one process; give --no-obs-norm": policy.obs_norm,
-        "image_norm needs the whole batch in one process; give --image-norm-steps":
-            policy.image_norm != "none" and not policy.image_norm_steps,
-        "reward_norm needs the whole batch in one process; give --no-reward-norm": config.env.reward_norm,
         "norm=batch needs the whole batch in one process; give --norm layer": policy.norm == "batch",
         f"num_envs={config.env.num_envs} cannot be divided evenly among so many processes; give another --num-envs":
             config.env.num_envs % workers,

@@ -156,7 +156,7 @@ def test_hanging_workers_end_with_a_killed_run_and_at_a_second_signal(killed: bo
 
 @pytest.mark.parametrize(("number", "status", "several"), [
     (signal.SIGTERM, 143, ["--vector", "async"]),
-    (signal.SIGINT, 130, ["--num-workers", "2", "--no-obs-norm", "--no-reward-norm"]),
+    (signal.SIGINT, 130, ["--num-workers", "2"]),
 ])
 def test_no_process_is_left_behind(number: int, status: int, several: list[str], tmp_path: Path) -> None:
     run = tmp_path / "run"

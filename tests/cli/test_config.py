@@ -85,7 +85,7 @@ def test_bad_values_are_named(key: str, value: object, says: str) -> None:
     ("a3c", {"optimizer": "SGD"}, "optimizer='SGD' cannot be shared"),
     ("acer", {"burn_in": 4}, "burn_in=4 warms up a memory"),
     ("acer", {"num_workers": 2}, "because of its replay"),
-    ("a2c", {"num_workers": 2}, "obs_norm needs the whole batch"),
+    ("a2c", {"num_workers": 2, "norm": "batch"}, "norm=batch needs the whole batch"),
     ("a2c", {"env": "Pong", "num_workers": 3}, "num_envs=16 cannot be divided"),
     ("a2c", {"norm": "batch", "num_envs": 1, "rollout_length": 2}, "through a batch of 2"),
     ("a2c", {"env": 5}, "env='5' is no Gymnasium id"),

@@ -12,7 +12,7 @@ from pathlib import Path
 from commands import Ended, injected, run_command
 from saved import Tensors, complete_checkpoints, last_tensors
 
-RANKS = "--num-workers 2 --no-obs-norm --no-reward-norm --no-advantage-norm"
+RANKS = "--num-workers 2"
 ALWAYS = ("--threads 1 --seed 0 --eval-every 0 --log-every-seconds 0.2 --save-every 250 --env-timeout 30 "
           "--lr linear:1e-3:0 --no-tensorboard")
 

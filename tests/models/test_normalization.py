@@ -34,8 +34,8 @@ def test_statistics_of_pieces_are_those_of_the_whole() -> None:
     x, vectors, pixels = data(320, 3).view(40, 8, 3), ObsNormalizer(3), ImageNormalizer()
     images = torch.randint(0, 90, (40, 2, 1, 9, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     for piece in (slice(0, 3), slice(3, 4), slice(4, 40)):
-        vectors.update(x[piece])
-        pixels.update(images[piece])
+        vectors.merge(*vectors.batch(x[piece]))
+        pixels.merge(*pixels.batch(images[piece]))
     for normalizer, samples in ((vectors, x.view(-1, 3)), (pixels, images.float().view(-1, 1))):
         torch.testing.assert_close(normalizer.mean, samples.mean(0), rtol=1e-4, atol=0)
         torch.testing.assert_close(normalizer.var, samples.var(0, correction=0), rtol=1e-4, atol=1e-5)
@@ -51,7 +51,7 @@ def test_pixels_are_normalised_each_by_its_own_statistics_in_every_frame_of_a_st
     images[..., 0, 0] = 7  # never changes: the floor of the deviation applies
     normalizer = PixelNormalizer((2, 5, 4))
     for piece in (images[:3], images[3:]):
-        normalizer.update(piece)
+        normalizer.merge(*normalizer.batch(piece))
     samples = images.flatten(0, 1).double()
     mean, deviation = samples.mean(0), samples.std(0, correction=0).clamp(min=4)
     stacks = images.float().flatten(0, 1).unflatten(0, (-1, 2)).flatten(1, 2)  # [N, 2 frames of 2 channels, 5, 4]
@@ -77,7 +77,7 @@ def test_observations_change_statistics_only_in_update_in_place() -> None:
     mean, constant = normalizer.mean, torch.full((100, 8, 1), 1e4)
     assert normalizer(torch.tensor([[-3.0], [11.0]])).flatten().tolist() == [-3, 10] and mean.item() == 0
     for _ in range(50):
-        normalizer.update(constant)
+        normalizer.merge(*normalizer.batch(constant))
     assert normalizer.mean is mean and mean.item() == pytest.approx(1e4) and normalizer(constant).abs().max() <= 10
 
 

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.timeout(300, method="thread")  # pytest-timeout's other
 
 PLACES: dict[str, dict[str, Any]] = {
     "in this process": {}, "in its own": {"vector": "async", "num_envs": 1},
-    "in another rank": {"num_workers": 2, "obs_norm": False, "reward_norm": False, "advantage_norm": False}}
+    "in another rank": {"num_workers": 2}}
 
 
 def options(how: str, place: str, **others: Any) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from vantage.learning.learner import Learner
 from vantage.runtimes.actor_learner import ActorLearner, new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
+from vantage.runtimes.ranks import rank_config
 from vantage.types import Rollout
 
 FIRST, SECOND = slice(0, 2), slice(2, 4)
@@ -146,6 +147,27 @@ def test_ranks_share_minibatches_and_the_statistics_of_advantages(
     assert torch.equal(first.flat.vector, second.flat.vector)
     for name in expected.keys() - {"train/explained_variance"}:  # the mean of each rank's
         assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_ranks_normalise_by_the_statistics_of_all_environments(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(hidden="8", obs_norm=True, reward_norm=True)
+    rollout = play(config)
+    rollout.rewards[:, 3] = 9.0  # so that the ranks' means differ
+    (whole,), (first, second) = learners(config, 1), sharing(rank_config(config), how, monkeypatch)
+
+    def learn(learner: Learner, rollout: Rollout) -> None:
+        for step in range(3):
+            learner.update(rollout, step)
+            learner.observe(rollout, step)
+
+    assert not together(lambda: learn(first, part(rollout, FIRST)), lambda: learn(second, part(rollout, SECOND)))
+    learn(whole, rollout)
+    for group in ("model", "rewards"):
+        ours, others, expected = (learner.tensors()[group] for learner in (first, second, whole))
+        for name, tensor in ours.items():
+            assert torch.equal(tensor, others[name])
+            torch.testing.assert_close(tensor, expected[name], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("how", ["memory", "gloo"])

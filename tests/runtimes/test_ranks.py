@@ -26,7 +26,7 @@ from vantage.training import prepare
 
 PLAIN: dict[str, Any] = {
     "env": "CartPole-v1", "num_envs": 4, "num_workers": 2, "threads": 1, "tensorboard": False, "eval_every": 0,
-    "log_every_seconds": 0.1, "obs_norm": False, "reward_norm": False, "advantage_norm": False, "rollout_length": 5}
+    "log_every_seconds": 0.1, "rollout_length": 5}
 
 
 def configure(**options: Any) -> vantage.Config:
@@ -37,8 +37,6 @@ def configure(**options: Any) -> vantage.Config:
 
 
 @pytest.mark.parametrize(("options", "message"), [
-    ({"obs_norm": True}, "obs_norm needs the whole batch"),
-    ({"reward_norm": True}, "reward_norm needs the whole batch"),
     ({"norm": "batch"}, "norm=batch needs the whole batch"),
     ({"num_envs": 5}, "num_envs=5 cannot be divided evenly"),
     ({"vector": "async"}, "have processes of their own"),
@@ -52,8 +50,7 @@ def test_what_ranks_cannot_learn_together_is_refused(options: dict[str, Any], me
 
 def test_an_algorithm_with_a_replay_has_one_process() -> None:
     with pytest.raises(ConfigError, match="under runtime=sync acer has one process"):
-        vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2, num_envs=4, obs_norm=False,
-                          reward_norm=False)
+        vantage.configure("acer", env="CartPole-v1", runtime="sync", num_workers=2, num_envs=4)
 
 
 @pytest.mark.parametrize(("cores", "options", "workers", "threads"), [
@@ -138,8 +135,7 @@ def test_torchrun_trains_and_resumes_as_num_workers_does_bit_for_bit(tmp_path: P
 
 def test_two_nodes_of_torchrun_train_as_two_processes_of_one_do_bit_for_bit(tmp_path: Path) -> None:
     """PPO with its defaults, shortened; on loopback."""
-    given = {"env": "CartPole-v1", "steps": 1_000, "eval_every": 0, "tensorboard": False, "obs_norm": False,
-             "reward_norm": False}
+    given = {"env": "CartPole-v1", "steps": 1_000, "eval_every": 0, "tensorboard": False}
     list(vantage.train(vantage.configure("ppo", num_workers=2, threads=1, **given), run=tmp_path / "spawned"))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -216,8 +212,8 @@ def test_a_rank_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: 
 
 
 def test_a_killed_run_takes_its_ranks_along(tmp_path: Path) -> None:
-    arguments = ["train", "a2c", "--env", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--no-obs-norm",
-                 "--no-reward-norm", "--no-advantage-norm", "--steps", "1e9", "--run", str(tmp_path / "run")]
+    arguments = ["train", "a2c", "--env", "CartPole-v1", "--num-envs", "4", "--num-workers", "2", "--steps", "1e9",
+                 "--run", str(tmp_path / "run")]
     process = subprocess.Popen([sys.executable, "-m", "vantage", *arguments], stdout=subprocess.DEVNULL,
                                stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -231,9 +227,11 @@ def test_a_killed_run_takes_its_ranks_along(tmp_path: Path) -> None:
 
 
 def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> None:
+    """Statistics of each pixel are the largest that ranks exchange."""
     (tmp_path / "script.py").write_text("""
 import vantage
-for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=200, threads=1)):
+for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=200, threads=1,
+                                              image_norm="pixel", image_norm_steps=0)):
     last = report
 print(last.status)
 """)
@@ -255,7 +253,8 @@ def change_saved(run: Path, **values: Any) -> None:
 def test_a_run_resumes_with_another_number_of_ranks(
         before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = tmp_path / "run"
-    config = configure(num_envs=6, num_workers=before, memory="lstm", memory_size=8, frame_stack=2, steps=400)
+    config = configure(num_envs=6, num_workers=before, memory="lstm", memory_size=8, frame_stack=2, steps=400,
+                       obs_norm=False)
     stop_after(4, run, config)
     weights = load_latest(run).tensors["model"]
     change_saved(run, num_workers=after, lr="0")

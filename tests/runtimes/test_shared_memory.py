@@ -144,9 +144,9 @@ def test_normalizers_use_what_all_workers_have_seen() -> None:
         weights.pull()
         learner.update(rollout, k)
         learner.observe(rollout, k)
-        alone.update(rollout.obs)  # type: ignore[arg-type]
+        alone.merge(*alone.batch(rollout.obs))  # type: ignore[arg-type]
         if k % 2 == 0:
-            rewards.update(rollout.rewards, rollout.is_first, config.at("gamma", k))
+            rewards.merge(*rewards.batch(rollout.rewards, rollout.is_first, config.at("gamma", k)))
     learner, weights = workers[0]
     weights.pull()
     merged, ours = learner.model.normalizers["0"], learner.reward_normalizer

@@ -20,6 +20,7 @@ from vantage.learning.optimizers import make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink, follow
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.normalization import merge_batches
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
@@ -83,8 +84,8 @@ class OwnWeights:
                 follow(self._average.vector, self._vector, self._average.decay)
         return norm
 
-    def total(self, values: Tensor) -> Tensor:
-        return values
+    def all_gather(self, values: Tensor) -> Tensor:
+        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()
@@ -150,7 +151,10 @@ class Learner:
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         average = None if self.average is None else self.average.model
-        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self.sink.total)
+        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self._total)
+
+    def _total(self, values: Tensor) -> Tensor:
+        return self.sink.all_gather(values.double()).sum(0).to(values.dtype)
 
     def _scaled(self, rollout: Rollout) -> Rollout:
         if self.reward_normalizer is None:
@@ -180,12 +184,17 @@ class Learner:
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
-        """Update the running statistics of all normalisers from a fresh rollout, after the update on it."""
-        if self.reward_normalizer is not None:
-            self.reward_normalizer.update(rollout.rewards, rollout.is_first, self.config.at("gamma", step))
-        policy = self.config.policy
-        if policy.obs_norm or policy.image_norm != "none" or policy.norm == "batch":
-            self.model.observe(rollout.obs)
+        """Update the running statistics of all normalisers from a fresh rollout, after the update on it.
+
+        Ranks exchange those of their rollouts, so that all have the same, of all environments.
+        """
+        batches, rewards = self.model.batches(rollout.obs), self.reward_normalizer
+        if rewards is not None:
+            batches.append((rewards.merge, rewards.batch(rollout.rewards, rollout.is_first,
+                                                         self.config.at("gamma", step))))
+        merge_batches(batches, self.sink.all_gather)
+        if self.config.policy.norm == "batch":
+            self.model.update_batch_norms()
 
     def initialize_from(self, policy: Mapping[str, Tensor], rewards: Tensor | None) -> None:
         """Start from another model's tensors and, if given, its reward statistics; the optimiser starts fresh."""

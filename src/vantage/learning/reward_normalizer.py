@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from vantage.models.normalization import INITIAL_STATS, merge_stats
+from vantage.models.normalization import INITIAL_STATS, Stats, count_of, merge_stats
 
 _CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
 
@@ -24,33 +24,30 @@ class RewardNormalizer:
         self.stats = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
         """Count, mean and variance of the discounted return, which scale the rewards."""
         self.local_stats = self.stats
-        """The statistics that `update` changes: of this actor-learner only, if several share `stats`."""
+        """The statistics that `merge` changes: of this actor-learner only, if several share `stats`."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
         deviation = (self.stats[2] + 1e-8).sqrt().to(rewards.dtype)
         return (rewards / deviation).clamp(-_CLIP, _CLIP)
 
-    def update(self, rewards: Tensor, is_first: Tensor, gamma: float) -> None:
-        """Update the statistics from the raw rewards [T, B] of a rollout; `is_first` [T+1, B]."""
+    def batch(self, rewards: Tensor, is_first: Tensor, gamma: float) -> Stats:
+        """Stats of the discounted returns of the next rollout: raw rewards [T, B], `is_first` [T+1, B]."""
         returns, decays = rewards.to(torch.float64, copy=True), gamma * (~is_first[:-1]).double()
         for decay, after in zip(decays.unbind(), returns.unbind(), strict=True):
             self.returns = after.addcmul_(decay, self.returns)
         self.returns = self.returns.clone()
-        batch = torch.stack([torch.tensor(returns.numel(), dtype=torch.float64, device=returns.device),
-                             returns.mean(), returns.var(correction=0)])
-        self.merge(batch)
+        return count_of(returns.numel(), returns), returns.mean().view(1), returns.var(correction=0).view(1)
 
-    def merge(self, batch: Tensor) -> None:
-        """Merge count, mean and variance of a batch of returns into the statistics."""
-        self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch.to(self.local_stats.device))))
+    def merge(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
+        """Merge the Stats of a batch of returns into the statistics, in place."""
+        batch = [part.to(self.local_stats.device).squeeze() for part in (count, mean, variance)]
+        self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch)))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Tensors for a checkpoint."""
-        return {"returns": self.returns, "moments": self.stats}
+        """Tensors for a checkpoint, beside `returns`, which belong to the environments."""
+        return {"moments": self.stats}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Restore `tensors` in place."""
-        if len(tensors["returns"]) == len(self.returns):  # otherwise from another runtime, whose episodes have ended
-            self.returns.copy_(tensors["returns"])
         self.stats.copy_(tensors["moments"])

@@ -97,8 +97,8 @@ class GradientSink(Protocol):
         processes makes both the means over all. Nothing moves where the norm or the loss is not finite.
         """
 
-    def total(self, values: Tensor) -> Tensor:
-        """The sum of a few `values` [N] over the processes that share every update."""
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The `values` [N] of all ranks, [num_ranks, N]."""
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics, for a checkpoint."""

@@ -16,7 +16,7 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
-from vantage.models.normalization import BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer, RunningStats
+from vantage.models.normalization import Batch, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer, RunningStats
 from vantage.models.recurrent import push_frame, stack_frames
 from vantage.models.torsos import ConvTorso, channels_last, to_floats
 from vantage.models.trunk import Trunk
@@ -197,22 +197,29 @@ class ActorCritic(nn.Module):
 
     def observe(self, obs: Obs) -> None:
         """Update all running statistics: from raw observations [T, B, ...], and from BatchNorm's last batch."""
-        self._observe(obs, "vector")
-        if not self.policy.image_norm_steps:
-            self._observe(obs, "image")
+        for merge, stats in self.batches(obs):
+            merge(*stats)
+        self.update_batch_norms()
+
+    def observe_images(self, obs: Obs) -> None:
+        """Update the statistics of images, which `observe` leaves alone with `image_norm_steps`."""
+        for merge, stats in self._batches(obs, "image"):
+            merge(*stats)
+
+    def batches(self, obs: Obs) -> list[Batch]:
+        """Statistics of raw observations [T, B, ...], for the normalisers that change during training."""
+        return self._batches(obs, "vector", *["image"] * (not self.policy.image_norm_steps))
+
+    def update_batch_norms(self) -> None:
+        """Update the statistics of each BatchNorm from its last batch."""
         for _, module in self.running():
             if isinstance(module, BatchNorm):
                 module.update()
 
-    def observe_images(self, obs: Obs) -> None:
-        """Update the statistics of images, which `observe` leaves alone with `image_norm_steps`."""
-        self._observe(obs, "image")
-
-    def _observe(self, obs: Obs, kind: str) -> None:
-        parts = self._split(obs)
-        for i, normalizer in self.normalizers.items():
-            if self.parts[int(i)].kind == kind:
-                cast(ObsNormalizer, normalizer).update(parts[int(i)])
+    def _batches(self, obs: Obs, *kinds: str) -> list[Batch]:
+        parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
+        return [(normalizer.merge, normalizer.batch(parts[int(i)])) for i, normalizer in normalizers.items()
+                if self.parts[int(i)].kind in kinds]
 
     @property
     def recurrent(self) -> bool:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +17,11 @@ RATE = 0.01  # smallest weight of a new batch in BatchNorm's statistics; the fir
 
 Stats = tuple[Tensor, Tensor, Tensor]
 """Count [] float64, mean and variance [N]."""
+
+Batch = tuple[Callable[[Tensor, Tensor, Tensor], None], Stats]
+"""The `merge` of running statistics, and the Stats of new samples for it."""
+
+Rows = TypeVar("Rows", np.ndarray, Tensor)
 
 
 class RunningStats(nn.Module):
@@ -37,10 +45,10 @@ class RunningStats(nn.Module):
         return self.count, self.mean, self.var
 
     @torch.no_grad()
-    def merge(self, size: int, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
-        """Merge a batch of `size` in place; the samples before it count as at most `most`."""
+    def merge(self, count: Tensor, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
+        """Merge a batch of `count` in place; the samples before it count as at most `most`."""
         stats = self.local_stats or self.stats
-        batch = [torch.as_tensor(part, dtype=torch.float64, device=stats[0].device) for part in (size, mean, variance)]
+        batch = [part.to(stats[0].device, torch.float64) for part in (count, mean, variance)]
         merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
         for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
@@ -62,6 +70,37 @@ def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor
     return total, mean + delta * (new_count / total), squares / total
 
 
+def merge_rows(counts: Rows, means: Rows, variances: Rows) -> tuple[Rows, Rows, Rows]:
+    """Stats of the union of samples, of each a row; a single row is returned unchanged, bit for bit.
+
+    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
+    """
+    if len(counts) == 1:
+        return counts[0], means[0], variances[0]
+    total = counts.sum()
+    shares = (counts / total).reshape(-1, *(1,) * (means.ndim - 1))
+    mean = (shares * means).sum(0)
+    return total, mean, (shares * (variances + (means - mean) ** 2)).sum(0)
+
+
+def merge_batches(batches: Sequence[Batch], all_gather: Callable[[Tensor], Tensor]) -> None:
+    """Merge each batch, united with the same batch of the other ranks, into its running statistics.
+
+    `all_gather` returns the numbers [N] of all ranks, [R, N]; there is one exchange for all batches.
+    """
+    if not batches:
+        return
+    parts = [part.double().view(-1) for _, stats in batches for part in stats]
+    rows = iter(torch.split(all_gather(torch.cat(parts)), [len(part) for part in parts], 1))
+    for merge, _ in batches:
+        merge(*merge_rows(next(rows)[:, 0], next(rows), next(rows)))
+
+
+def count_of(samples: int, mean: Tensor) -> Tensor:
+    """The number of samples behind `mean`, as in Stats."""
+    return torch.tensor(samples, dtype=torch.float64, device=mean.device)
+
+
 class ObsNormalizer(RunningStats):
     """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N]."""
 
@@ -70,18 +109,19 @@ class ObsNormalizer(RunningStats):
         y = ((x - self.mean) * (self.var + 1e-8).rsqrt()).clamp(-CLIP, CLIP)
         return y if unit == 1.0 else y * unit
 
-    def update(self, x: Tensor) -> None:
-        """Merge the observations `x` into the statistics, in place."""
-        batch = x.flatten(0, -2).double()
-        self.merge(batch.shape[0], batch.mean(0), batch.var(0, correction=0))
+    def batch(self, x: Tensor) -> Stats:
+        """Stats of the observations `x`."""
+        samples = x.flatten(0, -2).double()
+        mean = samples.mean(0)
+        return count_of(len(samples), mean), mean, samples.var(0, correction=0)
 
 
 class ImageNormalizer(ObsNormalizer):
     """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
 
-    def update(self, x: Tensor) -> None:
+    def batch(self, x: Tensor) -> Stats:
         variance, mean = torch.var_mean(x.float(), correction=0)
-        self.merge(x.numel(), mean.view(1), variance.view(1))
+        return count_of(x.numel(), mean), mean.view(1), variance.view(1)
 
 
 class PixelNormalizer(RunningStats):
@@ -107,11 +147,11 @@ class PixelNormalizer(RunningStats):
             scale, shift = (part.contiguous(memory_format=torch.channels_last) for part in (scale, shift))
         return torch.addcmul(shift, x, scale).clamp_(-unit * self.CLIP, unit * self.CLIP)
 
-    def update(self, x: Tensor) -> None:
-        """Merge the images `x` [..., C, H, W] into the statistics, in place."""
-        batch = x.reshape(-1, math.prod(self.shape)).float()
-        variance, mean = torch.var_mean(batch, 0, correction=0)
-        self.merge(batch.shape[0], mean, variance)
+    def batch(self, x: Tensor) -> Stats:
+        """Stats of the images `x` [..., C, H, W], by pixel."""
+        samples = x.reshape(-1, math.prod(self.shape)).float()
+        variance, mean = torch.var_mean(samples, 0, correction=0)
+        return count_of(len(samples), mean), mean, variance
 
 
 class BatchNorm(RunningStats):
@@ -143,5 +183,5 @@ class BatchNorm(RunningStats):
         """Merge the last batch with gradients into the statistics, in place, and drop it."""
         if self.batch is not None:
             size, mean, variance = self.batch
-            self.merge(size, mean, variance, most=size * (1 / RATE - 1))
+            self.merge(count_of(size, mean), mean, variance, most=size * (1 / RATE - 1))
         self.batch = None

@@ -143,6 +143,8 @@ class ActorLearner:
         tensors = {"acting": {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}}
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
+        if (rewards := self.learner.reward_normalizer) is not None:
+            tensors["acting"]["returns"] = rewards.returns
         if self.exact:
             for g, group in enumerate(self.groups):
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
@@ -174,6 +176,8 @@ class ActorLearner:
             elif first.lost:
                 notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
                              "begin a new episode: this resume is not exact")
+            if saved and "returns" in acting and (rewards := self.learner.reward_normalizer) is not None:
+                rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
             return notes
 

@@ -80,12 +80,12 @@ class SharedRankWeights:
         self.barrier()
         return norm
 
-    def total(self, values: Tensor) -> Tensor:
+    def all_gather(self, values: Tensor) -> Tensor:
         self._sums[self.rank, :len(values)] = values
         self.barrier()
-        total = self._sums[:, :len(values)].sum(0).to(values.dtype)
+        rows = self._sums[:, :len(values)].clone()
         self.barrier()
-        return total
+        return rows
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0."""

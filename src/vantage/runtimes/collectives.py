@@ -76,10 +76,9 @@ class RankWeights:
                                                  group=self._group, async_op=True))
         return list(torch.split(received, list(sizes)))
 
-    def total(self, values: Tensor) -> Tensor:
-        """The sum over all ranks."""
-        rows = self._exchange([values] * self.num_ranks, [len(values)] * self.num_ranks)
-        return torch.stack(rows).double().sum(0).to(values.dtype)
+    def all_gather(self, values: Tensor) -> Tensor:
+        """The `values` [N] of all ranks, [num_ranks, N]."""
+        return torch.stack(self._exchange([values] * self.num_ranks, [len(values)] * self.num_ranks))
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0, which does not wait for the others."""

@@ -26,6 +26,7 @@ from vantage.config import Config
 from vantage.envs.ids import resolve_env
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
+from vantage.models.normalization import INITIAL_STATS
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
@@ -81,9 +82,10 @@ class Ranks:
     def _start(self, store: Path) -> RankMemory | None:
         context, size, shared = multiprocessing.get_context("spawn"), self._config.runtime.num_workers, None
         if self._actor_learner.device.type == "cpu":
-            vector = self._actor_learner.learner.flat.vector
-            shared = RankMemory(len(vector), size, _row_size(self._actor_learner.config), self._config.optimizer,
-                                context)
+            one = self._actor_learner
+            numbers = [part.numel() for _, normalizer in one.model.running() for part in normalizer.stats]
+            shared = RankMemory(len(one.learner.flat.vector), size, _row_size(one.config), self._config.optimizer,
+                                context, statistics_size=sum(numbers) + len(INITIAL_STATS))
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)

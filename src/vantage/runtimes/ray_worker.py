@@ -153,9 +153,9 @@ class GradientCopy:
         self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": metrics[LOSS]}
         return norm
 
-    def total(self, values: Tensor) -> Tensor:
-        """`values`."""
-        return values
+    def all_gather(self, values: Tensor) -> Tensor:
+        """`values` as a row."""
+        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """None: the optimiser is where the weights are."""
@@ -187,9 +187,9 @@ def merge_statistics(learner: Learner, arrays: Arrays) -> None:
     for _, normalizer in learner.model.running():
         count, mean, variance = (tensor(next(rest)) for _ in range(3))
         if count > 0:
-            normalizer.merge(int(count), mean, variance)
+            normalizer.merge(count, mean, variance)
     if learner.reward_normalizer is not None and (batch := tensor(next(rest)))[0] > 0:
-        learner.reward_normalizer.merge(batch.to(learner.reward_normalizer.stats.device))
+        learner.reward_normalizer.merge(*batch)
 
 
 def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:

@@ -26,7 +26,7 @@ from vantage.learning.learner import LOSS, Learner, clip_gradient
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.weights import flat_size, follow
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalization import INITIAL_STATS
+from vantage.models.normalization import INITIAL_STATS, merge_rows
 
 _ALIGNMENT = 64
 """Bytes of a cache line: what two workers write is not on the same one."""
@@ -118,33 +118,23 @@ class SharedWeights:
 
 
 class RankMemory:
-    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers."""
+    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers.
 
-    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig,
-                 context: SpawnContext) -> None:
+    The numbers are the results of an update, and what `all_gather` exchanges, at most `statistics_size`.
+    """
+
+    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig, context: SpawnContext, *,
+                 statistics_size: int = 0) -> None:
         self.config, statistics = config, STATISTICS[config.optimizer]
         tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
                    "command": torch.zeros(2, dtype=torch.int64),
                    "results": torch.zeros(num_ranks, result_size, dtype=torch.float64),
-                   "sums": torch.zeros(num_ranks, 64, dtype=torch.float64),
+                   "sums": torch.zeros(num_ranks, max(64, statistics_size), dtype=torch.float64),
                    "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
                    "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
         tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
                     for name, value in statistics.items()}
         self.memory = SharedMemory(tensors, context)
-
-
-def merge_rows(counts: np.ndarray, means: np.ndarray, variances: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Merge rows of counts, means and variances; a single row is returned unchanged, bit for bit.
-
-    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
-    """
-    if len(counts) == 1:
-        return counts[0], means[0], variances[0]
-    total = counts.sum()
-    shares = (counts / total).reshape(-1, *(1,) * (means.ndim - 1))
-    mean = (shares * means).sum(0)
-    return total, mean, (shares * (variances + np.square(means - mean))).sum(0)
 
 
 class HogwildWeights:
@@ -209,8 +199,8 @@ class HogwildWeights:
                 follow(self._shared.average, self._vector, self._learner.average.decay)
         return norm
 
-    def total(self, values: Tensor) -> Tensor:
-        return values
+    def all_gather(self, values: Tensor) -> Tensor:
+        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The statistics of all workers, a row for each or one for all."""
