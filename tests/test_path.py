@@ -45,7 +45,7 @@ def path_of_an_update(monkeypatch: pytest.MonkeyPatch, run: Path) -> list[CodeTy
         return record
 
     config = vantage.configure("a2c", env="Pong", num_envs=2, rollout_length=2, steps=4, num_workers=1, threads=1,
-                               tensorboard=False)
+                               image_norm_steps=4, tensorboard=False)
     updates = train_updates(config, run=run)
     next(updates)
     for owner, name in ((Environments, "receive"), (returns, "reverse_scan"),

@@ -124,7 +124,7 @@ def test_a_signal_saves_and_names_the_way_back(
 
 
 def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
-    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "slow start"}',
+    process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", '{"how": "slow start"}',
                      "--threads", "1"], cwd=tmp_path)
     wait_for(lambda: list(tmp_path.glob("runs/*/*/config.json")), process)
     time.sleep(0.5)  # into the environment's constructor
@@ -134,7 +134,7 @@ def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-HANGING = ["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--vector", "async",
+HANGING = ["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--vector", "async",
            "--num-envs", "2", "--no-tensorboard"]
 
 
@@ -172,7 +172,7 @@ def test_no_process_is_left_behind(number: int, status: int, several: list[str],
 @pytest.mark.parametrize("killed", [True, False])
 def test_what_an_environment_started_ends_with_the_run(killed: bool, tmp_path: Path) -> None:
     run, kwargs = tmp_path / "run", json.dumps({"program": not killed})
-    process = start(["train", "a2c", "--env", "tiny:Leaving", "--env-kwargs", kwargs, "--num-envs", "1", "--steps",
+    process = start(["train", "a2c", "--env", "odd:Leaving", "--env-kwargs", kwargs, "--num-envs", "1", "--steps",
                      "100M" if killed else "40", "--no-tensorboard", "--threads", "1", "--run", str(run)],
                     start_new_session=True)
     if killed:
@@ -185,10 +185,10 @@ def test_what_an_environment_started_ends_with_the_run(killed: bool, tmp_path: P
 
 def test_an_environment_that_hangs_in_native_code_is_named_by_its_stack(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang in native code"}',
+    process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", '{"how": "hang in native code"}',
                      "--env-timeout", "1", "--no-tensorboard", "--threads", "1", "--run", str(run)])
     _, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and re.search(r'File ".*tiny\.py", line \d+ in play', err), err
+    assert process.returncode == 1 and re.search(r'File ".*odd\.py", line \d+ in play', err), err
     assert "vantage: no answer for 1 s in native code, at the stack above; it hangs, or give a longer" in err
     assert load_latest(run).step == 0
 
@@ -197,7 +197,7 @@ def test_an_environment_that_hangs_in_native_code_is_named_by_its_stack(tmp_path
 def test_a_failing_environment_is_status_1_with_its_cause_and_a_checkpoint(
         how: str, cause: str, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    process = start(["train", "a2c", "--env", "tiny:Misbehaving", "--env-kwargs", json.dumps({"how": how}),
+    process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", json.dumps({"how": how}),
                      "--num-envs", "2", "--threads", "1", "--no-tensorboard", "--run", str(run)])
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1 and cause in err and "environment" in err and load_latest(run).step > 0

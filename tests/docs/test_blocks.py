@@ -49,6 +49,9 @@ Maze = MyEnv
 VANTAGE = f"""#!{sys.executable}
 import sys
 from vantage.cli.entry import main
+from vantage.presets.measured import MEASURED
+
+MEASURED[""]["atari"].values["image_norm_steps"] = 100
 
 if __name__ == "__main__":
     words = sys.argv[1:]

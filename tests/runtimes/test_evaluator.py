@@ -10,7 +10,6 @@ from test_actor_learner import begun
 
 import vantage
 from vantage.runtimes.evaluator import evaluate_policy, even_envs
-from vantage.runtimes.progress import Advance, Progress
 from vantage.types import Episode
 
 
@@ -67,35 +66,6 @@ def test_the_better_of_both_ways_to_play_counts_and_both_are_logged(
 @pytest.mark.parametrize(("episodes", "envs"), [(1, 1), (16, 16), (17, 9), (20, 10), (100, 15)])
 def test_environments_play_shares_that_differ_by_one_game_at_most(episodes: int, envs: int) -> None:
     assert even_envs(episodes) == envs
-
-
-def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
-    progress = Progress(1)
-    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=70, act_seconds=30))
-    now = 100.0  # ten steps a second
-    assert not progress.has_time_for(6, 0.1), "6 games take 6 s, twice that is more than 10"
-    assert progress.has_time_for(5, 0.1) and progress.has_time_for(10**6, 1)
-    progress.add(Advance(eval_seconds=8.0))
-    progress.last_eval_seconds = 8.0
-    now = 239.0
-    assert not progress.has_time_for(5, 0.1), "8 + 2 * 8 s"
-    now = 240.0
-    assert progress.has_time_for(5, 0.1)
-
-
-def test_before_the_first_evaluation_its_games_are_expected_to_take_as_long_as_playing_without_learning(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
-    progress = Progress(1)
-    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=1, act_seconds=1, learn_seconds=98))
-    now = 100.0
-    assert progress.has_time_for(250, 0.1) and not progress.has_time_for(251, 0.1), "2 ms a step"
-    resumed = Progress(1)
-    resumed.load(progress.state())
-    assert resumed.has_time_for(250, 0.1) and not resumed.has_time_for(251, 0.1)
 
 
 def test_an_evaluation_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -88,7 +88,7 @@ def test_a_worker_killed_in_its_turn_is_noticed_within_a_second_and_replaced(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """It leaves a process that holds its pipe open; the others wait for its lock meanwhile."""
     marker = tmp_path / "killed"
-    config = configure(env="tiny:KilledInUpdate", env_kwargs={"marker": str(marker)}, steps=4_000, num_workers=2,
+    config = configure(env="odd:KilledInUpdate", env_kwargs={"marker": str(marker)}, steps=4_000, num_workers=2,
                        rollout_length=5, lock=True, env_timeout=30)
     most = 0
     for report in vantage.train(config, run=tmp_path / "run"):
@@ -103,10 +103,10 @@ def test_a_worker_killed_in_its_turn_is_noticed_within_a_second_and_replaced(
 
 def test_a_worker_that_raises_ends_the_run_with_its_traceback(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    config = configure(env="tiny:Misbehaving", steps=10**9, num_envs=2, rollout_length=5, max_restarts=1)
-    with pytest.raises(EnvError, match=r"1 were replaced already(.|\n)*tiny.py(.|\n)*the simulator broke"):
+    config = configure(env="odd:Misbehaving", steps=10**9, num_envs=2, rollout_length=5, max_restarts=1)
+    with pytest.raises(EnvError, match=r"1 were replaced already(.|\n)*odd.py(.|\n)*the simulator broke"):
         list(vantage.train(config, run=tmp_path / "run"))
-    assert any("replaced (1 of 1)" in note and "tiny.py" in note for note in caplog.messages)
+    assert any("replaced (1 of 1)" in note and "odd.py" in note for note in caplog.messages)
     assert load_latest(tmp_path / "run").step > 0 and not children()
 
 
@@ -148,7 +148,7 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-HANGING = ("--env", "tiny:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--num-envs", "1", "--num-workers", "1")
+HANGING = ("--env", "odd:Misbehaving", "--env-kwargs", '{"how": "hang"}', "--num-envs", "1", "--num-workers", "1")
 
 
 @pytest.mark.parametrize(("number", "status", "arguments"), [
@@ -178,7 +178,7 @@ def test_trainings_leave_nothing_behind(tmp_path: Path, caplog: pytest.LogCaptur
         return set(re.findall(r"/dev/shm/\S+|/tmp/\S+", Path("/proc/self/maps").read_text()))
 
     def train(*numbers: int) -> None:
-        served = {"env": "tiny:Served", "num_envs": 1, "lock": True, "eval_every": 64, "eval_episodes": 1}
+        served = {"env": "odd:Served", "num_envs": 1, "lock": True, "eval_every": 64, "eval_episodes": 1}
         for number in numbers:
             algo, own = ("a3c", served) if number % 5 == 0 else ("a2c", {"num_workers": 0, "num_envs": 2})
             *_, last = vantage.train(configure(algo, **({"steps": 64} | own)), run=tmp_path / str(number))

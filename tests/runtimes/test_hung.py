@@ -31,15 +31,15 @@ PLACES: dict[str, dict[str, Any]] = {
 
 def options(how: str, place: str, **others: Any) -> dict[str, Any]:
     kwargs = json.dumps({"how": how, "only_child": place != "in this process"})
-    return {"env": "tiny:Misbehaving", "env_kwargs": kwargs, "num_envs": 4, "rollout_length": 5, "threads": 1,
+    return {"env": "odd:Misbehaving", "env_kwargs": kwargs, "num_envs": 4, "rollout_length": 5, "threads": 1,
             "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, **PLACES[place], **others}
 
 
 @pytest.mark.parametrize(("place", "limit", "message"), [
-    ("in this process", 2.0, r"environment 0 of tiny:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
-                             r"answer for 2 s, at .*tiny.py:\d+; .*--env-timeout$"),
-    ("in its own", 2.0, r"environments 0 of tiny:Misbehaving: no answer for 2 s; .*--env-timeout$"),
-    ("in another rank", 2.0, r"environment 2 of tiny:Misbehaving \(.*no answer for 2 s, at .*tiny.py:\d+; .*--env-"),
+    ("in this process", 2.0, r"environment 0 of odd:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
+                             r"answer for 2 s, at .*odd.py:\d+; .*--env-timeout$"),
+    ("in its own", 2.0, r"environments 0 of odd:Misbehaving: no answer for 2 s; .*--env-timeout$"),
+    ("in another rank", 2.0, r"environment 2 of odd:Misbehaving \(.*no answer for 2 s, at .*odd.py:\d+; .*--env-"),
 ], ids=lambda value: value if value in PLACES else "")
 def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint(
         place: str, limit: float, message: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
 def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (single, batched):
         monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
-    envs = make("tiny:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
+    envs = make("odd:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
     envs.reset()
     envs.close()
     assert not children()

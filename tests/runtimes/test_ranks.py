@@ -166,7 +166,7 @@ def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
-    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "raise in a child"}, steps=10_000)
+    config = configure(env="odd:Misbehaving", env_kwargs={"how": "raise in a child"}, steps=10_000)
     with pytest.raises(EnvError, match=r"environment [23] .*\n(.*\n)*.*the simulator broke"):
         list(vantage.train(config, run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 40 * 4
@@ -175,7 +175,7 @@ def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoi
 
 
 def test_an_environment_of_another_rank_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
-    config = configure(env="tiny:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
+    config = configure(env="odd:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
     with pytest.raises(EnvError, match="no licence for two"):
         list(vantage.train(config, run=tmp_path / "run"))
     assert not (tmp_path / "run").exists() and not children()

@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
@@ -216,7 +214,7 @@ def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster
 
 
 def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_path: Path) -> None:
-    config = configure(steps=10**9, num_workers=1, max_restarts=0, env="tiny:Misbehaving", env_kwargs={"how": "raise"})
+    config = configure(steps=10**9, num_workers=1, max_restarts=0, env="odd:Misbehaving", env_kwargs={"how": "raise"})
     with pytest.raises(EnvError, match=r"(?s)worker.*the simulator broke"):
         list(vantage.train(config, run=tmp_path / "run"))
 
@@ -228,11 +226,6 @@ def test_another_version_on_a_node_is_one_line(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(ray_runtime, "versions", lambda: "Vantage 9.9 on Python 3.11.0")
     with pytest.raises(VantageError, match=r"the machine that trains Vantage 9\.9 .*install the same on all$"):
         list(vantage.train(configure(num_workers=1), run=tmp_path / "run"))
-
-
-def test_a_module_that_a_node_lacks_is_one_line_and_not_tried_again() -> None:
-    error = ray_cluster.describe(ray.exceptions.RayError("The actor died\nModuleNotFoundError: No module named 'mine'"))
-    assert isinstance(error, ConfigError) and "No module named 'mine'; install" in str(error)
 
 
 def test_too_few_cpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,44 +270,3 @@ def test_trials_of_a_search_share_the_cluster(cluster: Cluster, tmp_path: Path) 
     assert [trial.state for trial in result.trials] == ["complete"] * 2
     for trial in result.trials:
         assert RunDirectory.open(Path(trial.runs) / "seed-0").config.runtime.num_workers == 1, "of two that fit"
-
-
-@pytest.mark.parametrize(("algo", "options", "says"), [
-    ("ppo", {"send": "gradients"}, "give --send rollouts"), ("acer", {"send": "rollouts"}, "give --send gradients"),
-    ("a2c", {"norm": "batch"}, "norm layer"), ("a3g", {}, "contradicts a3g"),
-    ("a2c", {"runtime": "sync", "ray_address": "auto"}, "give --runtime ray")])
-def test_what_has_no_effect_or_no_meaning_is_refused(algo: str, options: dict[str, Any], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
-        configure(algo, **options)
-
-
-def test_own_signal_handlers_survive_the_connection() -> None:
-    def handler(number: int, frame: Any) -> None: ...
-
-    former = signal.signal(signal.SIGTERM, handler)
-    try:
-        with ray_cluster.own_signals():
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        assert signal.getsignal(signal.SIGTERM) is handler
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_one(tmp_path: Path) -> None:
-    """The importance weights of an unchanged policy are 1, and V-trace is then GAE."""
-    from vantage.learning.minibatches import by_current_policy
-    from vantage.runtimes.actor_learner import ActorLearner
-
-    one = ActorLearner(configure("ppo", runtime="sync", num_workers=1))
-    one.begin()
-    with_values = one.collect()[0].rollout
-    current = by_current_policy(with_values, one.model)
-    assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
-    learner = Learner(one.model, one.config)
-    update, algorithm = learner._coefficients(0), one.config.algorithm
-    for ours, theirs in zip(algorithm.estimate(current, update), algorithm.estimate(with_values, update), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-    with torch.no_grad():
-        learner.flat.vector.add_(0.1 * torch.randn(len(learner.flat.vector)))
-    assert (by_current_policy(with_values, one.model).rhos - 1).abs().max() > 1e-3  # type: ignore[operator]
-    one.close()
