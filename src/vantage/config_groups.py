@@ -90,7 +90,7 @@ class PolicyConfig:
     obs_scale: str = key("0:1", "range LOW:HIGH for the pixels 0 to 255 of images")
     precision: str = key("float32", "precision of torsos for images; weights stay float32; auto: bfloat16 on Atari "
                          "where the CPU computes in it", choices=("float32", "bfloat16", "auto"))
-    init_from: str | None = key(None, "start from the weights and normalisers of this run or .safetensors file")
+    init_from: str | None = key(None, "run or .safetensors file to start from; its weights and normalisers")
     init_checkpoint: str = key("auto", "checkpoint of --init-from: latest, best or a step; auto: best if there is one")
 
     def __post_init__(self) -> None:
@@ -120,7 +120,8 @@ class PolicyConfig:
 class OptimizerConfig:
     """The optimizer and its learning rate."""
 
-    optimizer: str = key("rmsprop_tf", "rmsprop_tf (TensorFlow's), rmsprop, adam, amsgrad, or a class of torch.optim")
+    optimizer: str = key("rmsprop_tf", "rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is "
+                         "TensorFlow's, another a class of torch.optim")
     lr: str = key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
     optimizer_eps: float = key(1e-5, "epsilon of the denominator; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
@@ -133,7 +134,7 @@ class OptimizerConfig:
 @documented
 @dataclass(frozen=True)
 class Sync:
-    """Alternate between collecting and learning, in one process or in data-parallel ranks."""
+    """Collect and learn by turns, in one process or in ranks."""
 
     rollout_length: str = key("5", "steps of each environment in a rollout")
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
@@ -220,7 +221,7 @@ class Ray:
 class RunConfig:
     """Length, checkpoints, evaluations and logs of a run."""
 
-    steps: int = key(1_000_000, "agent steps after frame skip, all environments together", low=1, high=10**15)
+    steps: int = key(1_000_000, "agent steps, all environments together; after frame skip", low=1, high=10**15)
     schedule_steps: int = key(0, "length of schedules in agent steps; 0: --steps", low=0, high=10**15)
     seed: int = key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)

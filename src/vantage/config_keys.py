@@ -104,7 +104,7 @@ class CommonKeys(TypedDict, total=False):
     precision: Literal["float32", "bfloat16", "auto"]
     """precision of torsos for images; weights stay float32; auto: bfloat16 on Atari where the CPU computes in it"""
     init_from: Text | None
-    """start from the weights and normalisers of this run or .safetensors file"""
+    """run or .safetensors file to start from; its weights and normalisers"""
     init_checkpoint: Text
     """checkpoint of --init-from: latest, best or a step; auto: best if there is one"""
     gamma: Number
@@ -114,7 +114,7 @@ class CommonKeys(TypedDict, total=False):
     value_coef: Number
     """weight of half the squared value error; acer, acer: weight of half the squared error of Q"""
     optimizer: Text
-    """rmsprop_tf (TensorFlow's), rmsprop, adam, amsgrad, or a class of torch.optim"""
+    """rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's, another a class of torch.optim"""
     lr: Number
     """learning rate"""
     optimizer_eps: Number
@@ -138,7 +138,7 @@ class CommonKeys(TypedDict, total=False):
     """CPU threads of each process; 0: one, or all cores for images and large networks; hogwild: CPU threads of each
     worker; 0: one"""
     steps: Number
-    """agent steps after frame skip, all environments together"""
+    """agent steps, all environments together; after frame skip"""
     schedule_steps: Number
     """length of schedules in agent steps; 0: --steps"""
     seed: Number
@@ -201,11 +201,11 @@ class _PPO(TypedDict, total=False):
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
     clip: Number
-    """how far from 1 the ratio of new to old probability still improves the loss"""
+    """how far a ratio of probabilities may leave 1"""
     value_clip: Number | None
     """how far a value may move from the one while acting; none: anywhere"""
     max_kl: Number | None
-    """stop learning from a rollout when the policy has moved this far in nats"""
+    """divergence in nats that ends learning from a rollout; none: never"""
     advantage_norm_over: Literal["rollout", "minibatch"]
     """what advantages are normalised over"""
 
@@ -225,11 +225,11 @@ class _ACER(TypedDict, total=False):
     """Keys of acer."""
 
     replay_size: Number
-    """agent steps that the replay holds, of all workers together"""
+    """agent steps that the replay holds; of all workers together"""
     replay_start: Number
     """agent steps in the replay before it is learnt from"""
     replay_ratio: Number
-    """mean number of updates from the replay for each from fresh steps"""
+    """updates from the replay for each from fresh steps; a mean number"""
     replay_save_every: Number
     """agent steps between checkpoints with the replay; 0: only when training stops"""
     truncation: Number | None
@@ -237,13 +237,14 @@ class _ACER(TypedDict, total=False):
     bias_correction: bool
     """correct the bias that the truncation introduces"""
     trust_region: Number | None
-    """δ, the largest growth of the divergence from the average policy in an update; none: no trust region"""
+    """δ, the bound on leaving the average policy; the largest growth of the divergence from it in an update; none: no
+    trust region"""
     average_decay: Number
     """α of the average policy, updated after each update"""
     critic_samples: Number
-    """continuous actions: samples of the policy in the mean of the dueling critic"""
+    """actions sampled for the dueling critic; with continuous actions, for its mean"""
     burn_in: Number
-    """with a memory: first steps of a replayed rollout that only warm the memory up"""
+    """replayed steps that only warm the memory up; the first of a rollout"""
     runtime: Literal["sync", "hogwild"]
     """sync: one process, which collects and learns in turn; hogwild: workers on shared weights"""
 

@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 @documented
 @dataclass(frozen=True)
 class ACER:
-    """Actor-critic with experience replay, for discrete and continuous actions."""
+    """Actor-critic with experience replay; discrete or continuous."""
 
     gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
     entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
     value_coef: str = key("0.5", "weight of half the squared error of Q", schedule=True, low=0)
-    replay_size: int = key(100_000, "agent steps that the replay holds, of all workers together", low=1, high=10**10)
+    replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together", low=1, high=10**10)
     replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0, high=10**10)
-    replay_ratio: float = key(4.0, "mean number of updates from the replay for each from fresh steps", low=0, high=1000)
+    replay_ratio: float = key(4.0, "updates from the replay for each from fresh steps; a mean number", low=0, high=1000)
     replay_save_every: int = key(0, "agent steps between checkpoints with the replay; 0: only when training stops",
                                  low=0, high=10**15)
     truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound", low=0)
     bias_correction: bool = key(True, "correct the bias that the truncation introduces")
-    trust_region: float | None = key(1.0, "δ, the largest growth of the divergence from the average policy in an "
-                                     "update; none: no trust region", low=0)
+    trust_region: float | None = key(1.0, "δ, the bound on leaving the average policy; the largest growth of the "
+                                     "divergence from it in an update; none: no trust region", low=0)
     average_decay: float = key(0.99, "α of the average policy, updated after each update", low=0, high=1)
-    critic_samples: int = key(5, "continuous actions: samples of the policy in the mean of the dueling critic", low=1,
+    critic_samples: int = key(5, "actions sampled for the dueling critic; with continuous actions, for its mean", low=1,
                               high=10_000)
-    burn_in: int = key(0, "with a memory: first steps of a replayed rollout that only warm the memory up", low=0,
+    burn_in: int = key(0, "replayed steps that only warm the memory up; the first of a rollout", low=0,
                        high=10**6)
 
     def __post_init__(self) -> None:
