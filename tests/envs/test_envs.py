@@ -10,7 +10,9 @@ import environments
 import numpy as np
 import pytest
 from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv
 
+from vantage.envs import single
 from vantage.envs.history import History
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
@@ -234,6 +236,17 @@ def test_a_process_killed_between_two_steps_is_named_without_the_error_of_its_pi
         assert caught.value.__cause__ is None  # the command would show its traceback
     finally:
         envs.close()
+
+
+def test_a_process_killed_while_it_starts_is_named(monkeypatch: pytest.MonkeyPatch):
+    class Killed(AsyncVectorEnv):
+        def _check_spaces(self) -> None:
+            self.processes[0].kill()
+            super()._check_spaces()
+
+    monkeypatch.setattr(single, "AsyncVectorEnv", Killed)
+    with pytest.raises(EnvError, match="a process of faulty_envs:Counter ended while it started"):
+        make("faulty_envs:Counter", vector="async")
 
 
 def test_processes_give_the_same_steps_ignore_ctrl_c_and_import_no_torch():

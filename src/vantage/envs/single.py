@@ -36,6 +36,7 @@ from vantage.time_limit import SLOW, TimeLimit
 REBUILT = ("BipedalWalker", "CarRacing")
 
 CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
+_GUARD = "a script that trains with vector='async' needs if __name__ == '__main__'"
 ERROR, EPISODES = "error", "episodes"
 """Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
 
@@ -120,6 +121,9 @@ class Workers:
             with deaf_to_signals():  # raises at its end what a signal's handler raises
                 self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
                                               worker=serve)
+        except (EOFError, ConnectionError):
+            raise EnvError(f"a process of {seeds.name} ended while it started, without an error (out of memory?); "
+                           f"{_GUARD}") from None
         except BaseException:
             if hasattr(self, "_vector"):
                 self.close()
@@ -189,8 +193,8 @@ class Workers:
                     dead[i] = ended_by(process.exitcode or 0)
             memory = " (out of memory?)" * ("killed by SIGKILL" in dead.values())
             ends = ", ".join(f"environment {i} {how}" for i, how in dead.items())
-            raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; a script that "
-                           "trains with vector='async' needs if __name__ == '__main__'") from None
+            raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; {_GUARD}"
+                           ) from None
         self._interrupted = False
         if result is not None and ERROR in result[-1]:
             raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
