@@ -16,11 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
@@ -48,8 +46,7 @@ def cluster() -> Iterator[Cluster]:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False, "_system_config": watch})
-        with ray_cluster.own_signals():
-            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        assert ray_cluster.connect(configure(ray_address=cluster.address))
     yield cluster
     ray.shutdown()
     cluster.shutdown()
@@ -221,6 +218,18 @@ def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_p
         list(vantage.train(config, run=tmp_path / "run"))
 
 
+def test_what_ray_prints_goes_to_the_log(
+        capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """As where a node ends."""
+    caplog.set_level(logging.DEBUG, ray_cluster.log.name)
+    worker, deadline = ray._private.worker.global_worker, time.monotonic() + 20
+    ray._private.utils.publish_error_to_driver("node_died", "a page of Ray's own", worker.gcs_client)
+    while not any("a page of Ray's own" in note for note in caplog.messages):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert capsys.readouterr() == ("", "")
+
+
 # What a user can get wrong
 
 
@@ -298,23 +307,3 @@ def test_own_signal_handlers_survive_the_connection() -> None:
         assert signal.getsignal(signal.SIGTERM) is handler
     finally:
         signal.signal(signal.SIGTERM, former)
-
-
-def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_one(tmp_path: Path) -> None:
-    """The importance weights of an unchanged policy are 1, and V-trace is then GAE."""
-    from vantage.learning.minibatches import by_current_policy
-    from vantage.runtimes.actor_learner import ActorLearner
-
-    one = ActorLearner(configure("ppo", runtime="sync", num_workers=1))
-    one.begin()
-    with_values = one.collect()[0].rollout
-    current = by_current_policy(with_values, one.model)
-    assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
-    learner = Learner(one.model, one.config)
-    update, algorithm = learner._coefficients(0), one.config.algorithm
-    for ours, theirs in zip(algorithm.estimate(current, update), algorithm.estimate(with_values, update), strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
-    with torch.no_grad():
-        learner.flat.vector.add_(0.1 * torch.randn(len(learner.flat.vector)))
-    assert (by_current_policy(with_values, one.model).rhos - 1).abs().max() > 1e-3  # type: ignore[operator]
-    one.close()
