@@ -15,7 +15,8 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Update
 from vantage.algorithms.losses import ppo_loss
 from vantage.algorithms.ppo import PPO
-from vantage.learning.minibatches import minibatches
+from vantage.learning.learner import Learner
+from vantage.learning.minibatches import by_current_policy, minibatches
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -187,3 +188,21 @@ def test_values_are_those_of_the_weights_that_acted() -> None:
 def model_values(model: ActorCritic, rollout: Rollout) -> Tensor:
     with torch.no_grad():
         return model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)[1]
+
+
+def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_one() -> None:
+    """The importance weights of an unchanged policy are 1, and V-trace is then GAE."""
+    one = ActorLearner(vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, hidden="16",
+                                         device="cpu", seed=0))
+    one.begin()
+    with_values = one.collect()[0].rollout
+    current = by_current_policy(with_values, one.model)
+    assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
+    learner = Learner(one.model, one.config)
+    update, algorithm = learner._coefficients(0), one.config.algorithm
+    for ours, theirs in zip(algorithm.estimate(current, update), algorithm.estimate(with_values, update), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+    with torch.no_grad():
+        learner.flat.vector.add_(0.1 * torch.randn(len(learner.flat.vector)))
+    assert (by_current_policy(with_values, one.model).rhos - 1).abs().max() > 1e-3  # type: ignore[operator]
+    one.close()

@@ -46,8 +46,7 @@ def cluster() -> Iterator[Cluster]:
         os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
         cluster = Cluster(initialize_head=True, head_node_args={
             "num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False, "_system_config": watch})
-        with ray_cluster.own_signals():
-            ray.init(address=cluster.address, log_to_driver=False, logging_level=logging.ERROR)
+        assert ray_cluster.connect(configure(ray_address=cluster.address))
     yield cluster
     ray.shutdown()
     cluster.shutdown()
@@ -217,6 +216,18 @@ def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_p
     config = configure(steps=10**9, num_workers=1, max_restarts=0, env="odd:Misbehaving", env_kwargs={"how": "raise"})
     with pytest.raises(EnvError, match=r"(?s)worker.*the simulator broke"):
         list(vantage.train(config, run=tmp_path / "run"))
+
+
+def test_what_ray_prints_goes_to_the_log(
+        capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+    """As where a node ends."""
+    caplog.set_level(logging.DEBUG, ray_cluster.log.name)
+    worker, deadline = ray._private.worker.global_worker, time.monotonic() + 20
+    ray._private.utils.publish_error_to_driver("node_died", "a page of Ray's own", worker.gcs_client)
+    while not any("a page of Ray's own" in note for note in caplog.messages):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert capsys.readouterr() == ("", "")
 
 
 # What a user can get wrong
