@@ -94,6 +94,10 @@ def test_a_signal_while_processes_start_ends_them_without_a_word(
             super()._check_spaces()
 
     monkeypatch.setattr(single, "AsyncVectorEnv", Signalled)
-    with pytest.raises(KeyboardInterrupt) as interrupt:  # its traceback keeps all objects alive
-        make("tiny:Bandit", 2, vector="async")
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
+    try:
+        with pytest.raises(KeyboardInterrupt) as interrupt:  # its traceback keeps all objects alive
+            make("tiny:Bandit", 2, vector="async")
+    finally:
+        signal.signal(signal.SIGINT, former)
     assert interrupt.tb is not None and not children() and capfd.readouterr() == ("", "")
