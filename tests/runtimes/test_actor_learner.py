@@ -84,6 +84,18 @@ def test_the_replay_may_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyP
         pass
 
 
+def test_discounted_returns_go_on_from_a_checkpoint_that_kept_them_beside_their_statistics() -> None:
+    with begun(configure(env="Pendulum-v1", reward_norm=True)) as one:
+        one.advance(lambda: 0)
+        tensors, normalizer = one.tensors(), one.learner.reward_normalizer
+        assert normalizer is not None and normalizer.returns.any()
+        saved, acting = normalizer.returns.clone(), {**tensors["acting"]}
+        rewards = {**tensors["rewards"], "returns": acting.pop("returns").clone()}
+        former = {**tensors, "acting": acting, "rewards": rewards}
+        normalizer.returns.zero_()
+        assert one.restore_acting(former) == [] and torch.equal(normalizer.returns, saved)
+
+
 def test_each_worker_draws_other_rollouts_from_its_replay() -> None:
     states = []
     for index in range(2):

@@ -176,8 +176,9 @@ class ActorLearner:
             elif first.lost:
                 notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
                              "begin a new episode: this resume is not exact")
-            if saved and "returns" in acting and (rewards := self.learner.reward_normalizer) is not None:
-                rewards.returns.copy_(acting["returns"])
+            returns = acting.get("returns", tensors.get("rewards", {}).get("returns"))  # there until 2026-11-24
+            if saved and returns is not None and (rewards := self.learner.reward_normalizer) is not None:
+                rewards.returns.copy_(returns)
             self._act_from(Position.after(first, state, self.device))
             return notes
 
