@@ -114,7 +114,8 @@ class CommonKeys(TypedDict, total=False):
     value_coef: Number
     """weight of half the squared value error; acer, acer: weight of half the squared error of Q"""
     optimizer: Text
-    """rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's, another a class of torch.optim"""
+    """rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's form, and another is any class of
+    torch.optim"""
     lr: Number
     """learning rate"""
     optimizer_eps: Number
@@ -201,7 +202,7 @@ class _PPO(TypedDict, total=False):
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
     clip: Number
-    """how far a ratio of probabilities may leave 1"""
+    """how far a ratio of probabilities may leave 1; beyond it the loss gains nothing"""
     value_clip: Number | None
     """how far a value may move from the one while acting; none: anywhere"""
     max_kl: Number | None
@@ -229,7 +230,7 @@ class _ACER(TypedDict, total=False):
     replay_start: Number
     """agent steps in the replay before it is learnt from"""
     replay_ratio: Number
-    """updates from the replay for each from fresh steps; a mean number"""
+    """updates from the replay for each from fresh steps; the mean of a random number"""
     replay_save_every: Number
     """agent steps between checkpoints with the replay; 0: only when training stops"""
     truncation: Number | None
@@ -244,7 +245,7 @@ class _ACER(TypedDict, total=False):
     critic_samples: Number
     """actions sampled for the dueling critic; with continuous actions, for its mean"""
     burn_in: Number
-    """replayed steps that only warm the memory up; the first of a rollout"""
+    """replayed steps that only warm the memory up; the first of each rollout, with a memory"""
     runtime: Literal["sync", "hogwild"]
     """sync: one process, which collects and learns in turn; hogwild: workers on shared weights"""
 

@@ -29,7 +29,8 @@ class ACER:
     value_coef: str = key("0.5", "weight of half the squared error of Q", schedule=True, low=0)
     replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together", low=1, high=10**10)
     replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0, high=10**10)
-    replay_ratio: float = key(4.0, "updates from the replay for each from fresh steps; a mean number", low=0, high=1000)
+    replay_ratio: float = key(4.0, "updates from the replay for each from fresh steps; the mean of a random number",
+                              low=0, high=1000)
     replay_save_every: int = key(0, "agent steps between checkpoints with the replay; 0: only when training stops",
                                  low=0, high=10**15)
     truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound", low=0)
@@ -39,8 +40,8 @@ class ACER:
     average_decay: float = key(0.99, "α of the average policy, updated after each update", low=0, high=1)
     critic_samples: int = key(5, "actions sampled for the dueling critic; with continuous actions, for its mean", low=1,
                               high=10_000)
-    burn_in: int = key(0, "replayed steps that only warm the memory up; the first of a rollout", low=0,
-                       high=10**6)
+    burn_in: int = key(0, "replayed steps that only warm the memory up; the first of each rollout, with a memory",
+                       low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 @documented
 @dataclass(frozen=True)
 class PPO:
-    """Proximal policy optimisation, Schulman et al. 2017.
+    """Proximal policy optimisation.
 
-    With one epoch over one minibatch the ratio is 1 and the gradient is that of A2C: Huang et al. 2022,
-    arXiv:2205.09123.
+    Schulman et al. 2017, arXiv:1707.06347. With one epoch over one minibatch the ratio is 1 and the gradient is that of
+    A2C: Huang et al. 2022, arXiv:2205.09123.
     """
 
     gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
@@ -30,7 +30,8 @@ class PPO:
     epochs: int = key(3, "times that each rollout is learned from", low=1, high=1000)
     minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
                               "this many steps", low=1)
-    clip: str = key("0.2", "how far a ratio of probabilities may leave 1", schedule=True, low=0)
+    clip: str = key("0.2", "how far a ratio of probabilities may leave 1; beyond it the loss gains nothing",
+                    schedule=True, low=0)
     value_clip: float | None = key(None, "how far a value may move from the one while acting; none: anywhere", low=0)
     max_kl: float | None = key(None, "divergence in nats that ends learning from a rollout; none: never", low=0)
     entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)

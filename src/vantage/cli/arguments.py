@@ -46,8 +46,7 @@ class ByAlgorithm:
     runtime: Annotated[str | None, Doc("which processes collect and learn"),
                        _choice("sync|hogwild|ray", "(default: the algorithm's own)")] = None
     config: File = None
-    from_search: Annotated[str | None, Doc("start from the best trial of this search"),
-                           _choice("DIR")] = None
+    from_search: Annotated[str | None, Doc("start from the best trial of this search"), _choice("DIR")] = None
 
 
 @dataclass(frozen=True)

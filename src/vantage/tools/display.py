@@ -118,7 +118,6 @@ class Display(logging.Handler):
                            table(report.metrics, self.console.width), *words),
                      title=title, subtitle=escape(printable(report.run)))
 
-
     def _count_wrapped_rows(self) -> None:
         """Let Live erase all rows of a panel whose lines a terminal has wrapped, as it became narrower.
 
