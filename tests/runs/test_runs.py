@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -141,6 +142,22 @@ def test_a_failed_creation_leaves_no_directory(
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"file.*--run"):
         create(tmp_path, path=tmp_path / "file/run")
+
+
+def test_a_run_that_cannot_be_removed_whole_can_still_be_resumed(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = create(tmp_path)
+    (run.path / "checkpoints").mkdir()
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", fail)
+        run.remove()
+    assert RunDirectory.open(run.path) == run
+    run.remove()
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("point", ["fsync", "replace"])

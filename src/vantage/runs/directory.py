@@ -108,8 +108,18 @@ class RunDirectory:
         return None
 
     def remove(self) -> None:
-        """Remove a run that could not start, and the folders above it that are then empty."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        """Remove a run that could not start, and the folders above it that are then empty.
+
+        config.json goes last: where something cannot be removed, the rest is still a run that can be resumed.
+        """
+        with contextlib.suppress(OSError):
+            for name in sorted(os.listdir(self.path), key="config.json".__eq__):
+                entry = self.path / name
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+            self.path.rmdir()
         for folder in self.path.parents[:2]:
             if folder.name in (directory_name(self.config.env.id), "runs"):
                 with contextlib.suppress(OSError):

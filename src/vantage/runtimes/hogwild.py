@@ -33,6 +33,9 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 3.0
 """Seconds that workers may take to complete their update when the run stops; then they are killed."""
 
+START_SECONDS = 60.0
+"""Seconds that a worker may take to start and import, which a busy machine makes long, before env_timeout begins."""
+
 MOMENT = 0.1
 """Seconds that this process waits for messages, or evaluates, before it looks after the workers again."""
 
@@ -146,7 +149,7 @@ class HogwildRun:
     # Workers
 
     def _start(self, worker: int) -> None:
-        self._counters["heartbeat"][worker] = monotonic()
+        self._counters["heartbeat"][worker] = monotonic() + START_SECONDS  # its first own one comes sooner
         with deaf_to_signals():
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
                                           self.recorder.workers_started, self._shared, self._replay_bytes)
