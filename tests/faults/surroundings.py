@@ -10,6 +10,7 @@ import resource
 import signal
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -50,7 +51,12 @@ def _on_a_disk(case: Case, size: int, act: Callable[[], str]) -> str:
 
 
 def _remount(case: Case, options: str) -> None:
-    subprocess.run(["mount", "-o", f"remount,{options}", str(case.folder / "disk")], check=True, capture_output=True)
+    words = ["mount", "-o", f"remount,{options}", str(case.folder / "disk")]
+    for _ in range(50):  # it is busy while a process that another fault forks still has a copy of an open file
+        if subprocess.run(words, check=False, capture_output=True).returncode == 0:
+            return
+        time.sleep(0.1)
+    subprocess.run(words, check=True)
 
 
 def full_disk(case: Case) -> str:
