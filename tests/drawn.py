@@ -52,6 +52,24 @@ class Parts(Drawn):
         return ({"eye": self.render(), "ear": obs}, *rest)
 
 
+class Codes(Parts):
+    """A picture whose numbers end at 5, the step."""
+
+    def __init__(self, render_mode: str | None = None) -> None:
+        super().__init__(None)
+        self.observation_space = spaces.Box(0, 5, (12, 12, 3), np.uint8)
+
+    def render(self) -> Any:
+        return np.full((12, 12, 3), self._t, np.uint8)
+
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+        return super().reset(seed=seed)[0]["eye"], {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        obs, *rest = super().step(action)
+        return (obs["eye"], *rest)
+
+
 class Careless(Drawn):
     """Takes a render mode and forgets it."""
 

@@ -19,6 +19,7 @@ from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import read_policy
+from vantage.runtimes.evaluator import ways
 from vantage.seeding import derive_seed
 from vantage.types import Obs, State
 
@@ -38,6 +39,9 @@ class Agent:
     scores: Mapping[str, float]
     """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`; and
     `eval/deterministic`, 1 if the run's best evaluation was by the most probable actions, 0 if by sampled ones."""
+    deterministic: bool
+    """Plays the most probable actions, else sampled ones: whichever scored better in the run's best evaluation. Without
+    one, the most probable, except on Atari."""
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
@@ -75,13 +79,14 @@ class Agent:
 
     @torch.no_grad()
     def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
-            deterministic: bool = True, generator: torch.Generator | None = None,
+            deterministic: bool | None = None, generator: torch.Generator | None = None,
             action_mask: Tensor | np.ndarray | None = None) -> tuple[np.ndarray, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
         Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
-        Without the batch's axis in `obs`, actions have none either; the state has one of 1.
+        Without the batch's axis in `obs`, actions have none either; the state has one of 1. `deterministic` None: as
+        `self.deterministic` says, which is how `vantage.evaluate` plays.
         ValueError if a shape differs, a number is not finite, `state` is of another batch, or the policy was trained
         with masks and none is given.
 
@@ -99,7 +104,8 @@ class Agent:
         shapes = {key: tuple(part.shape[1:]) for key, part in parts.items()}
         if shapes != {key: part.shape for key, part in expected.items()}:
             raise ValueError(f"observations have shapes {shapes} after the batch's axis, the policy was trained on "
-                             f"{spec.obs}: images are [C, H, W], Discrete ones one-hot, all else a flat vector")
+                             f"{ {key: part.shape for key, part in expected.items()} }: images are [C, H, W] in uint8, "
+                             "Discrete ones one-hot, all else a flat vector; env = agent.make_env() gives them so")
         if spec.masked and action_mask is None:
             raise ValueError(f"the policy was trained with masks: give action_mask [B, {sum(spec.action.sizes)}]")
         batch = len(next(iter(parts.values())))
@@ -115,7 +121,8 @@ class Agent:
         first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(batch)
         mask = None if action_mask is None else torch.as_tensor(action_mask).bool().reshape(batch, -1)
         params, state = self.model.step(tensors, first.bool(), state, mask)
-        actions = (self.model.distribution.mode(params) if deterministic else
+        most_probable = self.deterministic if deterministic is None else deterministic
+        actions = (self.model.distribution.mode(params) if most_probable else
                    self.model.distribution.sample(params, generator or torch.default_generator)).numpy()
         return actions[0] if single else actions, state
 
@@ -138,4 +145,5 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")
     with fitting(source, policy.tensors, model, config):
         model.load_state_dict(policy.tensors)
-    return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores)
+    deterministic = bool(about.scores.get("eval/deterministic", ways(about.config)[0]))
+    return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores, deterministic)

@@ -51,6 +51,7 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     ("faulty_envs:Counter", {"lenght": 3}, ConfigError, r"env_kwargs=\{\"lenght\": 3\}.*unexpected keyword"),
     ("CartPole-v1", {"lenght": 3}, ConfigError, "unexpected keyword"),
     ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
+    ("faulty_envs:Spaceless", {}, ConfigError, "has no action_space; set it"),
     ("faulty_envs:Resetting", {}, ConfigError, "that its caller resets"),
     ("faulty_envs:Sequences", {}, ConfigError, "Sequence.* are not supported"),
     ("faulty_envs:Echo", {"kind": "tuple"}, ConfigError, "Tuple space actions are not supported"),

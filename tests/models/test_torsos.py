@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import vantage
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
-from vantage.models.torsos import make_torso, to_floats, torso_name
+from vantage.models.torsos import make_torso, networks_in_words, to_floats, torso_name
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 IMAGE = ArraySpec("image", (1, 84, 84))
@@ -168,6 +169,11 @@ class Wrong(Plain):
     out_features = 3
 
 
+class Broken(Plain):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x[:, :2])
+
+
 def test_an_imported_network_has_its_features_and_images_scaled_to_one() -> None:
     assert torso(f"{__name__}:Plain", ArraySpec("vector", (3,))).out_features == 7
     network, x = torso(f"{__name__}:Plain", ArraySpec("image", (1, 5, 5))), images(2, 4, 5, 5)
@@ -177,8 +183,18 @@ def test_an_imported_network_has_its_features_and_images_scaled_to_one() -> None
     assert beside.out_features == 64
 
 
+def test_the_networks_of_all_parts_are_named() -> None:
+    spec = EnvSpec({"sign": ArraySpec("vector", (3,)), "eye": ArraySpec("image", (1, 12, 12))},
+                   ActionSpec("discrete", (2,)))
+    assert networks_in_words(PolicyConfig(), spec) == "minatar for eye, mlp for sign"
+    policy = PolicyConfig(network="my:Net", memory="gru", memory_size=8)
+    assert networks_in_words(policy, spec) == "my:Net for eye, mlp for sign, then gru of 8"
+    assert networks_in_words(policy, replace(spec, obs=spec.obs["sign"])) == "my:Net, then gru of 8"
+
+
 @pytest.mark.parametrize(("name", "norm", "message"), [
     ("Wrong", "none", r"Wrong.*output is \[2, 7\].*it must be an nn.Module class"),
+    ("Broken", "none", r"mat1 and mat2 .* \(line \d+ of .*test_torsos\.py\); it must be an nn.Module class"),
     ("Absent", "none", "has no class 'Absent'"), ("Plain", "layer", "norm=layer is not for network"),
     ("images", "none", "images")])
 def test_a_class_that_cannot_be_used_is_refused_with_the_reason(name: str, norm: str, message: str) -> None:

@@ -67,12 +67,18 @@ def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixtu
     with Display(CONFIG, "flat at first") as display:
         display.handle(logging.makeLogRecord({"msg": "disk full"}))
         for step in (1_000, 2_000, 3_000):
-            display.show(report(step))
+            display.show(report(step, **{"eval/mean_reward": 7.5} if step == 2_000 else {}))
         for _ in range(2):
             display.show(vantage.Report(10_000, 10.0, METRICS, "done"))
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == ["- flat at first", "- disk full"] and len(lines) == 4
     assert "1,000 steps  10%" in lines[2] and "return -20.5" in lines[2] and "10,000 steps 100%" in lines[3]
+    assert "evaluation" not in lines[2] and lines[3].endswith("evaluation 7.5"), "of the newest"
+
+
+def test_a_share_of_the_minutes_is_said_to_be_one() -> None:
+    line = module.progress_line(CONFIG.change(max_minutes=1.0), report(2_000, **{"time/minutes_share": 0.95}), {})
+    assert "2,000 steps  95% of the time" in line
 
 
 def test_time_left_is_by_steps_or_by_minutes() -> None:

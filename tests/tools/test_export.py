@@ -200,6 +200,12 @@ def test_an_agent_acts_on_one_observation_and_refuses_nan_and_states_of_another_
     action, state = agent.act(obs, agent.initial_state())
     actions, states = agent.act(obs[None], agent.initial_state())
     assert action.shape == actions.shape[1:] and np.array_equal(action, actions[0]) and torch.equal(state[0], states[0])
+    sampled = agent.act(obs, agent.initial_state(), deterministic=False, generator=torch.Generator().manual_seed(1))[0]
+    torch.manual_seed(1)
+    own_way = replace(agent, deterministic=False)
+    assert np.array_equal(own_way.act(obs, agent.initial_state())[0], sampled) and not np.array_equal(sampled, action)
+    with pytest.raises(ValueError, match=r"shapes .*'obs': \(3,\).*env = agent.make_env\(\) gives them so"):
+        agent.act(obs[:2], agent.initial_state())
     with pytest.raises(ValueError, match="not finite: nan"):
         agent.act(np.array([[0.1, np.nan, 0.3]], np.float32), agent.initial_state())
     with pytest.raises(ValueError, match=r"a batch of 2 need .*begin with initial_state\(2\)"):

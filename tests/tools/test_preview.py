@@ -65,6 +65,11 @@ def test_each_part_of_an_observation_has_a_row() -> None:
     np.testing.assert_array_equal(eye["eye"], ear["screen"])
 
 
+def test_an_image_of_another_range_is_not_black() -> None:
+    row, = last_rows(Config().change(env="drawn:Codes", network="mlp"))
+    assert row["observation"].max() == 1.0
+
+
 @pytest.mark.parametrize("env", ["tiny:MaskedBandit", "tiny:ContinuousTarget", "tiny:Picture"])
 def test_an_environment_without_pictures_shows_its_observation(env: str, tmp_path: Path) -> None:
     config = Config().change(env=env, network="mlp")

@@ -152,7 +152,7 @@ def doctor(*, json: Json = False) -> int:
     """Check libraries and devices of this machine, with a remedy for each problem."""
     from vantage.tools.doctor import examine
 
-    print("vantage: checking libraries and a short training, about ten seconds ...", file=sys.stderr)
+    print("vantage: checking libraries and a short training, ten seconds or more ...", file=sys.stderr)
     result = examine()
     write_line(dumps(asdict(result)) if json else result.table())
     return 0 if result.works else 1

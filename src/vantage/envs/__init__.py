@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.ids import EnvId, known_names, resolve_env
+from vantage.envs.ids import EnvId, is_atari, known_names, resolve_env
 from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
 from vantage.envs.policy_env import PolicyEnv
@@ -15,7 +15,7 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
 __all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Snapshot", "Step", "check_options",
-           "known_names", "make_environments", "make_rendered", "resolve_env"]
+           "is_atari", "known_names", "make_environments", "make_rendered", "resolve_env"]
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,

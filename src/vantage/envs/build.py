@@ -33,6 +33,10 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
     built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
     if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
         raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
+    for name in ("observation_space", "action_space"):
+        if not isinstance(getattr(built, name, None), gym.Space):
+            raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in the class or its "
+                              "__init__")
     if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "

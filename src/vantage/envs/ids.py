@@ -80,6 +80,11 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
     return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
 
 
+def is_atari(name: str) -> bool:
+    """`name` is an Atari game; imports no module that it mentions."""
+    return _atari(name) is not None
+
+
 def check_processes(env: EnvId) -> None:
     """ConfigError for an environment of a notebook or of standard input, which other processes cannot import."""
     entry = getattr(gym.registry.get(env.name), "entry_point", None)

@@ -25,6 +25,8 @@ CHANNELS = (1, 3, 4)
 LEAST_PICTURE = 10
 """Fewest pixels of a side of a picture."""
 FLOAT32 = np.dtype(np.float32)
+_KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
+"""NumPy's kinds of types, by its letters for them."""
 
 
 def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec | Mapping[str, ArraySpec], Convert]:
@@ -46,7 +48,8 @@ def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec |
             try:
                 converted[_name(path)] = convert_part(reduce(getitem, path, value))
             except (KeyError, IndexError, TypeError, ValueError) as error:
-                raise ValueError(f"in {_name(path)!r}: {type(error).__name__}: {error}") from None
+                kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+                raise ValueError(f"in {_name(path)!r}: {kind}{error}") from None
         return converted
 
     return {_name(path): spec for path, (spec, _) in parts.items()}, convert
@@ -193,8 +196,8 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
             return value  # as most do: the checks below cost a microsecond
         array = np.asarray(value)
         if array.shape != whole or array.dtype.kind not in kinds:
-            raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; its space has shape {whole}, "
-                             f"and types of the kinds {kinds}")
+            raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be "
+                             f"{' or '.join(_KINDS[kind] for kind in kinds)} of shape {whole}")
         return change(array)
 
     return spec, convert

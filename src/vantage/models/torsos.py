@@ -7,6 +7,8 @@ each layer and its activation. Batch normalisation subtracts the mean, so layers
 from __future__ import annotations
 
 import math
+import sys
+import traceback
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -22,7 +24,7 @@ from vantage.importing import load_class
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.initialization import initialise
 from vantage.models.normalization import BatchNorm
-from vantage.types import ArraySpec
+from vantage.types import ArraySpec, EnvSpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu,
@@ -204,18 +206,24 @@ class OpenTorso(nn.Module):
             if features.shape != (2, self.out_features):
                 raise ValueError(f"its output is {list(features.shape)}")
         except Exception as error:
-            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {error!r}; it must be "
-                              "an nn.Module class built as Class(shape) that maps [N, *shape] to [N, out_features]"
-                              ) from error
+            own = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
+            places = [f" (line {frame.lineno} of {own})" for frame in traceback.extract_tb(error.__traceback__)
+                      if frame.filename == own]
+            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {error!r}"
+                              f"{''.join(places[-1:])}; it must be an nn.Module class built as Class(shape) that maps "
+                              "[N, *shape] to [N, out_features]") from error
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.network(to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x)
         return out
 
 
-def torso_name(network: str, part: ArraySpec) -> str:
-    """The torso for one part of an observation under the config's `network`."""
-    if part.kind == "vector" and ":" not in network:
+def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> str:
+    """The torso for one part of an observation under the config's `network`.
+
+    An imported network is not for a vector beside an image, which gets an mlp.
+    """
+    if part.kind == "vector" and (":" not in network or beside_image):
         return "conv1d" if network == "conv1d" else "mlp"
     if network not in ("auto", "conv1d"):
         return network
@@ -224,11 +232,10 @@ def torso_name(network: str, part: ArraySpec) -> str:
 
 
 def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = False) -> nn.Module:
-    """The torso for stacks of `part`; an imported network is not for a vector beside an image, which gets an mlp."""
+    """The torso for stacks of `part`."""
     stack, norm, init = policy.frame_stack, policy.norm, policy.init
-    shape, name = (part.shape[0] * stack, *part.shape[1:]), torso_name(policy.network, part)
-    if ":" in name and part.kind == "vector" and beside_image:
-        name = "mlp"
+    shape = (part.shape[0] * stack, *part.shape[1:])
+    name = torso_name(policy.network, part, beside_image=beside_image)
     if name == "mlp":
         return Mlp(shape, policy)
     if name == "conv1d":
@@ -238,3 +245,12 @@ def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = Fa
     if norm != "none":
         raise ConfigError(f"norm={norm} is not for network={name}; leave it out")
     return ImpalaTorso(shape, init=init) if name == "impala" else OpenTorso(name, shape)
+
+
+def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
+    """The torso of each part of an observation, and the memory behind them."""
+    beside_image = any(part.kind == "image" for part in spec.parts)
+    parts = {"": spec.obs} if isinstance(spec.obs, ArraySpec) else spec.obs
+    torsos = [torso_name(policy.network, part, beside_image=beside_image) + f" for {key}" * bool(key)
+              for key, part in sorted(parts.items())]
+    return ", ".join(torsos) + f", then {policy.memory} of {policy.memory_size}" * (policy.memory != "none")

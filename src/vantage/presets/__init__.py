@@ -29,6 +29,11 @@ MAX_EVAL_SHARE = 0.1
 """Default share of the wall time for evaluations, if their interval is a default too."""
 
 
+_FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
+             "other": "all other environments"}
+"""Families of environments, for a person."""
+
+
 def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
     names = [*ALGORITHMS, *SYSTEMS]
@@ -42,7 +47,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
         for name in ("", env_id.family, env_id.name):
             if entry := MEASURED.get(owner, {}).get(name):
                 values |= entry.values
-                source = f"{owner or 'all algorithms'} on {name}: {entry.source}" if name else source
+                kind = _FAMILIES.get(name, name)
+                source = f"{owner or 'all algorithms'} on {kind}: {entry.source}" if name else source
     always = {"env": env_id.name, **({"atari_protocol": env_id.atari.protocol.name} if env_id.atari else {})}
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}

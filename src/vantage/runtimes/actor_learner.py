@@ -19,6 +19,7 @@ from vantage.learning.collect import Collected, Position, collect, empty_rollout
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.models.torsos import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.fit import check_policy_state, fitting, restoring
 from vantage.runtimes.image_statistics import measure_images
@@ -226,12 +227,20 @@ def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, floa
     """
     envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
     envs.close()
-    for note in envs.notes[:-1]:  # the last says where they are
-        log.info(note)
     model = new_model(config, envs.spec)
+    log_setting(envs.notes[:-1], model)  # the last says where they are
     if is_new:
         measure_images(model, config)
     return model, envs.frames_per_step
+
+
+def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
+    """Log the `notes` on environments, and which networks play them."""
+    for note in notes:
+        log.info(note)
+    weights = sum(parameter.numel() for parameter in model.parameters())
+    separate = ", once each for policy and critic" * model.policy.separate
+    log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} weights")
 
 
 def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:

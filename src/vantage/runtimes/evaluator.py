@@ -9,7 +9,7 @@ from statistics import fmean
 import torch
 
 from vantage.config import Config
-from vantage.envs import LONGEST_GAME, Environments, make_environments, resolve_env
+from vantage.envs import LONGEST_GAME, Environments, is_atari, make_environments
 from vantage.learning.play import play_games
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
@@ -54,8 +54,7 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_ga
 
 def ways(config: Config) -> tuple[bool, ...]:
     """Ways to act in evaluations, deterministic (True) and sampled (False); on Atari, with long games, only sampled."""
-    atari = resolve_env(config.env.id, config.env.atari_protocol).family == "atari"
-    return (False,) if atari else (True, False)
+    return (False,) if is_atari(config.env.id) else (True, False)
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:

@@ -14,7 +14,7 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import ActorLearner, load_learner
+from vantage.runtimes.actor_learner import ActorLearner, load_learner, log_setting
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
@@ -41,8 +41,8 @@ class SyncRun:
                 measure_images(one.model, config)
             else:
                 load_learner(one.learner, checkpoint)
-            for note in one.groups[0].notes if workers == 1 else one.groups[0].notes[:-1]:  # the last says where
-                log.info(note)
+            notes = one.groups[0].notes
+            log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
             if workers > 1:

@@ -53,6 +53,8 @@ class Display(logging.Handler):
         super().__init__()
         self.config, self.expectation, self.stop_message = config, expectation, ""
         self.report: Report | None = None
+        self.evaluation: dict[str, float] = {}
+        """Metrics of the newest evaluation."""
         self.shown_at, self.shown_step = -LINE_EVERY_SECONDS, -1
         self.console = console or Console(force_terminal=sys.stdout.isatty())
         self.live: Live | None = None
@@ -93,13 +95,14 @@ class Display(logging.Handler):
     def show(self, report: Report) -> None:
         """Show the newest report; as a line only if 10 s have passed or if it is the last."""
         self.report = report
+        self.evaluation |= {name: value for name, value in report.metrics.items() if name.startswith("eval/")}
         if self.live is not None:
             with contextlib.suppress(OSError):
                 self.live.refresh()
         elif report.step != self.shown_step and (
                 report.status != "running" or monotonic() - self.shown_at >= LINE_EVERY_SECONDS):
             self.shown_at, self.shown_step = monotonic(), report.step
-            say(progress_line(self.config, report))
+            say(progress_line(self.config, report, self.evaluation))
 
     def _panel(self) -> Panel:
         self._count_wrapped_rows()
@@ -115,7 +118,7 @@ class Display(logging.Handler):
         stopping = report.status == "running" and self.stop_message
         words = [f"[bold yellow]{stopping}"] if stopping else [f"[dim]{self.expectation}"] if self.expectation else []
         return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
-                           table(report.metrics, self.console.width), *words),
+                           table({**self.evaluation, **report.metrics}, self.console.width), *words),
                      title=title, subtitle=escape(printable(report.run)))
 
     def _count_wrapped_rows(self) -> None:
@@ -141,11 +144,13 @@ def table(metrics: Mapping[str, float], width: int) -> Table:
     return grid
 
 
-def progress_line(config: Config, report: Report) -> str:
-    """Steps, share, time and the most important metrics."""
+def progress_line(config: Config, report: Report, evaluation: Mapping[str, float]) -> str:
+    """Steps, share, time, the most important metrics, and the score of the newest `evaluation` if there is one."""
     done, left = progress(config, report)
+    of_time = " of the time" * (done > report.step / config.run.steps)
     values = "  ".join(f"{name} {number(report.metrics.get(key))}" for name, key in _SHOWN.items())
-    return f"{report.step:>12,} steps {done:4.0%}  {clock(report.seconds)} (left {left})  {values}"
+    evaluated = f"  evaluation {number(evaluation['eval/mean_reward'])}" if evaluation else ""
+    return f"{report.step:>12,} steps {done:4.0%}{of_time}  {clock(report.seconds)} (left {left})  {values}{evaluated}"
 
 
 def progress(config: Config, report: Report) -> tuple[float, str]:

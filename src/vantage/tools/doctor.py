@@ -39,7 +39,8 @@ CHECKS = {  # code that prints a line, and what to do where it fails
     **{name: _library(name, f"pip install --force-reinstall {name}") for name in ("torch", "gymnasium", "numpy")},
     "cuda": ("import torch\n"
              "if not torch.backends.cuda.is_built(): raise SystemExit('this torch is built without CUDA')\n"
-             "torch.cuda.init()  # raises where no GPU can be used\n"
+             "try: torch.cuda.init()\n"
+             "except RuntimeError as error: raise SystemExit(str(error).partition('. ')[0])\n"
              "print(', '.join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())))",
              "training runs on the CPU; for a GPU: https://pytorch.org/get-started/locally"),
     "atari": ("import ale_py, ale_py.roms as roms; ale_py.ALEInterface().loadROM(roms.get_rom_path('pong')); "

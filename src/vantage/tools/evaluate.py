@@ -106,16 +106,14 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
                 seed: int, trust: bool) -> tuple[Agent, bool]:
     """The agent of `run`, and whether it takes the most probable actions.
 
-    `deterministic` None: as in the run's best evaluation, which chose best/; without one, except on Atari.
+    `deterministic` None: as `Agent.deterministic` says.
     """
     if not 1 <= episodes <= 10**6:  # as eval_episodes
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else "above 1,000,000"))
     if not 0 <= seed < 2**63:  # as that of training
         raise ConfigError(f"seed={seed} is " + ("below 0" if seed < 0 else f"above {2**63 - 1:,}"))
     agent = load(run, checkpoint=checkpoint, trust=trust)
-    if deterministic is None:
-        deterministic = bool(agent.scores.get("eval/deterministic", ways(agent.config)[0]))
-    return agent, deterministic
+    return agent, agent.deterministic if deterministic is None else deterministic
 
 
 def shown_game(config: Config, seed: int) -> Environments:

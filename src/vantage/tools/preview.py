@@ -69,7 +69,9 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
             model.observe_images(shown)
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs
-        rows = [_panels(name, obs[name][0], inputs[i], config.policy.frame_stack) for i, name in enumerate(sorted(obs))]
+        units = {name: part.unit for name, part in zip(sorted(obs), envs.spec.parts, strict=True)}
+        rows = [_panels(name, obs[name][0], units[name], inputs[i], config.policy.frame_stack)
+                for i, name in enumerate(sorted(obs))]
         if envs.draws:
             rows[0].insert(0, ("screen", envs.render().copy()))
         yield step, rows
@@ -78,11 +80,13 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
         step = 0 if position.is_first[0] else step + 1
 
 
-def _panels(name: str, obs: Tensor, inputs: Tensor, frame_stack: int) -> list[Panel]:
-    """The raw observation [C, H, W] or [N], then its stack [k*C, H, W] or [k*N] as the network sees it."""
+def _panels(name: str, obs: Tensor, unit: float, inputs: Tensor, frame_stack: int) -> list[Panel]:
+    """The raw observation [C, H, W] up to `unit`, or [N]; then its stack [k*C, H, W] or [k*N] as networks see it."""
     obs, title = obs.clone(), f"{name}\n{'x'.join(map(str, obs.shape))}"
     if obs.dim() == 1:
         return [(title, obs.numpy()), ("network input" + ", oldest first" * (frame_stack > 1), inputs.clone().numpy())]
+    if unit != 255:
+        obs = obs / unit
     inputs = inputs / 255  # as torsos do
     low, high = min(0.0, float(inputs.min())), max(1.0, float(inputs.max()))
     frames = torch.unflatten((inputs - low) / (high - low), 0, (frame_stack, -1))

@@ -174,7 +174,7 @@ class _Fleet:
             self.scores[seed] = message
             message = "  ".join(f"{row['checkpoint']} {row['return_mean']:.1f}" for row in message) + ", done"
         if isinstance(message, Report):
-            self.lines.show(seed, progress_line(self.config, message), final=message.status != "running")
+            self.lines.show(seed, progress_line(self.config, message, {}), final=message.status != "running")
         else:
             self.lines.show(seed, message)
 
