@@ -1,8 +1,8 @@
 """The bash and python blocks of README and docs run, page by page, from a folder that holds only the examples.
 
 Blocks of a page share the folder, its python blocks their names too. A comment `<!-- not run: REASON -->` above a fence
-leaves it out. Blocks run as they stand, but `vantage` is a script that cuts them short: `SHORTER` are the flags that it
-appends. Commands that no block runs are at least parsed, with their real flags.
+leaves it out. Blocks run as they stand, but `vantage` is a program that cuts them short, by way of `forks`: `SHORTER`
+are the flags that it appends. Commands that no block runs are at least parsed, with their real flags.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import forks
 import pytest
 
 from vantage.cli.arguments import read
@@ -46,32 +48,6 @@ class MyEnv(CartPoleEnv):
 
 Maze = MyEnv
 """
-VANTAGE = f"""#!{sys.executable}
-import sys
-from vantage.cli.entry import main
-from vantage.presets.measured import MEASURED
-
-MEASURED[""]["atari"].values["image_norm_steps"] = 100
-
-if __name__ == "__main__":
-    words = sys.argv[1:]
-    words += {SHORTER!r}.get(words[0], "").split() if "--help" not in words and "--dry-run" not in words else []
-    words += {SHORT_SEEDS!r}.split() if words[0] == "train" and "--seeds" in words else []
-    sys.exit(main(words))
-"""
-DRIVER = """
-import json, subprocess, sys
-
-if __name__ == "__main__":
-    names = {"__name__": "__main__"}
-    for language, code in json.loads(sys.stdin.read()):
-        if language == "bash":
-            subprocess.run(["bash", "-ec", code], check=True, stdin=subprocess.DEVNULL)
-        else:
-            exec(compile(code, "block", "exec"), names)
-"""
-
-
 def blocks(page: Path) -> list[tuple[str, str]]:
     """The language and the code of each block that runs."""
     return [(language, code) for skipped, _, language, code in FENCE.findall(page.read_text("utf-8"))
@@ -89,16 +65,27 @@ def commands(page: Path) -> list[str]:
     return [line for line in [*fenced, *inline] if re.match(r"vantage [a-z]+( |$)", line)]
 
 
-@pytest.mark.timeout(300)  # a page has up to seven commands, each of which imports torch
+@pytest.fixture(scope="session")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """The folder of the program that stands for `vantage`."""
+    folder = tmp_path_factory.mktemp("bin")
+    program = folder / "vantage"
+    program.write_text(forks.CLIENT.format(python=sys.executable, address=str(folder / "socket")))
+    program.chmod(0o755)
+    words = [sys.executable, forks.__file__, str(folder / "socket"), json.dumps(SHORTER), SHORT_SEEDS]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True,
+                          env=os.environ | {"OMP_NUM_THREADS": "1", "MPLBACKEND": "Agg"}) as server:
+        assert server.stdout is not None and server.stdout.readline() == "ready\n"
+        yield folder
+        server.kill()
+
+
+@pytest.mark.timeout(300)  # a page has up to seven commands
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
-def test_the_blocks_of_a_page_run(page: Path, tmp_path: Path) -> None:
-    (tmp_path / "driver.py").write_text(DRIVER)
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/vantage").write_text(VANTAGE)
-    (tmp_path / "bin/vantage").chmod(0o755)
+def test_the_blocks_of_a_page_run(page: Path, client: Path, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "clone/examples", ignore=shutil.ignore_patterns("__pycache__"))
-    path = os.pathsep.join([str(tmp_path / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]])
-    ended = subprocess.run([sys.executable, str(tmp_path / "driver.py")], text=True, capture_output=True,
+    path = os.pathsep.join([str(client), str(Path(sys.executable).parent), os.environ["PATH"]])
+    ended = subprocess.run([str(client / "vantage"), forks.BLOCKS], text=True, capture_output=True,
                            cwd=tmp_path / "clone" / FOLDERS.get(page.name, ""), input=json.dumps(blocks(page)),
                            env=os.environ | {"PATH": path, "HOME": str(tmp_path), "OMP_NUM_THREADS": "1",
                                              "MPLBACKEND": "Agg"})

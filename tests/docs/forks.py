@@ -1,0 +1,103 @@
+"""Runs the blocks of a page and their `vantage` commands in forks of one process, which has imported torch once.
+
+`python forks.py SOCKET SHORTER SHORT_SEEDS` listens; a client sends its arguments, folder and environment as JSON, with
+its standard streams, and receives the exit status. The arguments are those of `vantage`, or BLOCKS: the blocks of a
+page, as JSON on standard input.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from typing import Any
+
+BLOCKS = "blocks"
+CLIENT = """#!{python} -S
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as there:
+    there.connect({address!r})
+    request = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(there, [len(request).to_bytes(8, "big")], [0, 1, 2])
+    there.sendall(request)
+    sys.exit(int(there.recv(9) or 1))
+"""
+
+
+def run_blocks() -> int:
+    """Run the blocks in standard input, `[language, code]` each."""
+    names = {"__name__": "__main__"}
+    for language, code in json.loads(sys.stdin.read()):
+        if language == "bash":
+            subprocess.run(["bash", "-ec", code], check=True, stdin=subprocess.DEVNULL)
+        else:
+            exec(compile(code, "block", "exec"), names)
+    return 0
+
+
+def run_vantage(words: list[str], shorter: dict[str, str], short_seeds: str) -> int:
+    """Run the command, cut short."""
+    from vantage.cli.entry import main
+
+    words = words + (shorter.get(words[0], "").split() if not {"--help", "--dry-run"} & {*words} else [])
+    words += short_seeds.split() if words[0] == "train" and "--seeds" in words else []
+    sys.argv = ["vantage", *words]
+    return main(words)
+
+
+def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> None:
+    """Do what the client of `here` asks for. In a fork."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    size, streams, _, _ = socket.recv_fds(here, 8, 3)
+    with here.makefile("rb") as file:
+        words, folder, environment = json.loads(file.read(int.from_bytes(size, "big")))
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    sys.stdin, sys.stdout, sys.stderr = (os.fdopen(number, mode, closefd=False) for number, mode in enumerate("rww"))
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    sys.path[0] = os.path.dirname(sys.executable)
+    status: Any = 1
+    try:
+        status = run_blocks() if words == [BLOCKS] else run_vantage(words, shorter, short_seeds)
+    except SystemExit as error:
+        status = error.code or 0
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    here.sendall(str(int(status)).encode())
+
+
+def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
+    """Answer until the parent ends this process."""
+    import vantage.tools.evaluate
+    import vantage.tools.plot
+    import vantage.training  # noqa: F401
+    from vantage.presets.measured import MEASURED
+
+    MEASURED[""]["atari"].values["image_norm_steps"] = 100  # type: ignore[index]
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forks
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(address)
+        listener.listen()
+        print("ready", flush=True)
+        while True:
+            here, _ = listener.accept()
+            if os.fork() == 0:
+                listener.close()
+                try:
+                    answer(here, shorter, short_seeds)
+                finally:
+                    os._exit(0)
+            here.close()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], json.loads(sys.argv[2]), sys.argv[3])
