@@ -98,7 +98,7 @@ def loop(env: gym.Env[Any, Any], agent: vantage.Agent, episodes: int) -> list[fl
     ("CartPole-v1", {"max_episode_steps": 30, "memory": "lstm", "memory_size": 8}),
     ("Pendulum-v1", {"max_episode_steps": 9}), ("tiny:MaskedBandit", {}), ("tiny:Picture", {}),
     ("Breakout", {"max_episode_steps": 12, "action_subset": "0,2,3", "screen_size": 20, "network": "minatar",
-                  "memory": "none"})])
+                  "memory": "none", "image_norm_steps": 100})])
 def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[str, Any], tmp_path: Path) -> None:
     agent = vantage.load(train_shortly(tmp_path / "run", env, steps=10, **keys))
     assert agent.deterministic is (env != "Breakout")

@@ -24,7 +24,7 @@ WORKS = ("train a2c --env CartPole-v1 --steps 2k --run run", "evaluate run --epi
          "export run --format safetensors", "resume run --steps 3k", "doctor")
 SHORT = "--steps 200 --eval-every 0"
 NEEDS = {  # commands by the package that the one line of the answer names
-    "ale-py": f"train a2c --env PongNoFrameskip-v4 {SHORT}",
+    "ale-py": f"train a2c --env PongNoFrameskip-v4 --image-norm-steps 200 {SHORT}",
     "gymnasium[box2d]": f"train a2c --env LunarLander-v3 {SHORT}",
     "gymnasium[mujoco]": f"train a2c --env HalfCheetah-v5 {SHORT}", "matplotlib": "plot run",
     "imageio-ffmpeg": "record run -o game.mp4", "onnx": "export run --format onnx",

@@ -115,6 +115,14 @@ def test_ctrl_c_while_the_command_is_imported_shows_no_traceback(monkeypatch: py
     assert main(["list"]) == 130
 
 
+def test_a_command_that_is_interrupted_ends_without_the_clean_up_of_libraries(tmp_path: Path) -> None:
+    (tmp_path / "matplotlib.py").write_text("import atexit, os\natexit.register(os.abort)\nraise KeyboardInterrupt\n")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run"], capture_output=True, text=True, check=False,
+                          cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
     paths = os.pathsep.join([str(tmp_path), *sys.path])

@@ -39,7 +39,7 @@ CASES: dict[str, dict[str, Any]] = {
                               "frame_stack": 3, "eval_every": 0},
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
-    "pong": {"env": "Pong", "steps": 1_000, "num_envs": 5, "rollout_length": 5, "memory": "none",
+    "pong": {"env": "Pong", "steps": 600, "num_envs": 5, "rollout_length": 5, "memory": "none",
              "image_norm_steps": 160},
     "two processes": {"env": "CartPole-v1", "steps": 4_000, "num_workers": 2, "eval_every": 1_500, "eval_episodes": 2,
                       "optimizer": "adam", "memory": "lstm", "memory_size": 8},
@@ -54,7 +54,7 @@ CASES: dict[str, dict[str, Any]] = {
                             "memory": "none"},
     "batch norm with gru": BATCH_NORM | {"rollouts_per_update": 2, "memory": "gru", "memory_size": 4},
     "batch norm with acer": BATCH_NORM | {"algo": "acer", "replay_start": 40, "replay_size": 400},
-    "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 1_200, "num_envs": 2, "rollout_length": 5,
+    "sticky seaquest, gru": {"env": "ALE/Seaquest-v5", "steps": 700, "num_envs": 2, "rollout_length": 5,
                              "memory": "gru", "memory_size": 16, "frame_stack": 1, "image_norm_steps": 160},
 }
 

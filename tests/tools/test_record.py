@@ -71,7 +71,7 @@ def test_an_evaluation_has_both_ways_to_play_and_a_step_limit_of_its_own(cartpol
 
 
 def test_an_atari_video_shows_the_games_own_screen(tmp_path: Path) -> None:
-    run = train_shortly(tmp_path / "run", "Breakout", steps=10, max_episode_steps=20)
+    run = train_shortly(tmp_path / "run", "Breakout", steps=10, max_episode_steps=20, image_norm_steps=100)
     result = record(run, tmp_path / "video.mp4", deterministic=True)
     frames, fps = read_mp4(tmp_path / "video.mp4")
     assert frames.shape == (21, 664, 480, 3) and fps == 15 and result.fps == 15

@@ -30,7 +30,10 @@ _WRITE_ERRORS = {errno.EPIPE, errno.ECONNRESET, errno.ENOSPC, errno.EDQUOT, errn
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command; returns its exit status: 0 done, 1 failed, 2 bad usage, 130 and 143 stopped by a signal."""
+    """Run the command; returns its exit status: 0 done, 1 failed, 2 bad usage, 130 and 143 stopped by a signal.
+
+    KeyboardInterrupt for a signal that came before there was anything to save.
+    """
     argv = sys.argv[1:] if argv is None else list(argv)
     _accept_any_output()
     try:
@@ -68,11 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             text = text.replace("\n", "\\n")
         print(f"vantage: {text}", file=sys.stderr)
         return error.status
-    except Stopped as error:
+    except Stopped:
         print("vantage: stopped before training began", file=sys.stderr)
-        return 128 + int(error.args[0])
-    except KeyboardInterrupt:
-        return 130
+        raise
     except (ImportError, MemoryError, OSError, RuntimeError) as error:
         if (failure := _explain(error)) is None:
             raise

@@ -106,4 +106,6 @@ def named_errors(place: Callable[[], str]) -> Iterator[None]:
     except VantageError:
         raise
     except (Exception, SystemExit) as error:
-        raise EnvError(f"{place()}: {type(error).__name__}: {error}") from error
+        old = ("; reset has to return (observation, info), and step (observation, reward, terminated, truncated, info)"
+               if isinstance(error, ValueError) and "values to unpack" in str(error) else "")
+        raise EnvError(f"{place()}: {type(error).__name__}: {error}{old}") from error

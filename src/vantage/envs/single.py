@@ -232,7 +232,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
 
     return Simulators(
         spec=spec, bounds=bounds, longest_game=config.max_episode_steps or math.inf,
-        notes=(f"time limit {longest} steps" if longest else "no time limit of Gymnasium's",
+        notes=(f"time limit {longest} steps" if longest else "no time limit but that of --max-episode-steps",
                *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=reset if parent else with_limit(reset, limit, seeds), send=vector.send if parent else None,

@@ -196,8 +196,9 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
             return value  # as most do: the checks below cost a microsecond
         array = np.asarray(value)
         if array.shape != whole or array.dtype.kind not in kinds:
-            raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be "
-                             f"{' or '.join(_KINDS[kind] for kind in kinds)} of shape {whole}")
+            types = "" if array.dtype.kind in kinds else f"{' or '.join(_KINDS[kind] for kind in kinds)} of "
+            raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be {types}shape "
+                             f"{whole}")
         return change(array)
 
     return spec, convert

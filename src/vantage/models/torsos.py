@@ -204,7 +204,8 @@ class OpenTorso(nn.Module):
                 features = self.network(torch.zeros(2, *shape))
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
             if features.shape != (2, self.out_features):
-                raise ValueError(f"its output is {list(features.shape)}")
+                raise ValueError(f"its output for 2 observations is {list(features.shape)}, not [2, "
+                                 f"{self.out_features}]")
         except Exception as error:
             own = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
             places = [f" (line {frame.lineno} of {own})" for frame in traceback.extract_tb(error.__traceback__)

@@ -30,7 +30,7 @@ MAX_EVAL_SHARE = 0.1
 
 
 _FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
-             "other": "all other environments"}
+             "other": "environments without defaults of their own"}
 """Families of environments, for a person."""
 
 

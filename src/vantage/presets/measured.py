@@ -18,7 +18,7 @@ _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "en
            "lr": "linear:7e-4:0", "steps": 1_000_000}
 _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
 _ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
-_AS_CLASSIC = "those of classic control, such as CartPole; not yet measured on these"
+_AS_CLASSIC = "those for CartPole and the like; not yet measured there"
 
 _EVERY = {
     "classic": Defaults(
