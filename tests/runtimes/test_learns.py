@@ -34,7 +34,8 @@ def learn(env: str, folder: Path, steps: int, *, until: float | None = None, **o
 
 
 def greedy(agent: Agent, obs: object) -> np.ndarray:
-    actions, _ = agent.act(np.asarray(obs, np.float32), agent.initial_state(len(obs)))  # type: ignore[arg-type]
+    states = agent.initial_state(len(obs))  # type: ignore[arg-type]
+    actions, _ = agent.act(np.asarray(obs, np.float32), states, deterministic=True)
     return actions
 
 
@@ -66,7 +67,7 @@ def test_a_task_that_needs_one_property_is_learnt(
 def test_a_bandit_needs_the_advantage_and_its_policy_no_environment(tmp_path: Path) -> None:
     agent, score = learn("Bandit", tmp_path, 3_000)
     assert score > 0.95
-    action, _ = agent.act(torch.zeros(1, 1), agent.initial_state(batch=1))
+    action, _ = agent.act(torch.zeros(1, 1), agent.initial_state(batch=1), deterministic=True)
     assert action.tolist() == [1]
 
 
