@@ -145,5 +145,6 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")
     with fitting(source, policy.tensors, model, config):
         model.load_state_dict(policy.tensors)
-    deterministic = bool(about.scores.get("eval/deterministic", ways(about.config)[0]))
+    shown = about.scores.get("eval/deterministic")
+    deterministic = ways(about.config)[0] if shown is None else bool(shown)  # `ways` may import ale_py
     return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores, deterministic)

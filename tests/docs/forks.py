@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from importlib import import_module
 from typing import Any
 
 BLOCKS = "blocks"
@@ -29,7 +30,7 @@ with socket.socket(socket.AF_UNIX) as there:
 
 
 def run_blocks() -> int:
-    """Run the blocks in standard input, `[language, code]` each."""
+    """Run the blocks in standard input, `[language, code]` each; they are of this repository's own pages."""
     names = {"__name__": "__main__"}
     for language, code in json.loads(sys.stdin.read()):
         if language == "bash":
@@ -77,12 +78,13 @@ def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> No
 
 def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     """Answer until the parent ends this process."""
-    import vantage.tools.evaluate
-    import vantage.tools.plot
-    import vantage.training  # noqa: F401
+    for module in ("vantage.training", "vantage.tools.evaluate", "vantage.tools.plot"):  # forks then have them
+        import_module(module)
     from vantage.presets.measured import MEASURED
 
-    MEASURED[""]["atari"].values["image_norm_steps"] = 100  # type: ignore[index]
+    values = MEASURED[""]["atari"].values
+    assert isinstance(values, dict)
+    values["image_norm_steps"] = 100
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the system reaps forks
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)

@@ -33,8 +33,8 @@ def learn(env: str, folder: Path, steps: int, *, until: float | None = None, **o
     return vantage.load(folder / "run", checkpoint="latest"), last.metrics["rollout/ep_rew_mean"]
 
 
-def greedy(agent: Agent, obs: object) -> np.ndarray:
-    states = agent.initial_state(len(obs))  # type: ignore[arg-type]
+def greedy(agent: Agent, obs: Any) -> np.ndarray:
+    states = agent.initial_state(len(obs))
     actions, _ = agent.act(np.asarray(obs, np.float32), states, deterministic=True)
     return actions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,6 +107,13 @@ def named_errors(place: Callable[[], str]) -> Iterator[None]:
     except VantageError:
         raise
     except (Exception, SystemExit) as error:
-        old = ("; reset has to return (observation, info), and step (observation, reward, terminated, truncated, info)"
-               if isinstance(error, ValueError) and "values to unpack" in str(error) else "")
-        raise EnvError(f"{place()}: {type(error).__name__}: {error}{old}") from error
+        raise EnvError(failure(place(), error)) from error
+
+
+def failure(place: str, error: BaseException) -> str:
+    """`error` at `place`, in words, with what reset and step return if their result could not be unpacked."""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    unpacks = isinstance(error, ValueError) and "values to unpack" in str(error)
+    caller = frame.f_globals.get("__name__", "").partition(".")[0] in ("gymnasium", "vantage")
+    expected = "; reset has to return (observation, info), and step (observation, reward, terminated, truncated, info)"
+    return f"{place}: {type(error).__name__}: {error}" + expected * (unpacks and caller)

@@ -23,7 +23,7 @@ from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
 from vantage.envs.ids import EnvId, check_processes
-from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, named_errors
+from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, failure, named_errors
 from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import EnvError
@@ -97,8 +97,7 @@ class Episodes(gym.Env[Any, Any]):
             self.env = None
 
     def _failure(self, error: Exception | SystemExit) -> Info:
-        place = self._seeds.place(self._index, self._episode, self._steps)
-        message = f"{place}: {type(error).__name__}: {error}"
+        message = failure(self._seeds.place(self._index, self._episode, self._steps), error)
         if not self._parent:
             raise EnvError(message) from error
         return {ERROR: f"{message}\n{traceback.format_exc()}"}

@@ -112,7 +112,7 @@ def check_machine() -> Iterator[Finding]:
 
 
 def examine() -> Examination:
-    """Run all checks; about ten seconds."""
+    """Run all checks; ten seconds or more."""
     findings = list(check_machine())
     for name, (code, remedy) in CHECKS.items():
         works, text = attempt(code)

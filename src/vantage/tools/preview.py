@@ -69,9 +69,8 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
             model.observe_images(shown)
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs
-        units = {name: part.unit for name, part in zip(sorted(obs), envs.spec.parts, strict=True)}
-        rows = [_panels(name, obs[name][0], units[name], inputs[i], config.policy.frame_stack)
-                for i, name in enumerate(sorted(obs))]
+        rows = [_panels(name, obs[name][0], part.unit, inputs[i], config.policy.frame_stack)
+                for i, (name, part) in enumerate(zip(sorted(obs), envs.spec.parts, strict=True))]
         if envs.draws:
             rows[0].insert(0, ("screen", envs.render().copy()))
         yield step, rows
