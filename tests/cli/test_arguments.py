@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -115,12 +116,52 @@ def test_ctrl_c_while_the_command_is_imported_shows_no_traceback(monkeypatch: py
     assert main(["list"]) == 130
 
 
+# What torch does: it registers a clean-up, and its import calls Python from C++ code that no exception may leave.
+FRAGILE = """
+import atexit, os, signal
+atexit.register(os.abort)
+try:
+    signal.raise_signal(signal.{name})
+except BaseException:
+    os.abort()
+"""
+
+LATE = """
+import odd
+
+class Late(odd.Misbehaving):
+    def __init__(self):
+        import fragile
+        super().__init__("nothing")
+"""
+
+
+def interrupted(module: str, words: list[str], folder: Path, source: str) -> subprocess.CompletedProcess[str]:
+    """The command with a library `module` of the given source."""
+    (folder / f"{module}.py").write_text(source)
+    return subprocess.run([sys.executable, "-m", "vantage", *words], capture_output=True, text=True, check=False,
+                          cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+
+
 def test_a_command_that_is_interrupted_ends_without_the_clean_up_of_libraries(tmp_path: Path) -> None:
-    (tmp_path / "matplotlib.py").write_text("import atexit, os\natexit.register(os.abort)\nraise KeyboardInterrupt\n")
-    paths = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run"], capture_output=True, text=True, check=False,
-                          cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
+    done = interrupted("matplotlib", ["plot", "run"], tmp_path,
+                       "import atexit, os\natexit.register(os.abort)\nraise KeyboardInterrupt\n")
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_ctrl_c_raises_nothing_in_a_library_that_is_being_imported(tmp_path: Path) -> None:
+    done = interrupted("matplotlib", ["plot", "run"], tmp_path, FRAGILE.format(name="SIGINT"))
+    assert (done.returncode, done.stderr) == (130, "")
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_before_training_waits_for_the_end_of_an_import(name: str, status: int, tmp_path: Path) -> None:
+    (tmp_path / "late.py").write_text(LATE)
+    done = interrupted("fragile", ["train", "a2c", "--env", "late:Late", "--threads", "1"], tmp_path,
+                       FRAGILE.format(name=name).replace("atexit.register(os.abort)", ""))
+    assert (done.returncode, done.stderr) == (status, "vantage: stopped before training began\n")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:

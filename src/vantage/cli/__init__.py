@@ -5,17 +5,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from types import FrameType
 
-__all__ = ["main"]
+__all__ = ["importing", "main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`vantage.cli.entry.main`; no traceback for Ctrl-C while that is imported, which takes most of a second.
 
     Without `argv` the process is the command's own, and whatever its environments have started ends with it. A signal
-    before there is anything to save then ends it without the clean-up of libraries: one whose import was interrupted
-    may crash.
+    before there is anything to save then ends it without the clean-up of libraries.
     """
+    if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         from vantage.cli import entry
         from vantage.system import kill_descendants, tie_forks
@@ -35,3 +37,25 @@ def main(argv: Sequence[str] | None = None) -> int:
                     stream.flush()
             os._exit(status)
         return status
+
+
+def importing(frame: FrameType | None) -> bool:
+    """Whether a module is being imported at `frame`.
+
+    An exception of a signal handler must not be raised there: torch's C++ code calls Python while it is imported, and
+    aborts the process for an exception that it does not expect (torch 2.13, one of 104 interrupted starts).
+    """
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Handler of SIGINT: KeyboardInterrupt, or the end of the process where that could crash a library."""
+    if importing(frame):
+        if kill_descendants := getattr(sys.modules.get("vantage.system"), "kill_descendants", None):
+            kill_descendants()
+        os._exit(128 + number)
+    raise KeyboardInterrupt

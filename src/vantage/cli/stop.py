@@ -6,9 +6,12 @@ import math
 import os
 import signal
 import sys
+from _thread import start_new_thread
+from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
+from vantage.cli import importing
 from vantage.system import kill_descendants
 from vantage.time_limit import TimeLimit
 
@@ -30,7 +33,8 @@ class Stop:
     def __init__(self) -> None:
         self.signal = 0
         self.display: Display | None = None
-        self._training = False
+        self._training = self._postponed = False
+        self._received_at = 0.0
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
             numbers.append(signal.SIGHUP)
@@ -52,14 +56,25 @@ class Stop:
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:  # the second one
+        postponed, self._postponed = self._postponed, False
+        if self.signal and not postponed:  # the second one
             kill_descendants()
             if sys.stdout.isatty():
                 os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
             os._exit(128 + number)
-        self.signal = number
-        if not self._training:
+        self.signal, self._received_at = number, self._received_at or monotonic()
+        if self._training:
+            TimeLimit.stop_after(PATIENCE_SECONDS)
+            if self.display is not None:
+                self.display.stopping("stopping after this update; once more to exit at once")
+        elif importing(frame) and monotonic() < self._received_at + PATIENCE_SECONDS:
+            self._postponed = True  # an exception amid an import could crash a library
+            start_new_thread(_send_later, (number,))
+        else:
             raise Stopped(number)
-        TimeLimit.stop_after(PATIENCE_SECONDS)
-        if self.display is not None:
-            self.display.stopping("stopping after this update; once more to exit at once")
+
+
+def _send_later(number: int) -> None:
+    """Send this process the signal `number` again in a moment."""
+    sleep(0.05)
+    os.kill(os.getpid(), number)
