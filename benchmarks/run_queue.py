@@ -35,6 +35,7 @@ from typing import Any
 from vantage.keys import convert
 from vantage.runs.metrics import read_metrics
 from vantage.system import compute_for_long
+from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
 
 _PR_SET_PDEATHSIG = 1
@@ -190,8 +191,11 @@ class Queue:
         new.replace(run.scores)
         group = [other for other in self.runs if other.group == run.group and other.done]
         every: list[dict[str, Any]] = [row for other in group for row in json.loads(other.scores.read_text())]
-        print(write_results(self.results / run.group, [other.path for other in group], every,
-                            command=" ".join(group[0].train_command())), flush=True)
+        folder, minutes = self.results / run.group, self.results / f"{run.group}-minutes"
+        paths = [other.path for other in group]
+        print(write_results(folder, paths, every, command=" ".join(group[0].train_command())), flush=True)
+        plot(paths, minutes / "curve.png", x="minutes", csv=minutes / "curve.csv", trust=True)
+        shutil.copy(folder / "protocol.json", minutes)
 
     def _end(self) -> None:
         """Stop the runs, which save; the queue goes on with them later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import runpy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -152,6 +153,12 @@ def test_each_picture_of_results_shows_its_numbers_and_its_environment() -> None
             shown = picture.info
         assert shown["Source"] == digest(numbers), f"{numbers} changed: python benchmarks/redraw.py"
         assert shown["Title"] == (env["id"] if isinstance(env, dict) else env)
+
+
+def test_the_page_of_atari_shows_the_scores_of_results() -> None:
+    root = Path(__file__).parents[2]
+    script = runpy.run_path(str(root / "benchmarks/atari_page.py"))
+    assert (root / "results/atari.md").read_text() == script["page"](), "run python benchmarks/atari_page.py"
 
 
 def test_a_picture_drawn_again_from_its_numbers_has_the_same_groups(tmp_path: Path) -> None:
