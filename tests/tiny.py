@@ -59,12 +59,13 @@ class Bandit(Tiny):
 class Counted(Bandit):
     """Adds a byte to a file of its own in `folder` at every step but the first reset; `faults` strike once each.
 
-    The first environment of any process to reach its 60th step raises if they name "raise"; at its 150th it hangs.
+    The first environment of any process to reach its 60th step raises if they name "raise"; at its 150th it hangs. The
+    first to reach its 30th is slow from there on.
     """
 
     def __init__(self, folder: str, faults: str = "") -> None:
         super().__init__()
-        self.folder, self.faults, self.age = folder, faults, -1
+        self.folder, self.faults, self.age, self.delay = folder, faults, -1, 0.0
         self.file = open(f"{folder}/{os.getpid()}-{id(self)}.steps", "ab", buffering=0)  # noqa: SIM115  to the end
 
     def begin(self) -> None:
@@ -72,13 +73,14 @@ class Counted(Bandit):
 
     def play(self, action: Any) -> tuple[Any, bool]:
         self.count()
-        for name, age in (("raise", 60), ("hang", 150)):
+        time.sleep(self.delay)
+        for name, age in (("slow", 30), ("raise", 60), ("hang", 150)):
             if name in self.faults and self.age >= age:
                 with contextlib.suppress(FileExistsError):
                     open(f"{self.folder}/{name}", "x").close()
                     if name == "raise":
                         raise RuntimeError("the simulator broke")
-                    time.sleep(3600)
+                    self.delay = 0.25 if name == "slow" else 3600
         return super().play(action)
 
     def count(self) -> None:

@@ -11,18 +11,18 @@ import subprocess
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray_training import ROLLOUT, Training, configure, no_actor_is_left
 
 import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
-from vantage.training import train_updates
 
 ray = pytest.importorskip("ray")
 
@@ -32,9 +32,6 @@ from vantage.runtimes import ray as ray_runtime  # noqa: E402
 from vantage.runtimes import ray_cluster  # noqa: E402
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.xdist_group("ray"), pytest.mark.timeout(300)]
-
-ROLLOUT = 8 * 4
-"""Steps of a rollout of `configure`."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -53,27 +50,11 @@ def cluster() -> Iterator[Cluster]:
     assert not [name for name in os.listdir("/dev/shm") if "plasma" in name]
 
 
-def configure(algo: str = "a2c", **options: Any) -> vantage.Config:
-    values = {"env": "tiny:Bandit", "runtime": "ray", "num_workers": 2, "num_envs": 4, "rollout_length": 8,
-              "threads": 1, "lr": "1e-2", "hidden": "16", "tensorboard": False, "log_every_seconds": 0.2,
-              "eval_every": 0, "device": "cpu"}
-    return vantage.configure(algo, **(values | options))
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No actor outlives its run."""
     yield
     no_actor_is_left()
-
-
-def no_actor_is_left() -> None:
-    from ray._private.state import actors  # the public list needs the dashboard
-
-    deadline = time.monotonic() + 20
-    while (running := [actor for actor in actors().values() if actor["State"] != "DEAD"]):
-        assert time.monotonic() < deadline, running
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "a3c", "acer"])
@@ -87,54 +68,21 @@ def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) ->
     assert lags and 0 < max(map(float, lags)) <= 16  # type: ignore[arg-type]
 
 
+def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of two workers gets its weights one update before its own is made, so that many see two."""
+    monkeypatch.setattr(ray_runtime, "RATE_SECONDS", 0.1)
+    *_, last = vantage.train(configure(steps=4_000, max_policy_lag=1), run=tmp_path / "run")
+    lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
+    assert lags and max(map(float, lags)) <= 1  # type: ignore[arg-type]
+    assert last.metrics["ray/dropped_steps"] > 0
+
+
 # Faults
-
-
-class Training:
-    """A run of `tiny:Counted` that a test drives."""
-
-    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, faults: str = "", **options: Any) -> None:
-        runs: list[ray_runtime.RayRun] = []
-        prepare = ray_runtime.RayRun._prepare
-        monkeypatch.setattr(ray_runtime.RayRun, "_prepare", lambda self, *args: runs.append(self) or prepare(self,
-                                                                                                             *args))
-        self.folder = path / "counted"
-        self.folder.mkdir()
-        config = configure(steps=10**9, env="tiny:Counted", env_kwargs={"folder": str(self.folder), "faults": faults},
-                           **options)
-        self.updates = train_updates(config, run=path / "run")
-        next(self.updates)
-        self.run = runs[0]
-
-    def until(self, reached: Callable[[], bool], seconds: float = 100.0) -> None:
-        """Train until `reached`."""
-        deadline = time.monotonic() + seconds
-        while not reached():
-            next(self.updates)
-            assert time.monotonic() < deadline
-
-    def learns(self, steps: int = 300) -> None:
-        """Train for so many more steps."""
-        goal = self.run.progress.step + steps
-        self.until(lambda: self.run.progress.step >= goal)
-
-    def nodes(self) -> list[str]:
-        """Where workers act."""
-        return [member.node for member in self.run._requests.values() if member.begun]
-
-    def assert_only_work_in_flight_is_lost(self) -> None:
-        """End the run. One rollout of each worker that it ever had is lost at most, and the reset before it."""
-        self.updates.close()
-        stepped = sum(path.stat().st_size for path in self.folder.glob("*.steps"))
-        lost, workers = stepped - self.run.progress.step, self.run.recorder.workers_started
-        print(f"lost {lost} of {stepped} steps: {lost / ROLLOUT:.1f} rollouts of {workers} workers, "
-              f"{self.run._restarts} of them replaced")
-        assert 0 <= lost <= workers * ROLLOUT
-        assert load_latest(Path(self.run.recorder.directory.path)).step == self.run.progress.step
 
 
 def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
         cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(ray_runtime, "RATE_SECONDS", 0.5)
     second = cluster.add_node(num_cpus=1)
     training = Training(tmp_path, monkeypatch, num_workers=3)
     run = training.run
@@ -154,9 +102,13 @@ def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
 
     third = cluster.add_node(num_cpus=1)
     training.until(lambda: len(training.nodes()) == 3)
-    assert not {first, elsewhere} >= set(training.nodes()), "it acts on the new node"
+    [added] = set(training.nodes()) - {first, elsewhere}
+    training.until(lambda: run.progress.extra.get(f"ray/fps/{added}", 0) > 0)
     training.learns()
     training.assert_only_work_in_flight_is_lost()
+    metrics = {name: value for line in read_metrics(tmp_path / "run") for name, value in line.items()}
+    assert {f"ray/{name}/{node}" for name in ("fps", "policy_lag") for node in (first, elsewhere, added)} <= {*metrics}
+    assert [metrics[f"ray/restarts/{node}"] for node in (first, elsewhere)] == [1, 1]
     assert sum("replaced" in note for note in caplog.messages) == 2
     cluster.remove_node(third, allow_graceful=False)
     while sum(node["Alive"] for node in ray.nodes()) > 1:  # otherwise the next test may begin on it
@@ -172,6 +124,14 @@ def test_an_environment_that_raises_or_hangs_in_one_worker_alone_costs_its_rollo
     training.assert_only_work_in_flight_is_lost()
     assert [word in text for text, word in zip([note for note in caplog.messages if "replaced" in note],
                                                ["the simulator broke", "no answer for 5 s"], strict=True)] == [True] * 2
+
+
+def test_a_slow_worker_does_not_slow_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    training = Training(tmp_path, monkeypatch, "slow")
+    training.learns(3_000)
+    training.updates.close()
+    steps = sorted(path.stat().st_size for path in training.folder.glob("*.steps") if path.stat().st_size)
+    assert len(steps) == 8 and 2 * steps[3] < steps[4], "four environments in each of two workers"
 
 
 def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster: Cluster, tmp_path: Path) -> None:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import numpy as np
 import pytest
-from test_ray import configure
+import torch
+from ray_training import configure
 
 from vantage.errors import ConfigError
+from vantage.learning.collect import join_rollouts
 
 ray = pytest.importorskip("ray")
 
-from vantage.runtimes import ray_cluster  # noqa: E402
+from vantage.runtimes import ray_cluster, ray_worker  # noqa: E402
 
 
 def test_a_module_that_a_node_lacks_is_one_line_and_not_tried_again() -> None:
@@ -39,3 +42,12 @@ def test_own_signal_handlers_survive_the_connection() -> None:
 def test_what_has_no_effect_or_no_meaning_is_refused(algo: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configure(algo, **options)
+
+
+def test_the_learner_reads_a_rollout_where_the_object_store_holds_it() -> None:
+    arrays = {name: np.zeros((2, 3), np.float32) for name in ("is_first", "actions", "rewards", "terminated", "valid",
+                                                              "behaviour")}
+    arrays |= {"obs": {"image": np.zeros((3, 2, 4, 4), np.uint8)}, "state": (), "action_mask": None}
+    rollout = join_rollouts([ray_worker.rollout_of(arrays, torch.device("cpu"))])
+    assert np.shares_memory(rollout.obs["image"].numpy(), arrays["obs"]["image"])
+    assert np.shares_memory(rollout.rewards.numpy(), arrays["rewards"])
