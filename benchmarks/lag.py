@@ -24,7 +24,7 @@ from vantage.runtimes import ray_worker
 from vantage.runtimes.actor_learner import new_model
 
 COLUMNS = ("algo", "env", "lag", "vtrace", "seed", "steps", "score", "steps_to_goal", "rho_mean")
-GOALS = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0}
+GOALS = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "MinAtar/Breakout-v1": 4.0}
 WINDOW = 100
 
 
@@ -37,7 +37,7 @@ def checked(answer: Any) -> Any:
 
 def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
     """Train to the end with weights that are `lag` updates old; the first `lag` rollouts use the initial ones."""
-    worker = ray_worker.Worker(config.to_json(), 0, 0, ray_worker.versions())
+    worker = ray_worker.Worker(config.to_json(), 0, 0)
     checked(worker.begin())
     spec = worker._one.spec
     learner = Learner(new_model(config, spec), config)
@@ -56,8 +56,7 @@ def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
         if reached is None and len(recent) == WINDOW and statistics.fmean(recent) >= goal:
             reached = step
     worker._one.close()
-    evaluator = ray_worker.Evaluator(config.to_json(), spec)
-    score, _, _ = checked(evaluator.evaluate(weights(learner), step, 10_000))
+    score, _, _ = checked(ray_worker.Worker(config.to_json(), 0, 0).evaluate(spec, weights(learner), step, 10_000))
     return {"steps": step, "score": round(score["eval/mean_reward"], 2), "steps_to_goal": reached,
             "rho_mean": round(statistics.fmean(rhos), 4)}
 

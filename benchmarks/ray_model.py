@@ -78,7 +78,7 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
     from vantage.runtimes.actor_learner import new_model
 
     torch.set_num_threads(1)
-    worker = ray_worker.Worker(config.change(device="cpu").to_json(), 0, 0, ray_worker.versions())
+    worker = ray_worker.Worker(config.change(device="cpu").to_json(), 0, 0)
     if isinstance(answer := worker.begin(), Exception):
         raise answer
     learner = Learner(new_model(config, worker._one.spec), config)
