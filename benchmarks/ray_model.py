@@ -70,7 +70,6 @@ class Costs:
 
 def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float = 15.0) -> Costs:
     """A worker and a learner by turns in this process, and empty messages of the same size through Ray."""
-    import ray
     import torch
 
     from vantage.learning.learner import Learner
@@ -100,13 +99,13 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
                                {"train/loss": reply.payload["loss"]}, lr=1e-6, max_grad_norm=0.0)
         else:
             learner.update(ray_worker.rollout_of(reply.payload, learner.flat.vector.device), 0)
-        ray.put([part.detach().numpy() for part in ray_worker.weight_parts(learner)])
+        argument = ray_worker.weights_argument(learner)
         learning.append(time.perf_counter() - started)
         steps += reply.advance.steps
         arrays = list(_arrays(reply.payload))
     size = sum(array.nbytes for array in arrays)
     skip = len(acting) // 4  # torch's first calls are slow
-    message, latency = measure_messages(arrays, weights)
+    message, latency = measure_messages(arrays, argument)
     return Costs(round(steps / len(acting)), size, sum(array.nbytes for array in weights),
                  statistics.fmean(acting[skip:]), statistics.fmean(learning[skip:]), message, latency)
 
@@ -131,20 +130,20 @@ class Echo:
         return self.arrays
 
 
-def measure_messages(arrays: Sequence[np.ndarray], weights: Sequence[np.ndarray]) -> tuple[float, float]:
+def measure_messages(arrays: Sequence[np.ndarray], weights: Any) -> tuple[float, float]:
     """CPU seconds of this process for a message of such arrays, and seconds from a request to its reply."""
     import ray
 
-    actors, shared = [ray.remote(Echo).remote(arrays) for _ in range(2)], ray.put(list(weights))
+    actors = [ray.remote(Echo).remote(arrays) for _ in range(2)]
 
     def seconds(number: int, clock: Callable[[], float], used: Sequence[Any]) -> float:
-        pending = {actor.reply.remote(shared): actor for actor in used}
+        pending = {actor.reply.remote(weights): actor for actor in used}
         started = clock()
         for _ in range(number):
             ready = ray.wait(list(pending), num_returns=1)[0][0]
             actor = pending.pop(ready)
             ray.get(ready)
-            pending[actor.reply.remote(shared)] = actor
+            pending[actor.reply.remote(weights)] = actor
         elapsed = clock() - started
         ray.get(list(pending))
         return elapsed / number

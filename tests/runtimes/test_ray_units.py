@@ -17,6 +17,8 @@ from ray_training import configure
 
 from vantage.errors import ConfigError
 from vantage.learning.collect import join_rollouts
+from vantage.learning.learner import Learner
+from vantage.runtimes.actor_learner import model_of_workers
 
 ray = pytest.importorskip("ray")
 
@@ -47,6 +49,17 @@ def test_own_signal_handlers_survive_the_connection() -> None:
 def test_what_has_no_effect_or_no_meaning_is_refused(algo: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configure(algo, **options)
+
+
+def test_small_weights_travel_in_the_request_and_large_ones_through_the_object_store(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[Any] = []
+    monkeypatch.setattr(ray, "put", lambda arrays: stored.append(arrays) or "reference")
+    small, large = (Learner(model_of_workers(configure(hidden=hidden), is_new=False)[0], configure(hidden=hidden))
+                    for hidden in ("16", "256,256"))
+    arrays = ray_worker.weights_argument(small)
+    assert not stored and np.shares_memory(arrays[0], small.flat.vector.detach().numpy())
+    assert ray_worker.weights_argument(large) == "reference" and len(stored) == 1
 
 
 def test_the_learner_reads_a_rollout_where_the_object_store_holds_it() -> None:

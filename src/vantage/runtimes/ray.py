@@ -26,7 +26,7 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, model_of_workers
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, room
-from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weight_parts
+from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.types import Rollout
 
@@ -64,7 +64,7 @@ class RayRun:
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
                                      self._learner.tensors)
             self.recorder.begin_workers(checkpoint)
-            self._put_weights()
+            self._weights = weights_argument(self._learner)
             for worker in range(workers):
                 self._start(worker)
         except BaseException:
@@ -130,9 +130,6 @@ class RayRun:
 
     # Learning
 
-    def _put_weights(self) -> None:
-        self._weights = ray.put([part.detach().cpu().numpy() for part in weight_parts(self._learner)])
-
     def _learn(self, member: Member, reply: Reply) -> None:
         """Learn from a reply, unless its weights are too old, and send its worker the newest ones."""
         updates, fresh = member.updates, self._updates - member.updates <= self._most_lag
@@ -158,7 +155,7 @@ class RayRun:
         learner.sink.apply(learner.flat.gradient, payload["num_valid"], {LOSS: payload["loss"]},
                            lr=self.config.at("lr", step), max_grad_norm=0.0)  # the worker has clipped it
         self._updates += 1
-        self._put_weights()
+        self._weights = weights_argument(self._learner)
         self.progress.add(reply.advance)
 
     def _update(self) -> None:
@@ -171,7 +168,7 @@ class RayRun:
             total += advance
         total += Advance(updates=1, metrics=metrics, learn_seconds=monotonic() - started)
         self._updates += 1
-        self._put_weights()
+        self._weights = weights_argument(self._learner)
         self.progress.add(total)
 
     def _evaluate(self, seconds: float) -> None:

@@ -32,6 +32,10 @@ from vantage.types import EnvSpec, Rollout
 
 Arrays = list[np.ndarray]
 
+MESSAGE_BYTES = 90 * 1024
+"""Weights of at most so many bytes travel in the request. Ray puts arguments of 100 KiB in the object store, anew
+for each request (max_direct_call_object_size)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -172,6 +176,15 @@ def weight_parts(learner: Learner) -> list[Tensor]:
         parts.append(learner.average.vector)
     parts += [part for _, normalizer in learner.model.running() for part in normalizer.stats]
     return parts if learner.reward_normalizer is None else [*parts, learner.reward_normalizer.stats]
+
+
+def weights_argument(learner: Learner) -> Any:
+    """The `weight_parts` for requests: their arrays, or if these are large, a reference to them in the object store.
+
+    A machine asks where an object is before it fetches it: 5.1 ms of CPU for a request and its reply, against 1.6.
+    """
+    arrays = [part.detach().cpu().numpy() for part in weight_parts(learner)]
+    return arrays if sum(array.nbytes for array in arrays) <= MESSAGE_BYTES else ray.put(arrays)
 
 
 @torch.no_grad()
