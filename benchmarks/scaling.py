@@ -3,7 +3,8 @@
     python benchmarks/scaling.py waiting                  A3C's workers on an environment that waits 5 ms a step
     python benchmarks/scaling.py waiting --runtime ray    a Ray cluster on this machine, a worker on each node
     python benchmarks/scaling.py pong                     A3C's two workers against Ray's, alternating
-    python benchmarks/scaling.py memory PID               memory of the run under Ray that this process started
+    python benchmarks/scaling.py memory                   memory of a run under Ray on a waiting environment with images
+    python benchmarks/scaling.py memory --pid PID         memory of the run under Ray that this process started
 
 A waiting worker needs the cores for little, so that many of them fit one machine.
 """
@@ -33,23 +34,28 @@ SETTLE_SECONDS = 8.0
 
 
 class Waiting(gym.Env[np.ndarray, Any]):
-    """A random walk whose every step takes 5 ms; an episode is 100 steps."""
+    """Noise of which every step takes 5 ms, four numbers or an image; an episode is 100 steps."""
 
-    def __init__(self) -> None:
-        self.observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    def __init__(self, images: bool = False) -> None:
+        self.observation_space = (gym.spaces.Box(0, 255, (84, 84, 1), np.uint8) if images else
+                                  gym.spaces.Box(-np.inf, np.inf, (4,), np.float32))
         self.action_space = gym.spaces.Discrete(2)
         self.t = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[np.ndarray, Any]:
         super().reset(seed=seed)
         self.t = 0
-        return np.zeros(4, np.float32), {}
+        return self.obs(), {}
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         time.sleep(WAIT_SECONDS)
         self.t += 1
-        obs = self.np_random.normal(size=4).astype(np.float32)
-        return obs, float(action), self.t == 100, False, {}
+        return self.obs(), float(action), self.t == 100, False, {}
+
+    def obs(self) -> np.ndarray:
+        space = self.observation_space
+        noise = self.np_random.normal(size=space.shape)
+        return (noise if space.dtype == np.float32 else 128 + 20 * noise).astype(space.dtype)
 
 
 @contextmanager
@@ -148,18 +154,33 @@ def measure_pong(arguments: argparse.Namespace) -> None:
               f"{statistics.median(ratios):.2f}, {max(ratios):.2f} |")
 
 
-def watch_memory(arguments: argparse.Namespace) -> None:
-    """Print a line of CSV every 10 s: MiB of the driver, of its largest worker, and of the object store."""
-    driver, since = psutil.Process(arguments.pid), time.monotonic()
-    print("seconds,driver_mib,largest_worker_mib,object_store_mib", flush=True)
-    while time.monotonic() - since < arguments.minutes * 60 and driver.is_running():
-        with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a process that has just ended
-            children = driver.children(recursive=True)
-            workers = [private_mib(child) for child in children if child.name().startswith("ray::W")]
-            store = sum(store_mib(child) for child in children if child.name() == "raylet")
-            print(f"{time.monotonic() - since:.0f},{private_mib(driver):.1f},{max(workers, default=0):.1f},{store:.1f}",
-                  flush=True)
-        time.sleep(10)
+def measure_memory(arguments: argparse.Namespace) -> None:
+    """Print a line of CSV every 10 s: MiB of the driver, of its largest worker, and of the object stores."""
+    print("seconds,step,driver_mib,largest_worker_mib,object_store_mib", flush=True)
+    if arguments.pid is not None:
+        driver, since = psutil.Process(arguments.pid), time.monotonic()
+        while (elapsed := time.monotonic() - since) < arguments.minutes * 60 and driver.is_running():
+            print_memory(driver, elapsed)
+            time.sleep(10)
+        return
+    config = waiting("a2c", 2, runtime="ray", device="cpu").change(
+        env_kwargs={"images": True}, log_every_seconds=10.0, max_minutes=arguments.minutes)
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        since = time.monotonic()
+        for report in vantage.train(config, run=Path(folder) / "run", argv=()):
+            if report.status == "running":
+                print_memory(psutil.Process(), time.monotonic() - since, report.step)
+    print(f"# in /dev/shm after the end: {os.listdir('/dev/shm')}")
+
+
+def print_memory(driver: psutil.Process, seconds: float, step: int | None = None) -> None:
+    """One line of the CSV."""
+    with suppress(psutil.NoSuchProcess, FileNotFoundError):  # a process that has just ended
+        children = driver.children(recursive=True)
+        workers = [private_mib(child) for child in children if child.name().startswith("ray::W")]
+        store = sum(store_mib(child) for child in children if child.name() == "raylet")
+        print(f"{seconds:.0f},{'' if step is None else step},{private_mib(driver):.1f},"
+              f"{max(workers, default=0):.1f},{store:.1f}", flush=True)
 
 
 def private_mib(process: psutil.Process) -> float:
@@ -194,9 +215,9 @@ def main() -> None:
     one.add_argument("--rollout-length", type=int, default=10, help="(default: 10)")
     one.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
-    one = command("memory", watch_memory)
-    one.add_argument("pid", type=int, help="of the process that started the run")
-    one.add_argument("--minutes", type=float, default=20.0)
+    one = command("memory", measure_memory)
+    one.add_argument("--pid", type=int, help="of the process that started a run; otherwise one is started")
+    one.add_argument("--minutes", type=float, default=20.0, help="(default: 20)")
     arguments = parser.parse_args()
     arguments.run(arguments)
 
