@@ -39,6 +39,21 @@ def test_a_broken_torch_is_status_1_and_other_libraries_are_optional(
     assert out.endswith("\ntraining does not work: fix torch\n")
 
 
+def test_a_finding_is_printed_before_the_next_check_begins(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    shown = []
+
+    def attempt(code: str) -> tuple[bool, str]:
+        shown.append(capsys.readouterr().out)
+        return True, "1.0"
+
+    monkeypatch.setattr(doctor, "attempt", attempt)
+    assert main(["doctor"]) == 0
+    assert "\nok       memory " in shown[0]
+    for name, lines in zip(doctor.CHECKS, [*shown[1:], capsys.readouterr().out], strict=True):
+        assert lines.startswith(f"ok       {name:<14} 1.0\n")
+
+
 @pytest.mark.parametrize(("code", "works", "text"), [
     ("import os; os.abort()", False, "SIGABRT"),
     ("raise SystemExit(3)", False, "status 3 without output"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
@@ -152,10 +151,19 @@ def doctor(*, json: Json = False) -> int:
     """Check libraries and devices of this machine, with a remedy for each problem."""
     from vantage.tools.doctor import examine
 
-    print("vantage: checking libraries and a short training, ten seconds or more ...", file=sys.stderr)
-    result = examine()
-    write_line(dumps(asdict(result)) if json else result.table())
-    return 0 if result.works else 1
+    findings = []
+    for finding in examine():
+        findings.append(finding)
+        if not json:
+            write_line(finding.lines())
+    problems = [finding.name for finding in findings if finding.status == "problem"]
+    if json:
+        write_line(dumps({"works": not problems, "findings": [asdict(finding) for finding in findings]}))
+    elif problems:
+        write_line(f"\ntraining does not work: fix {', '.join(problems)}")
+    else:
+        write_line("\ntraining works on this machine")
+    return 1 if problems else 0
 
 
 def list_(what: Positional[Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),

@@ -79,24 +79,10 @@ class Finding:
     text: str
     remedy: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Examination:
-    """All findings in the order of the report, and whether training works."""
-
-    works: bool
-    findings: tuple[Finding, ...]
-
-    def table(self) -> str:
-        """As text, with the remedy below each line that needs one."""
-        lines = []
-        for finding in self.findings:
-            lines.append(f"{finding.status:<8} {finding.name:<14} {finding.text}")
-            if finding.remedy:
-                lines.append(f"{'':<23} -> {finding.remedy}")
-        problems = ", ".join(finding.name for finding in self.findings if finding.status == "problem")
-        return "\n".join([*lines, "", f"training does not work: fix {problems}" if problems
-                          else "training works on this machine"])
+    def lines(self) -> str:
+        """As text, with the remedy on a line of its own."""
+        line = f"{self.status:<8} {self.name:<14} {self.text}"
+        return f"{line}\n{'':<23} -> {self.remedy}" if self.remedy else line
 
 
 def check_machine() -> Iterator[Finding]:
@@ -111,14 +97,13 @@ def check_machine() -> Iterator[Finding]:
                       "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
 
 
-def examine() -> Examination:
-    """Run all checks; ten seconds or more."""
-    findings = list(check_machine())
+def examine() -> Iterator[Finding]:
+    """The findings of all checks, each when it is made; ten seconds or more."""
+    yield from check_machine()
     for name, (code, remedy) in CHECKS.items():
         works, text = attempt(code)
-        findings.append(Finding(name, "ok", text) if works else
-                        Finding(name, "problem" if name in NEEDED else "note", text, remedy))
-    return Examination(all(finding.status != "problem" for finding in findings), tuple(findings))
+        yield Finding(name, "ok", text) if works else Finding(name, "problem" if name in NEEDED else "note", text,
+                                                              remedy)
 
 
 def attempt(code: str) -> tuple[bool, str]:
