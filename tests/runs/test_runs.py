@@ -56,6 +56,9 @@ def test_a_missing_run_names_the_nearest(tmp_path: Path) -> None:
     for wrong in ("../a2c-l", "best", "nothing/there", "config.json"):
         with pytest.raises(ConfigError, match=rf"not? .*run directory.*did you mean {run.path}\?"):
             RunDirectory.open(Path(os.path.normpath(run.path / wrong)))
+    for outside in (run.path.parent, run.path.parents[1]):
+        with pytest.raises(ConfigError, match=rf"not a run directory.*; give one of the runs in it: {run.path}$"):
+            RunDirectory.open(outside)
     for wrong in ("../no-such", "../../../x/y"):
         with pytest.raises(ConfigError, match="no such run directory; start a run with `vantage train`"):
             RunDirectory.open(Path(os.path.normpath(run.path / wrong)))

@@ -230,7 +230,12 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _suggest(path: Path) -> str:
-    """'; did you mean ...?' with the run that contains `path`, or the sibling with the most similar name."""
+    """A remedy: the runs inside `path`, the run that contains it, or the sibling with the most similar name."""
+    inside = [config.parent for config in (*path.glob("*/config.json"), *path.glob("*/*/config.json"))]
+    if inside:
+        names = [str(run) for run in sorted(inside, key=os.path.getmtime, reverse=True)]
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        return f"; give one of the runs in it: {', '.join(names[:5])}{more}"
     siblings = {config.parent.name: config.parent for config in path.parent.glob("*/config.json")}
     near = [parent for parent in path.parents if (parent / "meta.json").is_file()]
     near += [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
