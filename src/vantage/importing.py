@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
+import pkgutil
 import sys
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 from vantage.errors import ConfigError
@@ -29,12 +32,19 @@ def load_class(path: str, *, what: str) -> Any:
     name, _, attribute = path.partition(":")
     if not name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class{colon_form(path)}")
+    if "/" in name or name.endswith(".py"):
+        file = Path(name.removesuffix(".py"))
+        inside = not file.is_absolute() and ".." not in file.parts
+        place, stem = ("", ".".join(file.parts)) if inside else (f"start in {file.parent} and ", file.name)
+        raise ConfigError(f"{what}={path!r} names a file instead of a module; {place}give {stem}:{attribute}")
     add_current_folder(name)
     try:
         module = importlib.import_module(name)
     except (Exception, SystemExit) as error:
         missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
-        remedy = "install it, or start in the folder that contains it" if missing else "correct the module"
+        near = _nearest_module(name) if missing else ""
+        remedy = (f"did you mean {near}:{attribute}?" if near else
+                  "install it, or start in the folder that contains it" if missing else "correct the module")
         raise ConfigError(f"{what}={path!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}; "
                           f"{remedy}") from error
     try:
@@ -43,6 +53,14 @@ def load_class(path: str, *, what: str) -> Any:
         names = [name for name, value in vars(module).items() if isinstance(value, type)]
         raise ConfigError(f"{what}={path!r}: module {name!r} has no class {attribute!r}; it has "
                           f"{', '.join(names) or 'none'}") from None
+
+
+def _nearest_module(name: str) -> str:
+    """The module that differs from `name` by a typing error in its last part, or an empty string."""
+    parent, dot, last = name.rpartition(".")
+    modules = pkgutil.iter_modules(getattr(sys.modules.get(parent), "__path__", ()) if parent else None)
+    close = difflib.get_close_matches(last.lower(), [module.name for module in modules], n=1, cutoff=0.8)
+    return f"{parent}{dot}{close[0]}" if close else ""
 
 
 def import_path(target: Any) -> str:
@@ -68,4 +86,6 @@ def colon_form(path: str) -> str:
     """'; did you mean module:Class?' for module.Class, or an empty string."""
     module, _, name = path.rpartition(".")
     is_class = name[:1].isupper() and path.replace(".", "").isidentifier()
+    if name == "py":
+        return f"; name its class too, as {module.replace('/', '.')}:MyClass"
     return f"; did you mean {module}:{name}?" if module and is_class else ""

@@ -41,7 +41,13 @@ def test_an_environment_belongs_to_a_family():
     ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
     ("faulty_envs:Countr", "it has .*Counter"), ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
-    ("my.envs.Maze", "did you mean my.envs:Maze")])
+    ("my.envs.Maze", "did you mean my.envs:Maze"), ("parking.py", r"no Gymnasium id.*as parking:MyClass"),
+    ("parking.py:Lot", "names a file instead of a module; give parking:Lot"),
+    ("./town/parking.py:Lot", "; give town.parking:Lot"), ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
+    ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),
+    ("vantage.envs.snak:Snake", r"did you mean vantage\.envs\.snake:Snake\?"),
+    ("gymnasum:CartPole-v1", r"did you mean gymnasium:CartPole-v1\?"),
+    ("gymnasium:CartPol-v1", r"did you mean gymnasium:CartPole-v1\?")])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
         resolve_env(name)
@@ -80,6 +86,10 @@ def test_an_id_is_found_by_its_packages_plugin_or_answered_with_the_package(monk
                for name in ("Plugged", "Broken")]
     monkeypatch.setattr(ids, "entry_points", lambda group: plugins)
     assert resolve_env("Plugged/Bandit-v0").name == "Plugged/Bandit-v0"
+    with pytest.raises(ConfigError, match=r"did you mean Plugged/Bandit-v0\?"):
+        resolve_env("Plugged/Bandt-v0")
+    gym.registry.pop("Plugged/Bandit-v0")
+    assert resolve_env("tiny:Plugged/Bandit-v0").name == "tiny:Plugged/Bandit-v0"
     plugins[1].load = lambda: 1 / 0
     with pytest.raises(ConfigError, match="the plugin plugged:register of Gymnasium fails: ZeroDivisionError"):
         resolve_env("Broken/Bandit-v0")

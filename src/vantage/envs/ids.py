@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import sys
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import entry_points
@@ -135,11 +136,14 @@ def _plain(name: str) -> str:
 
 def find_plugin(gym_id: str) -> bool:
     """`gym_id` is registered, if need be by the installed package that offers its namespace to Gymnasium."""
+    gym_id = gym_id.rpartition(":")[2]
     namespace = gym_id.rpartition("/")[0]
     for plugin in entry_points(group="gymnasium.envs") if gym_id not in gym.registry else ():
         if plugin.name in (namespace, "__root__"):
             try:
-                plugin.load()()
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", UserWarning)  # about ids that it registers again
+                    plugin.load()()
             except Exception as error:
                 raise ConfigError(f"env={gym_id!r}: the plugin {plugin.value} of Gymnasium fails: "
                                   f"{type(error).__name__}: {error}; repair or remove its package") from error
@@ -158,8 +162,9 @@ def _registered(name: str, gym_id: str) -> EnvId:
         if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
             raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if it is an Atari game, "
                               f"ale_py is not installed: {install_command('atari')}")
-        near = (colon_form(name) or _with_package(name) or nearest(name, known_names())
-                or "; `vantage list environments` names them")
+        module = name.removesuffix(gym_id)
+        near = (colon_form(name) or nearest(gym_id, known_names(), module.__add__)
+                or ("" if module else _with_package(name)) or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)
     return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))
@@ -170,8 +175,9 @@ def _from_module(name: str) -> EnvId:
     try:
         load_class(name, what="env")
     except ConfigError:
-        gym_id = name.partition(":")[2]
-        if gym_id not in gym.registry:
+        module, _, gym_id = name.partition(":")
+        is_id = gym_id in gym.registry or re.search(r"-v\d+$", gym_id)
+        if module not in sys.modules or not is_id:
             raise
         return _registered(name, gym_id)
     return EnvId(name, "other", is_path=True)
