@@ -157,6 +157,11 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
             updates.close()  # saves the run; further signals still exit at once
         except Interrupted as error:
             display.note(f"interrupted environments {error}; their rollout is discarded")
+        except Exception:
+            if last is not None:
+                step = newest_step(Path(last.run)) or 0
+                display.note(f"failed; once the error is mended, vantage resume {last.run} goes on from step {step:,}")
+            raise
         finally:
             stop.over()
     if last is None:
