@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from faulty_envs import Counter
 from processes import assert_group_ends
 
 from vantage.cli import main
@@ -201,8 +203,24 @@ def test_a_failing_environment_is_status_1_with_its_cause_and_a_checkpoint(
     run = tmp_path / "run"
     process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", json.dumps({"how": how}),
                      "--num-envs", "2", "--threads", "1", "--no-tensorboard", "--run", str(run)])
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 1 and cause in err and "environment" in err and load_latest(run).step > 0
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and cause in err and "environment" in err
+    step = load_latest(run).step
+    assert step > 0 and f"vantage resume {run} goes on from step {step:,}\n" in out
+
+
+def test_a_run_that_fails_in_its_first_steps_is_resumed_from_step_0(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--env", "faulty_envs:Counter", "--steps", "40", "--eval-every", "0", "--no-tensorboard", "--run", "run"]
+    status, out, _ = call(["train", "a2c", *short, "--env-kwargs", '{"fault": "raise"}'], capsys)
+    assert status == 1 and "failed; once the error is mended, vantage resume run goes on from step 0\n" in out
+    monkeypatch.setattr(Counter, "fault", property(lambda self: "", lambda self, fault: None), raising=False)
+    assert call(["resume", "run"], capsys)[0] == 0 and load_latest(Path("run")).step >= 40
+
+
+def test_messages_do_not_reach_a_root_logger_that_an_environment_sets_up(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    assert main([*CARTPOLE, "--steps", "200", "--eval-every", "0"]) == 0 and not caplog.messages
 
 
 def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
