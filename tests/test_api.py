@@ -32,7 +32,8 @@ def test_a_public_function_is_typed_and_explained_with_an_example(name: str) -> 
     function = getattr(vantage, name)
     parameters = inspect.signature(function).parameters.values()
     assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
-    assert f" vantage.{name}(" in (inspect.getdoc(function) or "")
+    text = inspect.getdoc(function) or ""
+    assert f" vantage.{name}(" in text and all(parameter.name in text for parameter in parameters)
 
 
 def test_the_commands_around_a_run_are_functions() -> None:

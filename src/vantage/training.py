@@ -107,8 +107,8 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
     Reports, stopping and messages are those of `vantage.train`. ConfigError for a run that has nothing left to do.
 
     `run` may be the URL of a copy, see `train`. `steps` is the new total; schedules keep running over the former total
-    unless `extend_schedule`. `max_minutes` applies to this call only. `trust` allows code from outside Vantage that the
-    config of someone else's run names.
+    unless `extend_schedule`. `max_minutes` applies to this call only, `device` from now on. `trust` allows code from
+    outside Vantage that the config of someone else's run names.
     """
     return _reports(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
                                    device=device, trust=trust))

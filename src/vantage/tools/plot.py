@@ -82,9 +82,10 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
         for group in vantage.plot("runs/CartPole-v1", "curve.png"):
             print(group.label, group.middle[-1])
 
-    Runs of one setting become one curve, their mean or interquartile mean (`iqm`), with its 95% bootstrap interval as a
-    band. Returns the curves. A warning names each run that is left out; ConfigError if none is left, and for an output
-    that cannot be written. `trust` is that of `vantage.load`.
+    Runs of one setting become one curve, their `aggregate` ("mean", or "iqm", the interquartile mean) by `x`
+    ("steps", "minutes" or "frames"), with its 95% bootstrap interval as a band. Returns the curves. A warning names
+    each run that is left out; ConfigError if none is left, and for an output that cannot be written. `trust` is that of
+    `vantage.load`.
     """
     folders = [runs] if isinstance(runs, str | Path) else runs
     for name, value, values in (("x", x, get_args(Axis)), ("aggregate", aggregate, get_args(Aggregate))):
