@@ -41,6 +41,14 @@ def test_the_tests_that_a_page_names_exist() -> None:
     assert len(names) > 40 and not [name for name in names if f"def {name}(" not in tests]
 
 
+def test_pages_name_one_way_to_install() -> None:
+    names = ("README.md", "docs/quickstart.md", "docs/install.md")
+    pages = [(ROOT / name).read_text(encoding="utf-8") for name in names]
+    block = re.findall(r"```bash\n(git clone .*?)```", pages[0], re.DOTALL)
+    assert len(block) == 1 and "--torch-backend cpu" in block[0] and "pip install -e '.[all]'" in block[0]
+    assert all(page.count("git clone") == page.count(block[0]) == 1 for page in pages)
+
+
 def test_every_picture_is_shown_and_small() -> None:
     pictures = {path for path in IMAGES.iterdir() if path.suffix in (".png", ".gif", ".svg")}
     assert pictures and pictures <= set().union(*map(targets, PAGES))
