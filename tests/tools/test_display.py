@@ -44,12 +44,24 @@ def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width
 
 def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:
     display, file = live_display(60)
-    names = ("train/explained_variance", "train/learning_rate", "rollout/ep_len_mean", "rollout/ep_rew_max")
+    names = ("train/explained_variance", "train/learning_rate", "rollout/ep_len_mean", "rollout/ep_rew_max",
+             "eval/mean_reward_deterministic", "eval/mean_reward_sampled")
     with display:
         display.show(report(2_000, **dict.fromkeys(names, -0.009024)))
     lines = file.getvalue().splitlines()
     assert all(any(name.partition("/")[2] in line for line in lines) for name in names)
     assert any("2,000 / 10,000 steps" in line and "0:00:04 left" in line for line in lines)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_no_column_moves_as_numbers_change(width: int) -> None:
+    def first_row(number: float) -> str:
+        file = io.StringIO()
+        names = ("train/entropy", "train/grad_norm", "train/policy_loss")
+        Console(file=file, width=width).print(module.table(dict.fromkeys(names, number), width))
+        return file.getvalue().splitlines()[1]
+
+    assert first_row(0.0).index("grad_norm") == first_row(-0.0001234).index("grad_norm")
 
 
 def test_a_terminal_that_becomes_narrower_keeps_no_rows_of_the_former_panel() -> None:

@@ -11,6 +11,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
+from rich.cells import cell_len
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 LINE_EVERY_SECONDS = 10.0
 _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
           "value loss": "train/value_loss"}
-_CELL = 28
-"""Characters of a terminal for a metric and its value."""
+_NUMBER, _FRAME = 10, 4
+"""Characters of a terminal for a number, so that no column moves as numbers change, and for the panel's border."""
 
 
 def say(text: str) -> None:
@@ -133,15 +134,22 @@ class Display(logging.Handler):
 
 def table(metrics: Mapping[str, float], width: int) -> Table:
     """The metrics by the part of their names before the slash, as many side by side as a terminal of `width` holds."""
-    grid, columns = Table.grid(padding=(0, 2)), max(1, (width - 4) // _CELL)
-    for group in sorted({name.partition("/")[0] for name in metrics}):
-        names = sorted(name for name in metrics if name.partition("/")[0] == group)
-        cells = [cell for name in names
-                 for cell in (escape(printable(name.partition("/")[2] or name)), number(metrics[name]))]
-        grid.add_row(f"[bold]{escape(printable(group))}")
-        for i in range(0, len(cells), 2 * columns):
-            grid.add_row(*cells[i:i + 2 * columns])
-    return grid
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for name in sorted(metrics):
+        group, _, rest = name.partition("/")
+        groups.setdefault(printable(group), []).append((printable(rest or name), f"{number(metrics[name]):<{_NUMBER}}"))
+    whole = Table.grid()
+    for group, cells in groups.items():
+        grid, columns = Table.grid(padding=(0, 2)), 1
+        for more in range(2, width // _NUMBER + 1):
+            if sum(max(map(cell_len, words)) + 2 for i in range(more)
+                   for words in zip(*cells[i::more], strict=True)) - 2 <= width - _FRAME:
+                columns = more
+        for i in range(0, len(cells), columns):
+            grid.add_row(*(escape(word) for cell in cells[i:i + columns] for word in cell))
+        whole.add_row(f"[bold]{escape(group)}")
+        whole.add_row(grid)
+    return whole
 
 
 def progress_line(config: Config, report: Report, evaluation: Mapping[str, float]) -> str:
