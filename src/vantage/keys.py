@@ -78,13 +78,19 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
     def spell(key: str) -> str:
         return "--" + key.replace("_", "-") if flags else key
 
-    candidates = set(candidates)
-    for word in (name, name.removeprefix("no_")):
+    known = {*candidates}
+
+    def counterpart(word: str) -> str:
         library, text = KEYS.get(word, ("", ""))
         own = re.findall("{([a-z_]+)}", text)
-        if text and (not own or candidates.intersection(own)):
-            return f"; {library} {word} {text.format_map({key: spell(key) for key in own})}"
-    return nearest(name.removeprefix("no_"), candidates, spell)
+        usable = text and (not own or not known.isdisjoint(own))
+        return f"; {library} {word} {text.format_map({key: spell(key) for key in own})}" if usable else ""
+
+    word = name.removeprefix("no_")
+    # Not from a longer word, which is often a plural and means something else: checkpoints is not checkpoint.
+    close = difflib.get_close_matches(word, [key for key in KEYS if len(key) >= len(word)], n=1, cutoff=0.93)
+    return (counterpart(name) or counterpart(word) or nearest(word, known, spell)
+            or "".join(map(counterpart, close)))
 
 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:

@@ -19,8 +19,9 @@ COUNTERPARTS = {
     "is {env}": "CleanRL: env_id, Tianshou: task, A3C: env_type env_name, others: gym_id game",
     "is {epochs}": "SB3: n_epochs, CleanRL: update_epochs, RLlib: num_epochs num_sgd_iter, Tianshou: "
                    "repeat_per_collect, Baselines: noptepochs, A3C: ppo_epoch",
-    "is {eval_episodes}": "SB3: n_eval_episodes, Tianshou: test_num",
-    "is {eval_every}": "SB3: eval_freq, Tianshou: step_per_epoch, A3C: eval_interval",
+    "is {eval_episodes}": "SB3: n_eval_episodes, RLlib: evaluation_duration, Tianshou: test_num",
+    "is {eval_every}": "SB3: eval_freq, RLlib: evaluation_interval, Tianshou: step_per_epoch epoch_num_steps, A3C: "
+                       "eval_interval",
     "is {frame_skip}": "A3C: skip_rate",
     "is {frame_stack}": "SB3: n_stack, Tianshou: frames_stack, A3C: n_frame_stack stack_frames",
     "is {gae_lambda}": "RLlib: lambda lambda_, Baselines: lam, A3C: tau, others: gae_tau",
@@ -35,9 +36,9 @@ COUNTERPARTS = {
     "is {max_kl}": "SB3: target_kl, RLlib: kl_target",
     "is {memory_size}": "RLlib: lstm_cell_size, A3C: hidden_size",
     "is {minibatch_size}": "RLlib: sgd_minibatch_size",
-    "is {num_envs}": "SB3: n_envs, RLlib: num_envs_per_worker num_envs_per_env_runner, Tianshou: training_num, "
-                     "Baselines: num_env",
-    "is {num_workers}": "RLlib: num_env_runners num_rollout_workers, A3C: workers n_workers",
+    "is {num_envs}": "SB3: n_envs, RLlib: num_envs_per_worker num_envs_per_env_runner, Tianshou: training_num "
+                     "num_train_envs, Baselines: num_env",
+    "is {num_workers}": "RLlib: num_env_runners num_rollout_workers num_learners, A3C: workers n_workers",
     "is {obs_norm}": "Tianshou: norm_obs, others: normalize_obs",
     "is {optimizer_decay}": "A3C: alpha",
     "is {optimizer_eps}": "SB3: rms_prop_eps, A3C: eps",
@@ -45,10 +46,11 @@ COUNTERPARTS = {
     "is {reward_norm}": "Tianshou: rew_norm, others: norm_reward",
     "is {rollout_length}": "SB3: n_steps, CleanRL: num_steps, RLlib: rollout_fragment_length, Baselines: nsteps, A3C: "
                            "t_max tmax n_tsteps, others: horizon rollout_steps unroll_length",
-    "is {save_every}": "SB3: save_freq, A3C: save_interval",
+    "is {save_every}": "SB3: save_freq, RLlib: checkpoint_freq checkpoint_frequency, A3C: save_interval",
     "is {shared_statistics}": "A3C: shared_optimizer",
     "is {steps}": "SB3: total_timesteps n_timesteps, RLlib: stop_timesteps, Baselines: num_timesteps, A3C: "
-                  "total_steps max_steps max_tsteps num_env_steps",
+                  "total_steps max_steps max_tsteps num_env_steps, others: timesteps",
+    "is {stop_at_eval}": "Tianshou: reward_threshold",
     "is {stop_at_return}": "RLlib: stop_reward",
     "is {truncation}": "A3C: trace_max",
     "is {trust_region}": "A3C: trust_region_threshold",
@@ -67,32 +69,39 @@ COUNTERPARTS = {
     "is not needed: event files are in the run, unless {tensorboard} is false": "SB3: tensorboard_log",
     "are keys of their own, such as {lr} 1e-3": "SB3: hyperparams",
     "is {config} FILE.json on the command line": "SB3: conf_file",
-    "is {run} DIR of `vantage train`": "SB3: log_folder, CleanRL: exp_name, Tianshou: logdir, Baselines: save_path, "
-                                       "A3C: save_model_dir log_dir save_dir",
+    "is {run} DIR of `vantage train`": "SB3: log_folder tb_log_name, CleanRL: exp_name, Tianshou: logdir, Baselines: "
+                                       "save_path, A3C: save_model_dir log_dir save_dir",
     "is {init_from}, or `vantage resume RUN` to go on": "SB3: trained_agent, Tianshou: resume_path, Baselines: "
                                                         "load_path, A3C: load, others: checkpoint checkpoint_path",
-    "has no counterpart; leave it out": "SB3: use_sde verbose, Tianshou: dual_clip, others: weight_decay",
+    "has no counterpart; leave it out": "SB3: use_sde sde_sample_freq verbose, RLlib: use_kl_loss, Tianshou: dual_clip "
+                                        "recompute_adv, others: weight_decay",
+    "is the body of the loop over `vantage.train`, in Python": "SB3: callback",
+    "is --trials of `vantage search`": "SB3: n_trials",
     "is not needed: scores are those of whole games, in metrics.jsonl; leave it out": "SB3: monitor_wrapper",
     "is not needed: a terminal shows progress; leave it out": "SB3: progress progress_bar",
     "is {value_clip} with a number": "CleanRL: clip_vloss",
     "is {minibatch_size}, in steps: rollout_length times num_envs over their number":
         "CleanRL: num_minibatches, Baselines: nminibatches, A3C: num_mini_batch",
-    "is {lr} with a schedule such as linear:7e-4:0": "CleanRL: anneal_lr, Tianshou: lr_decay, Baselines: lrschedule, "
-                                                     "A3C: use_linear_lr_decay",
+    "is {lr} with a schedule such as linear:7e-4:0": "CleanRL: anneal_lr, RLlib: lr_schedule, Tianshou: lr_decay, "
+                                                     "Baselines: lrschedule, A3C: use_linear_lr_decay",
     "is {device} cuda, or {device} cpu without": "CleanRL: cuda",
+    "is {entropy_coef} with a schedule such as linear:0.01:0": "RLlib: entropy_coeff_schedule",
     "is not needed: a run on one device repeats bit for bit; leave it out": "CleanRL: torch_deterministic",
-    "is {track} wandb": "CleanRL: wandb",
-    "is the environment variable WANDB_PROJECT, with {track} wandb": "CleanRL: wandb_project_name",
+    "is {track} wandb": "CleanRL: wandb, Tianshou: logger",
+    "is the environment variable WANDB_PROJECT, with {track} wandb": "CleanRL: wandb_project_name, Tianshou: "
+                                                                     "wandb_project",
     "is the environment variable WANDB_ENTITY, with {track} wandb": "CleanRL: wandb_entity",
     "is `vantage record RUN -o game.mp4` at any time": "CleanRL: capture_video",
     "is not needed: runs save checkpoints every {save_every} steps; leave it out": "CleanRL: save_model",
-    "is {rollout_length} times {num_envs}": "RLlib: train_batch_size, Tianshou: step_per_collect",
-    "is {device} cuda, or a list such as cuda:0,cuda:1": "RLlib: num_gpus",
+    "is `vantage push RUN OWNER/NAME`": "CleanRL: upload_model hf_entity",
+    "is {rollout_length} times {num_envs}": "RLlib: train_batch_size train_batch_size_per_learner, Tianshou: "
+                                            "step_per_collect",
+    "is {device} cuda, or a list such as cuda:0,cuda:1": "RLlib: num_gpus num_gpus_per_learner",
     "has no counterpart: ppo clips the ratio; leave it out": "RLlib: kl_coeff",
     "is {env_kwargs} with a JSON object": "RLlib: env_config",
     "is not needed: Vantage uses PyTorch; leave it out": "RLlib: framework",
     "is {memory} lstm": "RLlib: use_lstm, others: lstm",
-    "is {steps}, in agent steps": "Tianshou: epoch",
+    "is {steps}, in agent steps; passes over a rollout are {epochs}": "RLlib: stop_iters, Tianshou: epoch max_epochs",
     "is `vantage watch RUN`": "Tianshou: watch, A3C: render",
     "is {num_envs} with a2c and ppo, {num_workers} with a3c": "A3C: num_processes",
     "is {steps}, in agent steps: frames over {frame_skip}": "A3C: num_frames, others: frames",
@@ -116,7 +125,7 @@ COUNTERPARTS = {
     "is {obs_norm} and {reward_norm}": "others: normalize",
     "is {hidden}, a width for each layer, such as 64,64": "others: num_layers",
     "is {steps}, in agent steps, not games": "others: episodes max_episodes num_episodes n_episodes",
-    "is `vantage resume RUN`": "others: resume",
+    "is `vantage resume RUN`": "SB3: reset_num_timesteps, Tianshou: resume_id, others: resume",
     "is not needed: {tensorboard} is on; leave it out": "others: sync_tensorboard",
 }
 """What a user gives instead: names elsewhere, by library. Names in braces are keys here, or options of the command."""

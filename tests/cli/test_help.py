@@ -94,9 +94,17 @@ def test_the_table_of_other_libraries_names_what_exists() -> None:
     assert {*OTHER_COMMANDS.values()} <= {*COMMANDS, "--help"} and not OTHER_COMMANDS.keys() & COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", ["foo", "frame", "checkpoints", "loss", "project", "level", "max_epochs", "critic"])
+@pytest.mark.parametrize("name", ["foo", "frame", "checkpoints", "loss", "project", "level", "critic"])
 def test_a_name_that_is_not_near_gets_no_guess(name: str) -> None:
     assert suggestion(name, Config.every_key()) == ""
+
+
+@pytest.mark.parametrize(("name", "says"), [
+    ("lerning_rate", "; Stable-Baselines3's learning_rate is lr"),
+    ("epoch", "; Tianshou's epoch is steps, in agent steps; passes over a rollout are epochs"),
+    ("epchs", "; did you mean epochs?"), ("totl_timesteps", "; Stable-Baselines3's total_timesteps is steps")])
+def test_a_misspelled_name_of_another_library_is_answered_with_vantages(name: str, says: str) -> None:
+    assert suggestion(name, Config.every_key()) == says
 
 
 def test_python_gets_the_key_of_another_library_too() -> None:
