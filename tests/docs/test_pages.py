@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 from pathlib import Path
 
@@ -72,6 +74,17 @@ def test_every_feature_is_a_yes_with_a_link_or_a_no() -> None:
     answers = {feature: answer for feature, answer in rows if feature != "feature"}
     assert answers.keys() >= EXPECTED
     assert not [answer for answer in answers.values() if not re.match(r"\[yes\]\([^)]+\)|no\b", answer)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_calls_in_the_text_fit_the_functions(page: Path) -> None:
+    for code in re.findall(r"`((?:vantage|agent)\.\w+\([^`]*\))`", page.read_text(encoding="utf-8")):
+        call = ast.parse(code, mode="eval").body
+        assert isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute)
+        of_agent = code.startswith("agent.")
+        function = getattr(vantage.Agent if of_agent else vantage, call.func.attr)
+        keywords = {keyword.arg: None for keyword in call.keywords if keyword.arg}
+        inspect.signature(function).bind(*[None] * (len(call.args) + of_agent), **keywords)
 
 
 def test_the_reference_has_every_public_name() -> None:

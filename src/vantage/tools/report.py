@@ -103,7 +103,7 @@ def _evaluation(result: Evaluation) -> str:
         for way in (result, result.other) if way is not None]
     titles = ("actions", "mean", "deviation", "lowest", "highest", "steps", "cut")
     shown = slice(None) if any(row[-1] for row in rows) else slice(-1)
-    return (f"<p>Raw scores over {result.episodes} games with {escape(result.checkpoint)}.</p>"
+    return (f"<p>Raw scores of {result.episodes} games; checkpoint: {escape(result.checkpoint)}.</p>"
             f'<div class="wide">{_table(titles[shown], [row[shown] for row in rows])}</div>')
 
 
