@@ -199,7 +199,8 @@ def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         elif following.lower() in ("true", "false", "none") if switches.get(name) else not following.startswith("--"):
             flags[name] = words.popleft()
         elif switches.get(name) is False:
-            raise ConfigError(f"{flag} needs a value")
+            choices = ", ".join(Config.every_key()[name].rules["choices"])
+            raise ConfigError(f"{flag} needs a value{': ' * bool(choices)}{choices}")
         else:
             flags[name] = "true"
     return positional, flags
