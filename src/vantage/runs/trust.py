@@ -73,7 +73,7 @@ def connections(values: Mapping[str, Any]) -> list[str]:
 
 def check_code(modules: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust (in Python trust=True)") -> None:
-    """Log that `source` names these modules for import; ConfigError unless it is trusted."""
+    """Name the modules that `source` imports, for every command to print; ConfigError unless it is trusted."""
     uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", modules), ("connects by", connects)) if what]
     if uses and not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "
@@ -84,7 +84,7 @@ def check_code(modules: Sequence[str], *, source: str, trusted: bool, connects: 
 
 @cache  # a command may open its run twice
 def _announce(module: str, source: str) -> None:
-    log.info("imports module %s, named by %s", module, source)
+    log.warning("using the code of %s, which %s names", module, source)
 
 
 def signature(text: str) -> str | None:
