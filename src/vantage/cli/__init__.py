@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-__all__ = ["importing", "main"]
+from vantage.cli.postponed import Postponed
+
+__all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`vantage.cli.entry.main`; no traceback for Ctrl-C while that is imported, which takes most of a second.
+    """`vantage.cli.entry.main`; Ctrl-C shows no traceback while that is imported, which takes most of a second.
 
     Without `argv` the process is the command's own, and whatever its environments have started ends with it. A signal
     before there is anything to save then ends it without the clean-up of libraries.
@@ -39,23 +41,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
 
 
-def importing(frame: FrameType | None) -> bool:
-    """Whether a module is being imported at `frame`.
-
-    An exception of a signal handler must not be raised there: torch's C++ code calls Python while it is imported, and
-    aborts the process for an exception that it does not expect (torch 2.13, one of 104 interrupted starts).
-    """
-    while frame is not None:
-        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            return True
-        frame = frame.f_back
-    return False
+_postponed = Postponed()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
-    """Handler of SIGINT: KeyboardInterrupt, or the end of the process where that could crash a library."""
-    if importing(frame):
-        if kill_descendants := getattr(sys.modules.get("vantage.system"), "kill_descendants", None):
-            kill_descendants()
-        os._exit(128 + number)
-    raise KeyboardInterrupt
+    """Handler of SIGINT: KeyboardInterrupt, after the end of an import."""
+    if not _postponed.waits(number, frame):
+        raise KeyboardInterrupt

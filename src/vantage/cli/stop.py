@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import signal
-import sys
-from _thread import start_new_thread
-from time import monotonic, sleep
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from vantage.cli import importing
-from vantage.system import kill_descendants
+from vantage.cli.postponed import Postponed, end_process
 from vantage.time_limit import TimeLimit
 
 if TYPE_CHECKING:
@@ -33,8 +28,8 @@ class Stop:
     def __init__(self) -> None:
         self.signal = 0
         self.display: Display | None = None
-        self._training = self._postponed = False
-        self._received_at = 0.0
+        self._training = False
+        self._postponed = Postponed()
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
             numbers.append(signal.SIGHUP)
@@ -43,6 +38,7 @@ class Stop:
 
     def over(self) -> None:
         """The run has ended: restore the signal handlers from before it."""
+        self._postponed.forget()
         TimeLimit.ends_process = False
         for number, handler in self._former.items():
             signal.signal(number, handler)
@@ -56,25 +52,13 @@ class Stop:
         return self.signal != 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        postponed, self._postponed = self._postponed, False
-        if self.signal and not postponed:  # the second one
-            kill_descendants()
-            if sys.stdout.isatty():
-                os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor
-            os._exit(128 + number)
-        self.signal, self._received_at = number, self._received_at or monotonic()
-        if self._training:
-            TimeLimit.stop_after(PATIENCE_SECONDS)
-            if self.display is not None:
-                self.display.stopping("stopping after this update; once more to exit at once")
-        elif importing(frame) and monotonic() < self._received_at + PATIENCE_SECONDS:
-            self._postponed = True  # an exception amid an import could crash a library
-            start_new_thread(_send_later, (number,))
-        else:
+        if not self._training and self._postponed.waits(number, frame):
+            return
+        if self.signal:  # the second one
+            end_process(number)
+        self.signal = number
+        if not self._training:
             raise Stopped(number)
-
-
-def _send_later(number: int) -> None:
-    """Send this process the signal `number` again in a moment."""
-    sleep(0.05)
-    os.kill(os.getpid(), number)
+        TimeLimit.stop_after(PATIENCE_SECONDS)
+        if self.display is not None:
+            self.display.stopping("stopping after this update; once more to exit at once")
