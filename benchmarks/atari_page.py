@@ -50,7 +50,7 @@ the latest policy, with sampled actions and the protocol `classic` (no sticky ac
 The published values are those after 10M agent steps: first the mean of the last 100 training games of three runs
 (Schulman et al. 2017, arXiv:1707.06347, table 6), then one run of RL Baselines3 Zoo (its benchmark.md, commit 22e3ff2),
 evaluated over 600,000 frames. **Below** marks a median under the first of them, "early" fewer than 10M steps, which
-cannot be compared. Human-normalised: 0 is a random player, 1 a human (Wang et al. 2016, arXiv:1511.06581).
+are not comparable. Human-normalised: 0 is a random player, 1 a human (Wang et al. 2016, arXiv:1511.06581).
 """
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import math
 import statistics
 from collections import deque
 from pathlib import Path
@@ -50,7 +51,7 @@ def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
         reply = checked(worker.rollout(history[0], step))
         ray_worker.merge_statistics(learner, reply.statistics)
         metrics = learner.update(ray_worker.rollout_of(reply.payload, torch.device("cpu")), step)
-        rhos.append(metrics.get("train/rho_mean", 1.0))
+        rhos.append(metrics.get("train/rho_mean", math.nan))
         step += reply.advance.steps
         recent.extend(episode.score for episode in reply.advance.episodes)
         if reached is None and len(recent) == WINDOW and statistics.fmean(recent) >= goal:

@@ -170,7 +170,7 @@ def measure_memory(arguments: argparse.Namespace) -> None:
         for report in vantage.train(config, run=Path(folder) / "run", argv=()):
             if report.status == "running":
                 print_memory(psutil.Process(), time.monotonic() - since, report.step)
-    print(f"# Ray's files in /dev/shm after the end: {[name for name in os.listdir('/dev/shm') if 'plasma' in name]}")
+    print(f"# Ray's files in /dev/shm after the end: {[file.name for file in Path('/dev/shm').glob('*plasma*')]}")
 
 
 def print_memory(driver: psutil.Process, seconds: float, step: int | None = None) -> None:

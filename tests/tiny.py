@@ -59,7 +59,7 @@ class Bandit(Tiny):
 class Counted(Bandit):
     """Adds a byte to a file of its own in `folder` at every step but the first reset; `faults` strike once each.
 
-    The first environment of any process to reach its 60th step raises if they name "raise"; at its 150th it hangs. The
+    The first environment of any process to reach its 60th step raises if they name "raise"; at its 151st it hangs. The
     first to reach its 30th is slow from there on.
     """
 

@@ -32,7 +32,7 @@ def load_class(path: str, *, what: str) -> Any:
     name, _, attribute = path.partition(":")
     if not name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class{colon_form(path)}")
-    if "/" in name or name.endswith(".py"):
+    if "/" in name or name[1:].endswith(".py"):
         file = Path(name.removesuffix(".py"))
         inside = not file.is_absolute() and ".." not in file.parts
         place, stem = ("", ".".join(file.parts)) if inside else (f"start in {file.parent} and ", file.name)
@@ -43,8 +43,9 @@ def load_class(path: str, *, what: str) -> Any:
     except (Exception, SystemExit) as error:
         missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         near = _nearest_module(name) if missing else ""
-        remedy = (f"did you mean {near}:{attribute}?" if near else
-                  "install it, or start in the folder that contains it" if missing else "correct the module")
+        remedy = "install it, or start in the folder that contains it" if missing else "correct the module"
+        if near:
+            remedy = f"did you mean {near}:{attribute}? Otherwise {remedy}"
         raise ConfigError(f"{what}={path!r}: module {name!r} cannot be imported: {type(error).__name__}: {error}; "
                           f"{remedy}") from error
     try:
@@ -59,7 +60,9 @@ def _nearest_module(name: str) -> str:
     """The module that differs from `name` by a typing error in its last part, or an empty string."""
     parent, dot, last = name.rpartition(".")
     modules = pkgutil.iter_modules(getattr(sys.modules.get(parent), "__path__", ()) if parent else None)
-    close = difflib.get_close_matches(last.lower(), [module.name for module in modules], n=1, cutoff=0.8)
+    names = [module.name for module in modules if module.name not in sys.stdlib_module_names
+             and module.name[:1] == last[:1].lower()]
+    close = difflib.get_close_matches(last.lower(), names, n=1, cutoff=0.8)
     return f"{parent}{dot}{close[0]}" if close else ""
 
 
@@ -87,5 +90,5 @@ def colon_form(path: str) -> str:
     module, _, name = path.rpartition(".")
     is_class = name[:1].isupper() and path.replace(".", "").isidentifier()
     if name == "py":
-        return f"; name its class too, as {module.replace('/', '.')}:MyClass"
+        return f"; name the class too, for example {module.replace('/', '.')}:MyClass"
     return f"; did you mean {module}:{name}?" if module and is_class else ""

@@ -88,7 +88,7 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
 
     word = name.removeprefix("no_")
     # Not from a longer word, which is often a plural and means something else: checkpoints is not checkpoint.
-    close = difflib.get_close_matches(word, [key for key in KEYS if len(key) >= len(word)], n=1, cutoff=0.93)
+    close = difflib.get_close_matches(word, [key for key in KEYS if len(key) >= len(word)], n=1, cutoff=0.92)
     return (counterpart(name) or counterpart(word) or nearest(word, known, spell)
             or "".join(map(counterpart, close)))
 

@@ -101,7 +101,8 @@ COUNTERPARTS = {
     "is {env_kwargs} with a JSON object": "RLlib: env_config",
     "is not needed: Vantage uses PyTorch; leave it out": "RLlib: framework",
     "is {memory} lstm": "RLlib: use_lstm, others: lstm",
-    "is {steps}, in agent steps; passes over a rollout are {epochs}": "RLlib: stop_iters, Tianshou: epoch max_epochs",
+    "is {steps}, in agent steps; ppo's passes over a rollout are {epochs}": "RLlib: stop_iters, Tianshou: epoch "
+                                                                            "max_epochs",
     "is `vantage watch RUN`": "Tianshou: watch, A3C: render",
     "is {num_envs} with a2c and ppo, {num_workers} with a3c": "A3C: num_processes",
     "is {steps}, in agent steps: frames over {frame_skip}": "A3C: num_frames, others: frames",

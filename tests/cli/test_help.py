@@ -101,7 +101,7 @@ def test_a_name_that_is_not_near_gets_no_guess(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "says"), [
     ("lerning_rate", "; Stable-Baselines3's learning_rate is lr"),
-    ("epoch", "; Tianshou's epoch is steps, in agent steps; passes over a rollout are epochs"),
+    ("epoch", "; Tianshou's epoch is steps, in agent steps; ppo's passes over a rollout are epochs"),
     ("epchs", "; did you mean epochs?"), ("totl_timesteps", "; Stable-Baselines3's total_timesteps is steps")])
 def test_a_misspelled_name_of_another_library_is_answered_with_vantages(name: str, says: str) -> None:
     assert suggestion(name, Config.every_key()) == says

@@ -41,7 +41,7 @@ def test_an_environment_belongs_to_a_family():
     ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
     ("faulty_envs:Countr", "it has .*Counter"), ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
-    ("my.envs.Maze", "did you mean my.envs:Maze"), ("parking.py", r"no Gymnasium id.*as parking:MyClass"),
+    ("my.envs.Maze", "did you mean my.envs:Maze"), ("parking.py", r"no Gymnasium id.*for example parking:MyClass"),
     ("parking.py:Lot", "names a file instead of a module; give parking:Lot"),
     ("./town/parking.py:Lot", "; give town.parking:Lot"), ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
     ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),

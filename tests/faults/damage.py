@@ -71,6 +71,6 @@ def _json(data: bytes) -> object:
 
 def noticed(output: str, name: str) -> bool:
     """Whether a message of the command names the file or its folder."""
-    messages = "\n".join(line for line in output.splitlines() if not line.startswith("using the code of"))
+    messages = "\n".join(line for line in output.splitlines() if "using the code of" not in line)
     return Path(name).name in messages or f"{Path(name).parent.name}: " in messages or (
         name.startswith("replay/") and "replay" in messages)

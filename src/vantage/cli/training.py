@@ -9,6 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Doc
@@ -160,7 +161,8 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
         except Exception:
             if last is not None:
                 step = newest_step(Path(last.run)) or 0
-                display.note(f"failed; once the error is mended, vantage resume {last.run} goes on from step {step:,}")
+                display.note(f"failed; fix the error, then continue from step {step:,} with: "
+                             f"vantage resume {quote(last.run)}")
             raise
         finally:
             stop.over()
@@ -169,7 +171,7 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
     if stop.signal:
         step = newest_step(Path(last.run)) or 0
         say(f"stopped by {signal.Signals(stop.signal).name} at step {step:,}, saved; go on with: "
-            f"vantage resume {last.run}")
+            f"vantage resume {quote(last.run)}")
         return 128 + stop.signal
     if report:
         from vantage.tools.finish import final_report

@@ -163,7 +163,7 @@ def _registered(name: str, gym_id: str) -> EnvId:
             raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if it is an Atari game, "
                               f"ale_py is not installed: {install_command('atari')}")
         module = name.removesuffix(gym_id)
-        near = (colon_form(name) or nearest(gym_id, known_names(), module.__add__)
+        near = (colon_form(name) or nearest(gym_id, gym.registry if module else known_names(), module.__add__)
                 or ("" if module else _with_package(name)) or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)

@@ -230,8 +230,8 @@ def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
 
 
 def _suggest(path: Path) -> str:
-    """A remedy: the runs inside `path`, the run that contains it, or the sibling with the most similar name."""
-    inside = [config.parent for config in (*path.glob("*/config.json"), *path.glob("*/*/config.json"))]
+    """A hint: the runs inside `path`, the run around it, or the run beside it with the most similar name."""
+    inside = [meta.parent for meta in (*path.glob("*/meta.json"), *path.glob("*/*/meta.json"))]
     if inside:
         names = [str(run) for run in sorted(inside, key=os.path.getmtime, reverse=True)]
         more = f" and {len(names) - 5} more" if len(names) > 5 else ""

@@ -73,7 +73,7 @@ def connections(values: Mapping[str, Any]) -> list[str]:
 
 def check_code(modules: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust (in Python trust=True)") -> None:
-    """Name the modules that `source` imports, for every command to print; ConfigError unless it is trusted."""
+    """Log a warning for each module that `source` names; ConfigError unless it is trusted."""
     uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", modules), ("connects by", connects)) if what]
     if uses and not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 LINE_EVERY_SECONDS = 10.0
 _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
           "value loss": "train/value_loss"}
-_NUMBER, _FRAME = 10, 4
-"""Characters of a terminal for a number, so that no column moves as numbers change, and for the panel's border."""
+_NUMBER, _FRAME = 12, 4
+"""Width of a number, fixed so that columns keep their place, and of the panel's border, in characters."""
 
 
 def say(text: str) -> None:

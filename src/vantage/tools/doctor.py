@@ -98,7 +98,7 @@ def check_machine() -> Iterator[Finding]:
 
 
 def examine() -> Iterator[Finding]:
-    """The findings of all checks, each when it is made; ten seconds or more."""
+    """Run all checks and yield each finding as its check ends. Takes ten seconds or more."""
     yield from check_machine()
     for name, (code, remedy) in CHECKS.items():
         works, text = attempt(code)

@@ -73,9 +73,9 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
         print(result.return_mean, result.returns)
 
     `deterministic` True plays the most probable actions, False sampled ones; None: as in the run's best evaluation, and
-    except on Atari, whose games are long, the other way as well. `num_envs` games are played at a time; `seed` is that
-    of the environments and actions. `checkpoint`: auto (best if there is one, else latest), latest, best, or a step.
-    `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
+    except on Atari, whose games are long, the other way as well. `num_envs` games are played at a time; `seed` seeds
+    the environments and the sampled actions. `checkpoint`: auto (best if there is one, else latest), latest, best, or a
+    step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
     `vantage.load`.
     """
     agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)

@@ -55,14 +55,14 @@ class Recording:
 
 def record(run: str | Path, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
            checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
-    """Record `episodes` whole games at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
+    """Record whole games of a `run` at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
         recording = vantage.record("runs/CartPole-v1/a2c-1", "game.mp4")
         print(recording.scores, recording.frames / recording.fps)
 
-    The games are those that `vantage.evaluate` plays with num_envs=1; `deterministic`, `checkpoint`, `seed` and `trust`
-    are its options. No screen is needed. ConfigError for an environment that draws no pictures and for an output that
-    cannot be written.
+    The games are those that `vantage.evaluate` plays with num_envs=1; `episodes`, `deterministic`, `checkpoint`, `seed`
+    and `trust` are its options. No screen is needed. ConfigError for an environment that draws no pictures and for an
+    output that cannot be written.
     """
     scores: list[float] = []
     with whole_file(output, ".mp4", ".gif") as path:
