@@ -99,7 +99,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("name", "value"), [
     ("progress", None), ("progress", []), ("progress.seconds", None), ("progress.step", -1), ("progress.step", "9"),
-    ("progress.step", 79.5), ("progress.seconds", float("nan")), ("progress.recent", None), ("progress.recent", [[1]]),
+    ("progress.step", 79.5), ("progress.step", 10**30), ("progress.solved", "yes"), ("progress.deterministic", 2),
+    ("progress.seconds", float("nan")), ("progress.recent", None), ("progress.recent", [[1]]),
     ("progress.recent", [["a", 1]]), ("progress.best_return", "high"), ("workers_started", "all"), ("spec", None),
     ("spec", []), ("spec.obs", {}), ("spec.obs", {"kind": "sound", "shape": [4]}), ("spec.obs.shape", [4, 4]),
     ("spec.obs.shape", [10**12]), ("spec.action.kind", "leap"), ("spec.action.sizes", []),

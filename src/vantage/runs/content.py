@@ -21,6 +21,7 @@ _COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "e
 _NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "eval_seconds": 0.0, "last_eval_seconds": 0.0,
                  "play_seconds": 0.0, "best_return": None}
 """Counters that old checkpoints lack."""
+_FLAGS = ("evaluation_due", "solved", "deterministic")
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -32,8 +33,11 @@ def check_state(state: Mapping[str, Any]) -> None:
     for name in _COUNTERS:
         if not _is_number(counters.get(name)) or counters[name] < 0:
             raise ValueError(f"progress.{name} is {counters.get(name)!r:.80}")
-    if type(counters["step"]) is not int:
+    if type(counters["step"]) is not int or counters["step"] >= 10**18:  # as in manifest.json
         raise ValueError(f"progress.step is {counters['step']!r:.80}")
+    for name in _FLAGS:
+        if not isinstance(counters.get(name, False), bool | None):
+            raise ValueError(f"progress.{name} is {counters[name]!r:.80}")
     if counters["best_return"] is not None and not _is_number(counters["best_return"]):
         raise ValueError(f"progress.best_return is {counters['best_return']!r:.80}")
     games = counters.get("recent")
