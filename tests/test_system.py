@@ -28,6 +28,13 @@ HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read(
 HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {HOLD!r}])"
 
 
+def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning() -> None:
+    code = ("import multiprocessing, os\nfrom vantage.system import deaf_to_signals\nwith deaf_to_signals():\n"
+            "    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3, "")
+
+
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
 @pytest.mark.parametrize("code", [HOLD, HAVE_A_CHILD_HOLD], ids=["child", "grandchild"])
 def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: str) -> None:

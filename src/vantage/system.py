@@ -137,7 +137,11 @@ def deaf_to_signals() -> Iterator[None]:
 
     Children inherit the block until they call `hear_nothing`. This process handles what has arrived at the end.
     """
-    resource_tracker.ensure_running()  # starting it unblocks SIGINT and SIGTERM
+    # The tracker removes the semaphores of a process that ended early, which is no leak to warn of. It takes the
+    # warning filters of this process when it starts, which also unblocks SIGINT and SIGTERM.
+    sys.warnoptions.append("ignore:resource_tracker")
+    resource_tracker.ensure_running()
+    sys.warnoptions.pop()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
     runs_handlers = threading.current_thread() is threading.main_thread()
