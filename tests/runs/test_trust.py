@@ -57,30 +57,32 @@ def state_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mon
     return folder
 
 
-@pytest.mark.parametrize(("values", "modules"), [
+@pytest.mark.parametrize(("values", "paths"), [
     ({"algo": "a2c", "env": {"id": "ALE/Pong-v5"}, "policy": {"network": "a3c"}}, []),
     ({"algo": "mine.algos:PPO", "env": {"id": "games:Maze"}, "policy": {"network": "nets:Big"}},
-     ["mine.algos", "games", "nets"]),
-    ({"network": {"nets": 1}}, ['{"nets"']),
-    ({"algo": "mine.algos:PPO", "env": "games:Maze-v0", "network": "nets:Big"}, ["mine.algos", "games", "nets"]),
+     ["mine.algos:PPO", "games:Maze", "nets:Big"]),
+    ({"network": {"nets": 1}}, ['{"nets": 1}']),
+    ({"algo": "mine.algos:PPO", "env": "games:Maze-v0", "network": "nets:Big"},
+     ["mine.algos:PPO", "games:Maze-v0", "nets:Big"]),
     ({"env": {"id": "gymnasium.envs.classic_control:CartPoleEnv"}, "policy": {"network": "vantage.models.torsos:Mlp"}},
      []),
     ({"env": {"id": "ale_py:ALE/Pong-v5"}}, []),
-    ({"algo": "gymnasium:Env"}, ["gymnasium"]),
+    ({"algo": "gymnasium:Env"}, ["gymnasium:Env"]),
     # `Config.from_json` takes a key from any group and turns lists into text.
-    ({"env": {}, "run": {"network": "nets:Big", "algo": "algos:PPO", "env": "games:Maze"}}, ["algos", "games", "nets"]),
-    ({"env": {}, "policy": {"network": ["nets:Big"]}}, ['["nets']),
+    ({"env": {}, "run": {"network": "nets:Big", "algo": "algos:PPO", "env": "games:Maze"}},
+     ["algos:PPO", "games:Maze", "nets:Big"]),
+    ({"env": {}, "policy": {"network": ["nets:Big"]}}, ['["nets:Big"]']),
     # What a module of Vantage imports is not its class.
     ({"env": {"id": "vantage.runs.directory:subprocess.Popen"}}, ["vantage.runs.directory:subprocess.Popen"]),
     ({"env": {"id": "gymnasium:make"}}, ["gymnasium:make"]),
-    ({"env": {"id": "vantagepoint:Cls"}}, ["vantagepoint"])])
-def test_foreign_code_is_every_module_that_a_config_would_import(values: dict[str, Any], modules: list[str]) -> None:
-    assert foreign_code(values) == modules
+    ({"env": {"id": "vantagepoint:Cls"}}, ["vantagepoint:Cls"])])
+def test_foreign_code_is_every_path_that_a_config_would_import(values: dict[str, Any], paths: list[str]) -> None:
+    assert foreign_code(values) == paths
 
 
 def test_a_folder_in_place_of_a_library_that_is_not_installed_is_foreign(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trust, "version_of", lambda package: None)
-    assert foreign_code({"env": {"id": "ale_py.extra:Game"}}) == ["ale_py.extra"]
+    assert foreign_code({"env": {"id": "ale_py.extra:Game"}}) == ["ale_py.extra:Game"]
 
 
 def test_own_runs_import_their_code_with_a_warning_also_after_a_change(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,7 +90,7 @@ def test_own_runs_import_their_code_with_a_warning_also_after_a_change(caplog: p
     with caplog.at_level(logging.INFO):
         read_policy(Path("run"))
         read_policy(Path("run"))
-    assert caplog.messages == ["using the code of stranger, which run/config.json names"]
+    assert caplog.messages == ["using the code of stranger:Net, which run/config.json names"]
     assert run.change_config(run.config.change(steps=7)).config.run.steps == 7
     assert read_policy(Path("run")).description.config.run.steps == 7
     assert {"versions", "argv"} < run.read_meta().keys()
@@ -106,7 +108,7 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
         meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_hmac": "\ud800"}))
     else:
         meta.unlink()
-    message = r"run/config\.json was not written by you .* imports stranger; .*--trust \(in Python trust=True\)"
+    message = r"run/config\.json was not written by you .* imports stranger:\w+; .*--trust \(in Python trust=True\)"
     for use in (lambda: read_policy(Path("run")), lambda: vantage.load("run"), lambda: next(vantage.resume("run")),
                 lambda: vantage.evaluate("run")):
         with pytest.raises(ConfigError, match=message):
@@ -134,7 +136,7 @@ def test_exported_files_are_ones_own_on_the_machine_that_wrote_them(caplog: pyte
     write_weights(path, policy.tensors, policy.description)
     caplog.clear()
     assert read_policy(path).description == policy.description
-    assert caplog.messages == ["using the code of stranger, which p.safetensors names"]
+    assert caplog.messages == ["using the code of stranger:Net, which p.safetensors names"]
     forget_key()
     with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
         read_policy(path)

@@ -123,8 +123,9 @@ def load_latest(run: Path) -> Checkpoint:
             for message in damaged:
                 log.warning(f"{message}; {checkpoint.path.name} is used instead")
             return checkpoint
-    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; wait for its first save while it trains, "
-                                       "restore one from a copy, or start again with `vantage train`", *damaged]))
+    remedy = (f"wait for its first save, or begin it anew with `vantage resume {run}`" if _is_new(run) else
+              "restore one from a copy, or start again with `vantage train`")
+    raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
@@ -154,10 +155,15 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
 
 def load_to_resume(run: Path) -> Checkpoint | None:
     """`load_latest`; None, with a warning, for a run that ended before it saved or learned anything."""
-    if newest_step(run) is None and locate(run / "best") is None and not read_metrics(run):
+    if _is_new(run):
         log.warning(f"{run} ended before its first checkpoint: it begins at step 0")
         return None
     return load_latest(run)
+
+
+def _is_new(run: Path) -> bool:
+    """Whether the run has neither saved nor learned anything."""
+    return newest_step(run) is None and locate(run / "best") is None and not read_metrics(run)
 
 
 def newest_step(run: Path) -> int | None:

@@ -81,10 +81,10 @@ class RunDirectory:
         with _reading(source):
             text = read_text(source)
             values = read_json_object(text, source=str(source))
-            modules = foreign_code(values, runs_code=runs_code)
+            paths = foreign_code(values, runs_code=runs_code)
         meta = _meta_beside(source)
         own = is_own(text, signed := meta.get(SIGNATURE))
-        check_code(modules, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
+        check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
         with _reading(source, other_version(meta.get("versions"))):

@@ -101,8 +101,8 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
             if header.get("vantage") != _KIND:
                 raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
                                   "a file or a run directory")
-            modules = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
-            check_code(modules, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
+            paths = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            check_code(paths, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
             try:
                 config = Config.from_json(header["config"], source=source)
             except ConfigError as error:

@@ -37,11 +37,11 @@ _CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!h
 
 
 def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[str]:
-    """Modules outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would import.
+    """Import paths outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would use.
 
     Reading the config imports the module of `algo`; with `runs_code`, those of the environment and the network count
-    too. A path through a module of Vantage to something else than its classes is listed as a whole. Each key counts at
-    the top level and in every group, because `Config.from_json` takes a key from any of them.
+    too, and so do paths through these packages to something else than a class. Each key counts at the top level and in
+    every group, because `Config.from_json` takes a key from any of them.
     """
     names: dict[str, None] = {}
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
@@ -49,15 +49,14 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
             value = group.get(key)
             if key == "env" and group is values and isinstance(value, Mapping):
                 continue  # a group of keys
-            module, colon, attribute = (value if isinstance(value, str) else json.dumps(value)).partition(":")
+            path = value if isinstance(value, str) else json.dumps(value)
+            module, colon, attribute = path.partition(":")
             # The environments' modules are imported before the current folder is on sys.path, other code after that.
             # Where ale_py is not installed, a folder of that name could take its place.
             atari = ["ale_py"] * (version_of("ale-py") is not None)
             own = ["vantage", "gymnasium", *atari] if key in ("env", "id") else ["vantage"]
-            if colon and module.partition(".")[0] not in own:
-                names[module] = None
-            elif colon and not _CLASS.fullmatch(attribute):
-                names[f"{module}:{attribute}"] = None
+            if colon and (module.partition(".")[0] not in own or not _CLASS.fullmatch(attribute)):
+                names[path] = None
     return list(names)
 
 
@@ -71,20 +70,20 @@ def connections(values: Mapping[str, Any]) -> list[str]:
             if key in group and not re.fullmatch(pattern, str(group[key]), re.DOTALL)]
 
 
-def check_code(modules: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
+def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust (in Python trust=True)") -> None:
-    """Log a warning for each module that `source` names; ConfigError unless it is trusted."""
-    uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", modules), ("connects by", connects)) if what]
+    """Log a warning for each import path that `source` names; ConfigError unless it is trusted."""
+    uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", paths), ("connects by", connects)) if what]
     if uses and not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "
-                          f"that {'code' if modules else 'connection'}, {remedy}")
-    for module in modules:
-        _announce(module, source)
+                          f"that {'code' if paths else 'connection'}, {remedy}")
+    for path in paths:
+        _announce(path, source)
 
 
 @cache  # a command may open its run twice
-def _announce(module: str, source: str) -> None:
-    log.warning("using the code of %s, which %s names", module, source)
+def _announce(path: str, source: str) -> None:
+    log.warning("using the code of %s, which %s names", path, source)
 
 
 def signature(text: str) -> str | None:
