@@ -129,7 +129,7 @@ class Config:
 
         Where `algo` is an import path, its module is imported.
         """
-        values = flatten(read_json_object(text, source=source))
+        values = flatten(read_json_object(text, source=source), source=source)
         if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
         return cls.of(str(values["algo"])).override(values, source=source)
@@ -190,12 +190,13 @@ class Config:
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 
 
-def flatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys by flat name, from groups such as those of config.json or flat already."""
+def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+    """Keys by flat name, from groups such as those of config.json or flat already. ConfigError for a key in two."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if name in GROUPS and isinstance(value, Mapping):
-            flat |= {FLAT_NAMES.get((name, str(key)), str(key)): part for key, part in value.items()}
-        else:
-            flat[name] = value
+        part = {FLAT_NAMES.get((name, str(key)), str(key)): each for key, each in value.items()
+                } if name in GROUPS and isinstance(value, Mapping) else {name: value}
+        if twice := [key for key in part if key in flat]:
+            raise ConfigError(f"{source}: {twice[0]!r} is given twice; leave one out")
+        flat |= part
     return flat

@@ -96,11 +96,19 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     """The JSON object in `text`; ConfigError names `source`."""
     try:
-        values = json.loads(text)
+        values = json.loads(text, object_pairs_hook=_without_repetition)
     except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object")
+    return values
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    values = dict(pairs)
+    if len(values) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice; leave one out")
     return values
 
 

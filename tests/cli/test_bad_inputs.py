@@ -18,6 +18,7 @@ INPUTS = [pytest.param(f"{start} {rest}", says, id=f"{group}-{i}") for group, li
           for start, answers in lines.items() for i, (rest, says) in enumerate(answers.items())]
 FILES = {"config.json": "{}", "broken.json": '{"lr": 1e-3,}', "list.json": "[1]", "sb3.json": '{"n_steps": [5]}',
          "grid.json": '{"lr": [1e-3]}', "escape.json": json.dumps({"\x1b[31mlr": [1]}), "deep.json": "[" * 100_000,
+         "twice.json": '{"lr": 1e-3, "lr": 5}', "groups.json": '{"lr": 1e-3, "optimizer": {"lr": 5}}',
          "huge.json": f'{{"steps": {"9" * 5_000}}}'}
 
 

@@ -156,7 +156,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
     if config is not None:
         try:
             text = Path(config).read_text(encoding="utf-8-sig")
-            keys = flatten(read_json_object(text, source=config))
+            keys = flatten(read_json_object(text, source=config), source=config)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None

@@ -204,7 +204,8 @@ def make_directory(path: Path | None, numbered: Path) -> Path:
     (path or numbered).parent.mkdir(parents=True, exist_ok=True)
     if path is not None:
         if path.exists():
-            raise ConfigError(f"{path} exists; continue it with `vantage resume {path}`, or choose another --run")
+            way = f"continue it with `vantage resume {path}`, or " if (path / "config.json").exists() else ""
+            raise ConfigError(f"{path} exists; {way}choose another --run")
         path.mkdir()
         return path
     for number in itertools.count(1):
