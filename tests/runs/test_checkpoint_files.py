@@ -39,6 +39,14 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
     assert torch.equal(loaded["all"], base), "each has its own memory"
 
 
+def test_a_renamed_checkpoint_does_not_pass_for_a_newer_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    older = save(tmp_path, 1)
+    save(tmp_path, 2)
+    older.rename(older.with_name("step-000000000009"))
+    assert_is(load_latest(tmp_path), 2)
+    assert "manifest.json is of step 1; rename the folder to step-000000000001" in caplog.text
+
+
 def test_state_comes_back_equal_beside_a_manifest_of_all_files(tmp_path: Path) -> None:
     state = STATE | {"rng": {"state": 2**127 + 1, "inc": 5}, "best": float("-inf"), "seconds": 0.1, "text": "é\n",
                      "none": None, "list": [[1, 2], []], "true": True}

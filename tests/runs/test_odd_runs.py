@@ -19,6 +19,7 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load, load_latest, newest_step
 from vantage.runs.lock import HeldError, locked
 from vantage.runs.metrics import read_metrics
+from vantage.runs.policy_file import read_policy
 from vantage.training import train_updates
 
 NETWORK = """
@@ -172,6 +173,35 @@ def test_crafted_environments_and_states_are_refused_in_one_line(
     lines = [line for line in capsys.readouterr().err.splitlines() if "schedule" not in line]
     assert len(lines) == 1 and says in lines[0] and len(lines[0]) < 700
     assert other_env or "checkpoints/step-000000000080 cannot be continued" in lines[0]
+
+
+@pytest.mark.parametrize("command", ["evaluate run", "record run -o game.gif"])
+def test_a_policy_is_not_played_in_an_environment_of_another_kind(
+        command: str, trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(shutil.copytree(trained, "run")) / "config.json"
+    path.write_text(path.read_text().replace("CartPole-v1", "Pendulum-v1"))
+    assert main(command.split()) == 2
+    assert "vantage: the environment has observations ArraySpec(kind='vector', shape=(3,)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("header", [{"scores": "[1]"}, {"scores": '{"a": []}'}, {"step": "-5"}, {"step": "9" * 5000},
+                                    {"checkpoint": "best\nmean 500"}], ids=str)
+def test_a_header_that_no_export_writes_is_refused_in_one_line(header: dict[str, str], trained: Path) -> None:
+    policy = read_policy(Path(trained))
+    values = {"format": "pt", **policy.description.to_header(), **header}
+    safetensors.save_file(dict(policy.tensors), "policy.safetensors", values)
+    with pytest.raises(CheckpointError, match="step, checkpoint or scores") as error:
+        vantage.load("policy.safetensors")
+    assert str(error.value).isprintable() and len(str(error.value)) < 500
+
+
+def test_a_summary_that_cannot_be_written_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(train_updates(config(steps=400), run=Path("run"))) as updates:
+        next(updates)
+        (Path("run") / "summary.json").unlink(missing_ok=True)
+        (Path("run") / "summary.json").mkdir()
+        list(updates)
+    assert len([message for message in caplog.messages if "summary.json" in message]) == 1
 
 
 @pytest.mark.parametrize("best_return", [None, 3])

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vantage.envs import Environments
+from vantage.errors import ConfigError
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
@@ -34,6 +35,7 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     Each environment plays a fixed share of the games: otherwise short games would be counted more often than long ones.
     A game that reaches `envs.longest_game` steps is cut, and is the last one of an environment that cannot be reset.
     """
+    _check_fits(model, envs)
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
     device = next(model.parameters()).device
@@ -78,6 +80,7 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 
     The environment does not move between yields, so the caller can render it.
     """
+    _check_fits(model, envs)
     device = next(model.parameters()).device
     position = Position.after(envs.reset(), model.initial_state(1), device)
     score, length, ended = 0.0, 0, False
@@ -89,6 +92,16 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
         position = Position.after(step, state, device)
         ended = bool(step.episodes)
         score, length = (0.0, 0) if step.is_first[0] else (score + float(step.rewards[0]), length + 1)
+
+
+def _check_fits(model: ActorCritic, envs: Environments) -> None:
+    """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
+    (obs, action), (trained_obs, trained_action) = ((spec.obs, (spec.action.kind, spec.action.sizes))
+                                                    for spec in (envs.spec, model.spec))
+    for what, here, there in (("observations", obs, trained_obs), ("actions", action, trained_action)):
+        if here != there:
+            raise ConfigError(f"the environment has {what} {here}, the policy was trained with {there}; restore the "
+                              "environment, or the config that names it")
 
 
 def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> np.ndarray:

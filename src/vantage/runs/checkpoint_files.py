@@ -114,6 +114,8 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, Any]]:
     if manifest.get("version") != VERSION or type(step) is not int or not 0 <= step < 10**18 \
             or not isinstance(files, dict) or "state.json" not in files:
         raise CheckpointError(f"{path}: manifest.json is damaged or of another version: {manifest!s:.200}")
+    if path.name.startswith("step-") and path.name != f"step-{step:012d}":
+        raise CheckpointError(f"{path}: manifest.json is of step {step}; rename the folder to step-{step:012d}")
     if wrong := [name for name in files if not _FILE_NAME.fullmatch(name)]:
         raise CheckpointError(f"{path}: manifest.json names {wrong[0]!r}, which is not a file of a checkpoint")
     return step, files

@@ -7,6 +7,7 @@ build the model. ONNX files hold the same description.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -110,8 +111,11 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
                     raise ConfigError(f"{error}; {note}") from error.__cause__
                 raise
             spec = read_spec(json.loads(header["spec"]))
-            description = Description(config, spec, int(header["step"]), header["checkpoint"],
-                                      json.loads(header["scores"]))
+            step, checkpoint, scores = header["step"], header["checkpoint"], json.loads(header["scores"])
+            if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable() and isinstance(scores, dict)
+                    and all(type(score) in (int, float) for score in scores.values())):
+                raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, {scores!r:.200}")
+            description = Description(config, spec, int(step), checkpoint, scores)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
             check_finite({"model": tensors})
             return tensors, description

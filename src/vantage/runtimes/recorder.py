@@ -170,7 +170,7 @@ class Recorder:
         return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
                 "optimizer": self.config.optimizer.optimizer}
 
-    def _note_saving(self, place: str, error: CheckpointError | None = None, effect: str = "") -> None:
+    def _note_saving(self, place: str, error: VantageError | None = None, effect: str = "") -> None:
         """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""
         former = self._failures.pop(place, None)
         if error is not None:
@@ -219,7 +219,9 @@ class Recorder:
         try:
             self.directory.write_summary(summary)
         except VantageError as error:
-            log.warning(str(error))
+            self._note_saving("summary.json", error)
+        else:
+            self._note_saving("summary.json")
         return summary
 
     def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, deterministic: bool) -> None:
