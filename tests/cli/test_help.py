@@ -62,6 +62,12 @@ def test_help_has_each_key_once_with_its_default(
     assert all(len(re.findall(rf"  --{name} ", text)) == 1 for name in shown)
 
 
+def test_help_ends_in_the_narrowest_terminal(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "1")
+    assert "--episodes" in "".join(printed(["evaluate", "--help"], capsys).split())
+
+
 def test_a_list_can_be_had_alone(capsys: pytest.CaptureFixture[str]) -> None:
     whole = printed(["list"], capsys)
     for what in ("algorithms", "networks", "presets", "defaults", "environments"):

@@ -50,6 +50,15 @@ def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
     assert str(portable(error)) == line.removeprefix("vantage: ")
 
 
+def test_a_removed_current_folder_is_named(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    Path.cwd().rmdir()
+    assert entry.main(["evaluate", "run"]) == 2
+    assert capsys.readouterr().err == "vantage: the current folder has been removed; change to another one\n"
+
+
 def test_a_full_shared_memory_is_not_blamed_on_the_output(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def fail(*_: object) -> None:

@@ -49,6 +49,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             near = f"; did you mean {OTHERS[name]}?" if name in OTHERS else nearest(name, COMMANDS)
             raise ConfigError(f"{f'unknown COMMAND {name!r}' if name else 'no COMMAND'}{near}; see vantage --help")
         check_address_space()
+        try:
+            os.getcwd()
+        except FileNotFoundError:  # torch would find its own files missing
+            raise ConfigError("the current folder has been removed; change to another one") from None
         call = read(COMMANDS[name], words, f"vantage {name}")
         # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
         os.environ.setdefault("SDL_AUDIODRIVER", "dummy")

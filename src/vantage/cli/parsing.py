@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from dataclasses import fields, is_dataclass
@@ -42,6 +44,8 @@ def option_names(command: Callable[..., Any]) -> list[str]:
 
 def parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[Any, list[str]]:
     """What tyro makes of `argv` for a function or class, and the words that it does not know."""
+    if shutil.get_terminal_size().columns < 20:  # tyro 1.0 never returns below 8
+        os.environ["COLUMNS"] = "20"
     with errors_in_one_line(prog):
         return tyro.cli(kind, args=argv, prog=prog, description=description, return_unknown_args=True, config=CONFIG,
                         registry=REGISTRY)
