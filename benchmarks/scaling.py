@@ -34,7 +34,7 @@ SETTLE_SECONDS = 8.0
 
 
 class Waiting(gym.Env[np.ndarray, Any]):
-    """Noise of which every step takes 5 ms, four numbers or an image; an episode is 100 steps."""
+    """Random observations, four numbers or an image; a step takes 5 ms and an episode 100 steps."""
 
     def __init__(self, images: bool = False) -> None:
         self.observation_space = (gym.spaces.Box(0, 255, (84, 84, 1), np.uint8) if images else

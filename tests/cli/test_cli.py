@@ -206,14 +206,14 @@ def test_a_failing_environment_is_status_1_with_its_cause_and_a_checkpoint(
     out, err = process.communicate(timeout=60)
     assert process.returncode == 1 and cause in err and "environment" in err
     step = load_latest(run).step
-    assert step > 0 and f"vantage resume {run} goes on from step {step:,}\n" in out
+    assert step > 0 and f"failed; fix the error, then continue from step {step:,} with: vantage resume {run}\n" in out
 
 
 def test_a_run_that_fails_in_its_first_steps_is_resumed_from_step_0(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     short = ["--env", "faulty_envs:Counter", "--steps", "40", "--eval-every", "0", "--no-tensorboard", "--run", "run"]
     status, out, _ = call(["train", "a2c", *short, "--env-kwargs", '{"fault": "raise"}'], capsys)
-    assert status == 1 and "failed; once the error is mended, vantage resume run goes on from step 0\n" in out
+    assert status == 1 and "failed; fix the error, then continue from step 0 with: vantage resume run\n" in out
     monkeypatch.setattr(Counter, "fault", property(lambda self: "", lambda self, fault: None), raising=False)
     assert call(["resume", "run"], capsys)[0] == 0 and load_latest(Path("run")).step >= 40
 
