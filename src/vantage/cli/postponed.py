@@ -8,7 +8,8 @@ from _thread import start_new_thread  # threading.Thread takes locks that the in
 from time import monotonic, sleep
 from types import FrameType
 
-PATIENCE_SECONDS = 4.0
+LONGEST_IMPORT_SECONDS = 4.0
+"""Seconds for which a signal waits for the end of an import."""
 _AGAIN_SECONDS = 0.05
 
 
@@ -26,13 +27,13 @@ class Postponed:
     def waits(self, number: int, frame: FrameType | None) -> bool:
         """Whether a handler called at `frame` must leave the signal alone, because it is sent again.
 
-        During an import, a second signal ends the process at once, and so does the first after `PATIENCE_SECONDS`.
+        During an import a second signal ends the process at once, as does the first after `LONGEST_IMPORT_SECONDS`.
         """
         sent_again, self._sent_again = self._sent_again, False
         if not is_importing(frame):
             self.forget()
             return False
-        if self._since and (not sent_again or monotonic() > self._since + PATIENCE_SECONDS):
+        if self._since and (not sent_again or monotonic() > self._since + LONGEST_IMPORT_SECONDS):
             end_process(number)
         self._since = self._since or monotonic()
         start_new_thread(self._send_again, (number,))
