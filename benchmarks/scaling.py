@@ -134,10 +134,14 @@ def measure_waiting(arguments: argparse.Namespace) -> None:
 
 
 def measure_pong(arguments: argparse.Namespace) -> None:
-    """Print the steps per second of A3C's two workers and of Ray's, and their ratio in each round."""
+    """Print the steps per second of A3C's two workers and of Ray's, and their ratio in each round.
+
+    Each has the batch of its own defaults unless one is given for all.
+    """
     common: dict[str, Any] = {"env": "Pong", "steps": 10**9, "num_workers": 2, "threads": 1, "device": "cpu",
                               "eval_every": 0, "log_every_seconds": 0.5, "tensorboard": False}
-    batch = {"num_envs": arguments.num_envs, "rollout_length": arguments.rollout_length}
+    batch = {name: value for name in ("num_envs", "rollout_length")
+             if (value := getattr(arguments, name)) is not None}
     contestants = {"a3c": vantage.configure("a3c", **common, **batch)}
     for algo in arguments.algos:
         contestants[f"{algo} under ray"] = vantage.configure(algo, runtime="ray", **common, **batch)
@@ -211,8 +215,8 @@ def main() -> None:
     one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
     one = command("pong", measure_pong)
     one.add_argument("--algos", nargs="+", default=["a3c"], help="under Ray: a3c, a2c (default: a3c)")
-    one.add_argument("--num-envs", type=int, default=8, help="of each worker (default: 8)")
-    one.add_argument("--rollout-length", type=int, default=10, help="(default: 10)")
+    one.add_argument("--num-envs", type=int, help="of each worker (default: as the algorithm's)")
+    one.add_argument("--rollout-length", type=int, help="(default: as the algorithm's)")
     one.add_argument("--rounds", type=int, default=3, help="(default: 3)")
     one.add_argument("--seconds", type=float, default=15.0, help="how long each (default: 15)")
     one = command("memory", measure_memory)
