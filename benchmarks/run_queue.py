@@ -33,12 +33,14 @@ from types import FrameType
 from typing import Any
 
 from vantage.keys import convert
+from vantage.runs.files import write_atomically
 from vantage.runs.metrics import read_metrics
 from vantage.system import compute_for_long
 from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
 
 _PR_SET_PDEATHSIG = 1
+POLL_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Queue:
             if time.monotonic() - said > 600:
                 said = time.monotonic()
                 self.report()
-            time.sleep(2)
+            time.sleep(POLL_SECONDS)
         self._end()
         self.report()
         return len(self.failed)
@@ -169,7 +171,7 @@ class Queue:
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
             self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *run.command()[1:]],
                                                    stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                                                   preexec_fn=_low_priority)
+                                                   preexec_fn=_in_child)
         print(f"{time.strftime('%H:%M')} {' '.join(run.command())}", flush=True)
 
     def _reap(self) -> None:
@@ -184,18 +186,17 @@ class Queue:
                 print(f"{run.path} failed with status {process.returncode}; see {run.path}.log", flush=True)
 
     def _evaluate(self, run: Run) -> None:
-        """Store the scores of a finished run, and write its group to results/."""
+        """Write the group of a finished run to results/, then store its scores, which make it done."""
         rows = score(run.path)
-        new = run.scores.with_suffix(".new")
-        new.write_text(json.dumps(rows))
-        new.replace(run.scores)
-        group = [other for other in self.runs if other.group == run.group and other.done]
-        every: list[dict[str, Any]] = [row for other in group for row in json.loads(other.scores.read_text())]
+        group = [other for other in self.runs if other.group == run.group and (other.done or other is run)]
+        every: list[dict[str, Any]] = [row for other in group for row in
+                                       (rows if other is run else json.loads(other.scores.read_text()))]
         folder, minutes = self.results / run.group, self.results / f"{run.group}-minutes"
         paths = [other.path for other in group]
         print(write_results(folder, paths, every, command=" ".join(group[0].train_command())), flush=True)
         plot(paths, minutes / "curve.png", x="minutes", csv=minutes / "curve.csv", trust=True)
         shutil.copy(folder / "protocol.json", minutes)
+        write_atomically(run.scores, json.dumps(rows))
 
     def _end(self) -> None:
         """Stop the runs, which save; the queue goes on with them later."""
@@ -206,15 +207,20 @@ class Queue:
         self.processes.clear()
 
 
-def _low_priority() -> None:
-    """In the child: the lowest priority, as batch work, and SIGTERM when the queue dies."""
+def _in_child() -> None:
+    """The run is batch work of the lowest priority, in a session of its own, and gets SIGTERM when the queue dies."""
     os.setsid()
+    lowest_priority()
+    with suppress(AttributeError):  # prctl is Linux's
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+
+
+def lowest_priority() -> None:
+    """Leave the cores to every other process."""
     with suppress(OSError):  # Linux may share cores among sessions, where nice counts only within each
         Path("/proc/self/autogroup").write_text("19")
     os.nice(19)
     compute_for_long()
-    with suppress(AttributeError):  # prctl is Linux's
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
 
 
 def main() -> int:

@@ -1,0 +1,101 @@
+"""benchmarks/run_queue.py: a queue that is paused and killed loses nothing, and a run is done once its results are."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import vantage
+from vantage.runs.checkpoint import load_latest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+# At the lowest priority the runs would wait for the tests beside them.
+PROGRAM = """
+import sys
+sys.path.insert(0, sys.argv.pop(1))
+import run_queue
+run_queue.lowest_priority = lambda: None
+run_queue.POLL_SECONDS = 0.05
+sys.exit(run_queue.main())
+"""
+KEYS = {"num_envs": 2, "rollout_length": 5, "threads": 1, "eval_every": 0, "tensorboard": "false",
+        "log_every_seconds": 0.05}
+STEPS = 6_000
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    lines = ["[[runs]]", 'algo = "a2c"', 'env = "tiny:Bandit"', "seed = 1", f"steps = {STEPS}",
+             *(f"{name} = {json.dumps(value)}" for name, value in KEYS.items())]
+    (tmp_path / "plan.toml").write_text("\n".join(lines))
+    return tmp_path / "plan.toml"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("run_queue")
+
+
+def start(plan: Path) -> subprocess.Popen[bytes]:
+    folder = plan.parent
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, BENCHMARKS, plan, "--root", folder / "runs", "--results",
+                             folder / "results"])
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_queue_that_is_paused_and_killed_ends_with_the_weights_of_one_run(plan: Path, tmp_path: Path,
+                                                                            script: Any) -> None:
+    run, = script.read_plan(plan, tmp_path / "runs")
+    killed = start(plan)
+    wait_for(lambda: run.step() > 0)
+    (tmp_path / "pause").touch()
+    wait_for(lambda: run.status() == "interrupted")
+    assert 0 < run.step() < STEPS
+    killed.kill()
+    killed.wait()
+    (tmp_path / "pause").unlink()
+    assert start(plan).wait(60) == 0
+
+    config = vantage.configure("a2c", env="tiny:Bandit", seed=1, steps=STEPS, **KEYS)  # type: ignore[arg-type]
+    for _ in vantage.train(config, run=tmp_path / "alone", argv=()):
+        pass
+    ours, alone = (load_latest(path).tensors["model"] for path in (run.path, tmp_path / "alone"))
+    assert all(torch.equal(tensor, alone[name]) for name, tensor in ours.items())
+    with (tmp_path / "results" / run.group / "scores.csv").open() as file:
+        assert [row["seed"] for row in csv.DictReader(file) if row["checkpoint"] == "latest"] == ["1"]
+    assert (tmp_path / "results" / f"{run.group}-minutes" / "curve.csv").exists()
+
+
+def test_a_run_without_its_curves_is_not_done(plan: Path, tmp_path: Path, script: Any,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next start of the queue then evaluates it again."""
+    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
+    run, = queue.runs
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(script, "score", lambda path: [])
+    monkeypatch.setattr(script, "write_results", lambda *args, **options: "")
+    monkeypatch.setattr(script, "plot", fail)
+    run.path.parent.mkdir(parents=True)
+    with pytest.raises(OSError, match="No space"):
+        queue._evaluate(run)
+    assert not run.done
