@@ -160,7 +160,7 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("a2c", "Pong", {"steps": 1000}, {"save_every": 100, "eval_every": 0}),
     ("a3c", "Pong", {"norm": "batch"}, {"num_envs": 8, "lr": "linear:4e-4:0", "norm": "batch"}),
     ("a3g", "Breakout", {}, {"device": "auto", "num_envs": 8, "lr": "linear:4e-4:0"}),
-    ("acer", "Pong", {}, {"num_envs": 4, "lr": "linear:2e-4:0", "steps": 3_000_000, "norm": "none"}),
+    ("acer", "Pong", {}, {"num_envs": 16, "steps": 1_000_000, "norm": "layer", "frame_stack": 2}),
     ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:1e-3:0", "steps": 300_000}),
     ("a2c", "Pendulum-v1", {"eval_every": 7}, {"num_envs": 16, "lr": "linear:3e-3:0", "eval_every": 7}),
 ])

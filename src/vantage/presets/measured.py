@@ -85,8 +85,7 @@ _A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on P
 _ACER = {
     **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
     **dict.fromkeys(("mujoco", "other"), Defaults(_ACER_VECTOR, _AS_CLASSIC)),
-    "atari": Defaults({"memory": "none", "frame_stack": 4, "norm": "none", "num_envs": 4, "rollout_length": 20,
-                       "lr": "linear:2e-4:0", "image_norm": "none"},
+    "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 4, "rollout_length": 20},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
@@ -95,7 +94,9 @@ _ACER = {
                                "measured, results/acer-LunarLander-v3"),
     "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
                                  "one seed of 300k steps, results/acer-BipedalWalker-v3"),
-    "Pong": Defaults({"steps": 3_000_000}, "measured with two workers, results/acer-Pong"),
+    "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
+                      "entropy_coef": "piecewise:0=0.01,30%=0.007,55%=0.001,100%=0"},
+                     "measured on three seeds, results/acer-Pong; with 0.01 throughout runs linger at 8 and 17"),
 }
 
 MEASURED: Mapping[str, Mapping[str, Defaults]] = {
