@@ -67,7 +67,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        """The run is trained and evaluated."""
+        """The run is trained and evaluated, and its results are written."""
         return self.scores.exists()
 
     def status(self) -> str:
@@ -186,7 +186,15 @@ class Queue:
                 print(f"{run.path} failed with status {process.returncode}; see {run.path}.log", flush=True)
 
     def _evaluate(self, run: Run) -> None:
-        """Write the group of a finished run to results/, then store its scores, which make it done."""
+        """Evaluate a finished run and write its group to results/; after an error the next start tries again."""
+        try:
+            self._write_results(run)
+        except Exception as error:  # the rest of the plan goes on
+            self.failed.add(run)
+            print(f"{run.path} could not be evaluated: {type(error).__name__}: {error}", flush=True)
+
+    def _write_results(self, run: Run) -> None:
+        """The scores are stored last: `done` is True once they exist."""
         rows = score(run.path)
         group = [other for other in self.runs if other.group == run.group and (other.done or other is run)]
         every: list[dict[str, Any]] = [row for other in group for row in

@@ -144,7 +144,7 @@ def expectation(config: Config) -> str:
     needs = config.algorithm.needs
     if env_id.atari is None or env_id.atari.game != "pong" or needs.replay is not None or needs.reuse is not None:
         return ""
-    return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between 0.2 and 0.5 "
+    return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between 0.2 and 1 "
             "million steps.")
 
 
