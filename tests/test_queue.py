@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,17 @@ def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_ru
     with (tmp_path / "results" / run.group / "scores.csv").open() as file:
         assert [row["seed"] for row in csv.DictReader(file) if row["checkpoint"] == "latest"] == ["1"]
     assert (tmp_path / "results" / f"{run.group}-minutes" / "curve.csv").exists()
+
+
+def test_the_command_gives_a_run_its_share_of_the_cores(plan: Path, tmp_path: Path, script: Any) -> None:
+    """Unless the plan names another one; `vantage resume` takes it from the run."""
+    run, = script.read_plan(plan, tmp_path / "runs")
+    own = replace(run, keys=tuple(pair for pair in run.keys if pair[0] != "threads"))
+    assert own.command(1) == [*own.train_command(), "--threads", "1", "--run", str(run.path)]
+    assert own.command(0) == [*own.train_command(), "--run", str(run.path)]
+    assert replace(own, keys=(("threads", "2"),)).command(1).count("--threads") == 1
+    run.path.mkdir(parents=True)
+    assert own.command(1) == ["vantage", "resume", str(run.path)]
 
 
 def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,
