@@ -34,8 +34,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from vantage.errors import ConfigError
 from vantage.keys import convert
 from vantage.runs.files import write_atomically
+from vantage.runs.lock import HeldError, locked
 from vantage.runs.metrics import read_metrics
 from vantage.system import available_cores, compute_for_long
 from vantage.tools.plot import plot
@@ -144,7 +146,8 @@ class Queue:
                 self._end()
             else:
                 for run in waiting[:self.jobs - len(self.processes)]:
-                    self._begin(run)
+                    if not _held(run):
+                        self._begin(run)
             if time.monotonic() - said > 600:
                 said = time.monotonic()
                 self.report()
@@ -218,12 +221,21 @@ class Queue:
         self.processes.clear()
 
 
+def _held(run: Run) -> bool:
+    """Whether a process still trains the run: that of a killed queue, until it has saved."""
+    try:
+        with locked(run.path):
+            return False
+    except ConfigError as error:  # what else is wrong, the run's own command says
+        return isinstance(error, HeldError)
+
+
 def _in_child() -> None:
     """The run is batch work of the lowest priority, in a session of its own, and gets SIGTERM when the queue dies."""
-    os.setsid()
-    lowest_priority()
     with suppress(AttributeError):  # prctl is Linux's
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    os.setsid()
+    lowest_priority()
 
 
 def lowest_priority() -> None:
@@ -243,11 +255,18 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=0, help="cores of each run (its share of all cores)")
     arguments = parser.parse_args()
     threads = arguments.threads or (max(1, available_cores() // arguments.jobs) if arguments.jobs > 1 else 0)
-    queue = Queue(read_plan(arguments.plan, arguments.root.expanduser()), arguments.plan.with_name("pause"),
-                  arguments.results, arguments.jobs, threads)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, queue.stop)
-    return 1 if queue.run() else 0
+    root = arguments.root.expanduser()
+    queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs,
+                  threads)
+    root.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(root):  # a second queue would wait for the runs of the first
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                signal.signal(number, queue.stop)
+            return 1 if queue.run() else 0
+    except HeldError as error:
+        print(f"run_queue.py: {error}", file=sys.stderr)
+        return 2
 
 
 if __name__ == "__main__":

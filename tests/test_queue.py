@@ -19,6 +19,7 @@ import torch
 
 import vantage
 from vantage.runs.checkpoint import load_latest
+from vantage.runs.lock import locked
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # At the lowest priority the runs would wait for the tests beside them.
@@ -94,6 +95,41 @@ def test_the_command_gives_a_run_its_share_of_the_cores(plan: Path, tmp_path: Pa
     assert replace(own, keys=(("threads", "2"),)).command(1).count("--threads") == 1
     run.path.mkdir(parents=True)
     assert own.command(1) == ["vantage", "resume", str(run.path)]
+
+
+def test_a_run_that_a_process_still_holds_is_waited_for(plan: Path, tmp_path: Path, script: Any,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run of a killed queue saves while the next queue starts; `vantage resume` would refuse, and the run fail."""
+    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
+    run, = queue.runs
+    run.path.mkdir(parents=True)
+    held = locked(run.path)
+    held.__enter__()
+    polls: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        polls.append(seconds)
+        if len(polls) == 3:
+            held.__exit__(None, None, None)
+
+    def begin(run: Any) -> None:
+        queue.failed.add(run)  # ends the loop
+        assert len(polls) == 3
+
+    monkeypatch.setattr(script.time, "sleep", sleep)
+    monkeypatch.setattr(queue, "_begin", begin)
+    assert queue.run() == 1
+
+
+def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, script: Any,
+                                                    monkeypatch: pytest.MonkeyPatch,
+                                                    capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "runs"
+    root.mkdir()
+    monkeypatch.setattr(sys, "argv", ["run_queue.py", str(plan), "--root", str(root)])
+    with locked(root):
+        assert script.main() == 2
+    assert f"{root} is being trained by another process" in capsys.readouterr().err
 
 
 def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,
