@@ -5,8 +5,8 @@
 Each run is an ordinary run directory, ROOT/<env>/<algo>-<seed>. Stop the queue by any signal, SIGKILL included; the
 same command goes on where it was. While a file named `pause` lies beside the plan, the runs are saved and stopped. A
 finished run is evaluated over 100 games, and the seeds of one algorithm and environment are written to results/. With
---jobs 2 each run has half of the cores, which trains more steps in all: on 2 cores, A2C on Breakout, 2,140 steps/s
-instead of 1,750.
+--jobs 2 a new run gets half of the cores, and keeps them when it is resumed: two runs of A2C on Breakout on one of two
+cores each train 2,140 steps/s in all, one run on both 1,750.
 
     [[runs]]                    algo, env, seed and steps; every other entry is a config key
     algo = "a2c"
@@ -34,14 +34,16 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import vantage
 from vantage.errors import ConfigError
 from vantage.keys import convert
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import HeldError, locked
 from vantage.runs.metrics import read_metrics
-from vantage.system import available_cores, compute_for_long
+from vantage.system import compute_for_long
 from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
+from vantage.tools.seeds import share_cores
 
 _PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 2.0
@@ -93,12 +95,18 @@ class Run:
         return ["vantage", "train", self.algo, "--env", self.env, "--seed", str(self.seed), "--steps", str(self.steps),
                 *flags]
 
-    def command(self, threads: int) -> list[str]:
-        """The command that begins the run, on so many cores, or goes on with it."""
+    def command(self, jobs: int) -> list[str]:
+        """The command that begins the run, with its share of the cores among `jobs`, or goes on with it."""
         if self.path.exists():
             return ["vantage", "resume", str(self.path)]
-        cores = ["--threads", str(threads)] if threads and "threads" not in dict(self.keys) else []
-        return [*self.train_command(), *cores, "--run", str(self.path)]
+        return [*self.train_command(), *(self.cores(jobs) if jobs > 1 else ()), "--run", str(self.path)]
+
+    def cores(self, jobs: int) -> list[str]:
+        """Flags for the share of the cores; none where the plan sets it."""
+        config = vantage.configure(self.algo, env=self.env, **dict(self.keys))
+        runtime, shared = config.runtime, share_cores(config, jobs).runtime
+        return [word for key in ("threads", "num_workers") if getattr(shared, key) != getattr(runtime, key)
+                for word in (f"--{key.replace('_', '-')}", str(getattr(shared, key)))]
 
 
 def suffix(keys: tuple[tuple[str, str], ...]) -> str:
@@ -121,8 +129,8 @@ def read_plan(path: Path, root: Path) -> list[Run]:
 class Queue:
     """Runs up to `jobs` runs of the plan at a time, each in a process of the lowest priority."""
 
-    def __init__(self, runs: Sequence[Run], pause: Path, results: Path, jobs: int, threads: int = 0) -> None:
-        self.runs, self.pause, self.results, self.jobs, self.threads = runs, pause, results, jobs, threads
+    def __init__(self, runs: Sequence[Run], pause: Path, results: Path, jobs: int) -> None:
+        self.runs, self.pause, self.results, self.jobs = runs, pause, results, jobs
         self.processes: dict[Run, subprocess.Popen[bytes]] = {}
         self.failed: set[Run] = set()
         self.stopping = False
@@ -146,7 +154,7 @@ class Queue:
                 self._end()
             else:
                 for run in waiting[:self.jobs - len(self.processes)]:
-                    if not _held(run):
+                    if not is_locked(run):
                         self._begin(run)
             if time.monotonic() - said > 600:
                 said = time.monotonic()
@@ -166,6 +174,9 @@ class Queue:
               f"{len(self.failed)} failed, {left / 1e6:.1f}M steps left, {speed:.0f} steps/s, {hours}", flush=True)
         for run in self.processes:
             print(f"      {run.path}: {run.step() / 1e6:.2f}M of {run.steps / 1e6:g}M steps", flush=True)
+        for run in self.runs:
+            if run not in self.processes and is_locked(run):
+                print(f"      {run.path}: another process trains it", flush=True)
 
     def _begin(self, run: Run) -> None:
         run.path.parent.mkdir(parents=True, exist_ok=True)
@@ -174,7 +185,7 @@ class Queue:
         if run.status() == "done":
             self._evaluate(run)
             return
-        command = run.command(self.threads)
+        command = run.command(self.jobs)
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
             self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *command[1:]], stdout=log,
                                                    stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_in_child)
@@ -221,12 +232,12 @@ class Queue:
         self.processes.clear()
 
 
-def _held(run: Run) -> bool:
-    """Whether a process still trains the run: that of a killed queue, until it has saved."""
+def is_locked(run: Run) -> bool:
+    """Whether another process holds the run's lock, such as the training of a killed queue, which still saves."""
     try:
         with locked(run.path):
             return False
-    except ConfigError as error:  # what else is wrong, the run's own command says
+    except ConfigError as error:  # the run's own command reports any other error
         return isinstance(error, HeldError)
 
 
@@ -252,21 +263,20 @@ def main() -> int:
     parser.add_argument("--root", type=Path, required=True, help="folder of the run directories")
     parser.add_argument("--results", type=Path, default=Path("results"))
     parser.add_argument("--jobs", type=int, default=1, help="runs at once (1)")
-    parser.add_argument("--threads", type=int, default=0, help="cores of each run (its share of all cores)")
     arguments = parser.parse_args()
-    threads = arguments.threads or (max(1, available_cores() // arguments.jobs) if arguments.jobs > 1 else 0)
     root = arguments.root.expanduser()
-    queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs,
-                  threads)
+    queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs)
     root.mkdir(parents=True, exist_ok=True)
     try:
         with locked(root):  # a second queue would wait for the runs of the first
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, queue.stop)
             return 1 if queue.run() else 0
-    except HeldError as error:
+    except HeldError:
+        print(f"run_queue.py: another queue uses {root}; stop that one first, or give another --root", file=sys.stderr)
+    except ConfigError as error:
         print(f"run_queue.py: {error}", file=sys.stderr)
-        return 2
+    return 2
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,19 +85,23 @@ def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_ru
     assert (tmp_path / "results" / f"{run.group}-minutes" / "curve.csv").exists()
 
 
-def test_the_command_gives_a_run_its_share_of_the_cores(plan: Path, tmp_path: Path, script: Any) -> None:
-    """Unless the plan names another one; `vantage resume` takes it from the run."""
-    run, = script.read_plan(plan, tmp_path / "runs")
-    own = replace(run, keys=tuple(pair for pair in run.keys if pair[0] != "threads"))
-    assert own.command(1) == [*own.train_command(), "--threads", "1", "--run", str(run.path)]
-    assert own.command(0) == [*own.train_command(), "--run", str(run.path)]
-    assert replace(own, keys=(("threads", "2"),)).command(1).count("--threads") == 1
-    run.path.mkdir(parents=True)
-    assert own.command(1) == ["vantage", "resume", str(run.path)]
+@pytest.mark.parametrize(("algo", "keys", "flags"), [
+    ("a2c", (), ["--threads", "2"]), ("a3c", (), ["--num-workers", "2"]), ("a2c", (("threads", "1"),), [])])
+def test_one_of_two_runs_begins_with_half_of_the_cores(algo: str, keys: tuple[tuple[str, str], ...], flags: list[str],
+                                                       tmp_path: Path, script: Any,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless the plan says otherwise; `vantage resume` takes them from the run."""
+    monkeypatch.setattr("vantage.machine.cores_for", lambda threads: 4)
+    monkeypatch.setattr("vantage.tools.seeds.available_cores", lambda: 4)
+    run = script.Run(algo, "Pong", 1, 100, keys, tmp_path / "run")
+    assert run.command(2) == [*run.train_command(), *flags, "--run", str(run.path)]
+    assert run.command(1) == [*run.train_command(), "--run", str(run.path)]
+    run.path.mkdir()
+    assert run.command(2) == ["vantage", "resume", str(run.path)]
 
 
-def test_a_run_that_a_process_still_holds_is_waited_for(plan: Path, tmp_path: Path, script: Any,
-                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_a_process_still_trains_is_waited_for(plan: Path, tmp_path: Path, script: Any,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
     """The run of a killed queue saves while the next queue starts; `vantage resume` would refuse, and the run fail."""
     queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
     run, = queue.runs
@@ -127,9 +130,10 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
     root = tmp_path / "runs"
     root.mkdir()
     monkeypatch.setattr(sys, "argv", ["run_queue.py", str(plan), "--root", str(root)])
+    monkeypatch.setattr(script.Queue, "run", lambda self: 0)
     with locked(root):
         assert script.main() == 2
-    assert f"{root} is being trained by another process" in capsys.readouterr().err
+    assert f"another queue uses {root}; stop that one first" in capsys.readouterr().err
 
 
 def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,
