@@ -27,8 +27,8 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -47,6 +47,7 @@ from vantage.tools.seeds import share_cores
 
 _PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 2.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,22 @@ class Queue:
         self.processes.clear()
 
 
+@contextmanager
+def locked_within(folder: Path, seconds: float) -> Iterator[None]:
+    """`locked`, waiting so long for a process that is about to end, such as a queue that saves its runs."""
+    deadline = time.monotonic() + seconds
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(locked(folder))
+                break
+            except HeldError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(POLL_SECONDS)
+        yield
+
+
 def is_locked(run: Run) -> bool:
     """Whether another process holds the run's lock, such as the training of a killed queue, which still saves."""
     try:
@@ -268,7 +285,7 @@ def main() -> int:
     queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs)
     root.mkdir(parents=True, exist_ok=True)
     try:
-        with locked(root):  # a second queue would wait for the runs of the first
+        with locked_within(root, PATIENCE_SECONDS):  # a second queue would wait for the runs of the first
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, queue.stop)
             return 1 if queue.run() else 0
