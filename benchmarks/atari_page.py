@@ -100,7 +100,8 @@ def page() -> str:
     for algo in ALGORITHMS:
         if whole := [row.game.human_normalised(median(row.scores)) for row in rows
                      if row.algo == algo and row.steps >= STEPS]:
-            lines.append(f"Human-normalised median of {algo}, {len(whole)} games at 10M steps: {median(whole):.2f}.\n")
+            games = f"{len(whole)} game{'s' * (len(whole) > 1)}"
+            lines.append(f"Human-normalised median of {algo}, {games} at 10M steps: {median(whole):.2f}.\n")
     lines.append("Curves, by agent steps and by minutes:\n")
     pictures = [f"{row.folder}{suffix}/curve.png" for row in rows for suffix in ("", "-minutes")]
     lines += [f"![{picture}]({picture})" for picture in pictures if (RESULTS / picture).exists()]

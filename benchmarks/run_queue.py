@@ -47,7 +47,7 @@ from vantage.tools.seeds import share_cores
 
 _PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 2.0
-PATIENCE_SECONDS = 60.0
+HANDOVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Queue:
         for run in self.processes:
             print(f"      {run.path}: {run.step() / 1e6:.2f}M of {run.steps / 1e6:g}M steps", flush=True)
         for run in self.runs:
-            if run not in self.processes and is_locked(run):
+            if not run.done and run not in self.processes and is_locked(run):
                 print(f"      {run.path}: another process trains it", flush=True)
 
     def _begin(self, run: Run) -> None:
@@ -285,7 +285,7 @@ def main() -> int:
     queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs)
     root.mkdir(parents=True, exist_ok=True)
     try:
-        with locked_within(root, PATIENCE_SECONDS):  # a second queue would wait for the runs of the first
+        with locked_within(root, HANDOVER_SECONDS):  # a second queue would wait for the runs of the first
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, queue.stop)
             return 1 if queue.run() else 0

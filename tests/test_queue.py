@@ -130,7 +130,7 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
     root = tmp_path / "runs"
     root.mkdir()
     monkeypatch.setattr(sys, "argv", ["run_queue.py", str(plan), "--root", str(root)])
-    monkeypatch.setattr(script, "PATIENCE_SECONDS", 0.2)
+    monkeypatch.setattr(script, "HANDOVER_SECONDS", 0.2)
     monkeypatch.setattr(script, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(script.Queue, "run", lambda self: 0)
     with locked(root):
