@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from vantage.models.linear import linear, linear_gradients
+
 ActivationCache = dict[str, Tensor]
 """Outputs by layer, [N, H, W, C] or [N, F], not copied: a later operation may change them in place if it is idempotent
 (a ReLU). The outputs of several steps are [T, N, ...] in a rollout, and flattened before learning."""
@@ -31,7 +33,7 @@ class _Cached(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         (x, weight), layer, has_bias = ctx.saved_tensors, ctx.layer, ctx.layer.bias is not None
         if isinstance(layer, nn.Linear):
-            return gradient @ weight, gradient.t() @ x, gradient.sum(0) if has_bias else None, None, None
+            return *linear_gradients(gradient, x, weight, ctx.needs_input_grad), None, None
         gradients = torch.ops.aten.convolution_backward(
             gradient, x, weight, [weight.shape[0]] if has_bias else None, layer.stride, layer.padding, (1, 1), False,
             (0, 0), 1, (ctx.needs_input_grad[0], True, has_bias))
@@ -45,7 +47,7 @@ def run_layer(layer: nn.Conv2d | nn.Linear, x: Tensor, weight: Tensor, cache: Ac
         out = cache[name].permute(0, 3, 1, 2) if cache[name].dim() == 4 else cache[name]
         return _Cached.apply(x, weight, layer.bias, out, layer)  # type: ignore[no-any-return,no-untyped-call]
     if isinstance(layer, nn.Linear):
-        out = F.linear(x, weight, layer.bias)
+        out = linear(x, weight, layer.bias)
     else:
         out = F.conv2d(x, weight, layer.bias, layer.stride, layer.padding)
     if cache is not None:

@@ -23,6 +23,7 @@ from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.initialization import initialise
+from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
 from vantage.types import ArraySpec, EnvSpec
 
@@ -110,7 +111,7 @@ class ConvTorso(nn.Module):
                               "impala or mlp")
         self.first, self.others = convs[0], nn.ModuleList(convs[1:])
         flat = channels * math.prod(sides)
-        self.fc = nn.Linear(flat, width, bias=bias) if width else None
+        self.fc = Linear(flat, width, bias=bias) if width else None
         self.norms = nn.ModuleList(_norm(norm, conv.out_channels) for conv in convs)
         self.fc_norm = nn.LayerNorm(width) if width and norm == "layer" else _norm(norm if width else "none", width)
         self.out_features = width or flat
@@ -179,7 +180,7 @@ class ImpalaTorso(nn.Module):
             self.convs.append(nn.Conv2d(channels, out, 3, padding=1))
             self.blocks.append(nn.Sequential(ResidualBlock(out), ResidualBlock(out)))
             channels, height, width = out, (height + 1) // 2, (width + 1) // 2
-        self.fc = nn.Linear(channels * height * width, self.out_features)
+        self.fc = Linear(channels * height * width, self.out_features)
         initialise(self, init=init, activation="relu")
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,0 +1,69 @@
+"""Fully connected layers by oneDNN: products and gradients are those of torch's float64."""
+
+from __future__ import annotations
+
+import platform
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from vantage.models.linear import LEAST_PRODUCTS, Linear, by_onednn, linear
+
+LARGE, SMALL = (48, 512, 128), (3, 40, 16)
+
+
+def layer(shape: tuple[int, int, int], dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Inputs [N, K] that lie transposed in memory, weights [M, K], biases, and a gradient of the outputs [N, M]."""
+    generator = torch.Generator().manual_seed(0)
+    n, k, m = shape
+    draws = [torch.randn(size, generator=generator, dtype=dtype) for size in ((k, n), (m, k), (m,), (n, m))]
+    return draws[0].t(), draws[1] / 20, draws[2], draws[3]
+
+
+@pytest.mark.parametrize("shape", [LARGE, SMALL])
+@pytest.mark.parametrize("has_bias", [True, False])
+def test_linear_is_that_of_float64(shape: tuple[int, int, int], has_bias: bool) -> None:
+    x, weight, bias, gradient = layer(shape)
+    results = []
+    for function, dtype in ((linear, torch.float32), (F.linear, torch.float64)):
+        inputs = [part.to(dtype).requires_grad_() for part in (x, weight, *([bias] if has_bias else []))]
+        out = function(*inputs, *([] if has_bias else [None]))
+        results.append([out, *torch.autograd.grad(out, inputs, gradient.to(dtype))])
+        with torch.no_grad():
+            assert torch.equal(function(*inputs, *([] if has_bias else [None])), out)
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is for x86 alone")
+def test_large_layers_of_float32_take_onednn() -> None:
+    (x, weight, *_), (small_x, small_weight, *_) = layer(LARGE), layer(SMALL)
+    assert x.numel() * len(weight) >= LEAST_PRODUCTS > small_x.numel() * len(small_weight)
+    assert by_onednn(x, weight)
+    assert not by_onednn(small_x, small_weight)
+    assert not by_onednn(x.double(), weight.double())
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not by_onednn(x, weight)
+        assert linear(x, weight, None).dtype == torch.bfloat16
+
+
+def test_frozen_weights_and_inputs_get_no_gradient() -> None:
+    x, weight, _, gradient = layer(LARGE)
+    trained = Linear(weight.shape[1], weight.shape[0])
+    trained.weight.requires_grad_(False)
+    trained(x).backward(gradient)
+    assert trained.weight.grad is None and x.grad is None and trained.bias.grad is not None
+    torch.testing.assert_close(trained.bias.grad, gradient.sum(0))
+
+
+def test_second_derivatives_are_those_of_float64() -> None:
+    x, weight, bias, _ = layer(LARGE)
+    results = []
+    for function, dtype in ((linear, torch.float32), (F.linear, torch.float64)):
+        inputs = [part.to(dtype).requires_grad_() for part in (x, weight, bias)]
+        first = torch.autograd.grad(function(*inputs).sigmoid().sum(), inputs, create_graph=True)
+        results.append(torch.autograd.grad(sum(part.square().sum() for part in first), inputs))
+    for actual, expected in zip(*results, strict=True):
+        torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-3)
