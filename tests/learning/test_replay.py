@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -198,6 +199,21 @@ def test_an_older_replay_is_used_with_a_message(tmp_path: Path, caplog: pytest.L
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "other"))
     assert any("good to learn from, but this resume is not exact" in note for note in caplog.messages)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 2), (2, 1)])
+def test_a_resume_with_other_past_rollouts_logs_it_and_collects_them_again(
+        before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tmp_path / "run"
+    stop_after(4, run, vantage.configure("ppo", env="CartPole-v1", num_envs=B, rollout_length=8, minibatch_size=8,
+                                         steps=240, eval_every=0, past_rollouts=before, **QUIET))
+    config = json.loads((run / "config.json").read_text())
+    config["algorithm"]["past_rollouts"] = after
+    (run / "config.json").write_text(json.dumps(config))
+    caplog.set_level("INFO", logger="vantage")
+    *_, last = vantage.resume(run)
+    assert last.status == "done"
+    assert any("past rollouts of the checkpoint do not fit" in note for note in caplog.messages)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "acer"])

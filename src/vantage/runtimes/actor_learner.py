@@ -195,10 +195,20 @@ class ActorLearner:
             if saved and returns is not None and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(returns)
             self._act_from(Position.after(first, state, self.device))
-            if self.past is not None:
-                saved_past = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda x: (len(x), x))
-                self.past.load((name.removeprefix(_PAST), tensors[name]) for name in saved_past)
-            return notes
+            return [*notes, *self._restore_past(tensors)]
+
+    def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
+        if self.past is None:
+            return []
+        names = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda name: (len(name), name))
+        try:
+            if not names:
+                raise ValueError("it has none")
+            self.past.load((name.removeprefix(_PAST), tensors[name]) for name in names)
+        except (KeyError, RuntimeError, ValueError) as error:
+            return [f"the past rollouts of the checkpoint do not fit past_rollouts, so they are collected again: "
+                    f"{error}; this resume is not exact"]
+        return []
 
     def restore_replay(self, run: Path, step: int) -> None:
         """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""
