@@ -58,8 +58,6 @@ def _under_ray(config: Config) -> dict[str, bool]:
             gradients and needs.reuse is not None,
         "send=rollouts has no replay, which is with the workers; give --send gradients":
             not gradients and needs.replay is not None,
-        "past_rollouts is for one process or ranks, which keep their rollouts; give --past-rollouts 0":
-            needs.reuse is not None and needs.reuse.past_rollouts > 0,
         "norm=batch needs the whole batch in one process; give --norm layer": config.policy.norm == "batch",
         "replay_save_every has no effect under runtime=ray, which does not save replays; leave it out":
             needs.replay is not None and bool(needs.replay.save_every)}

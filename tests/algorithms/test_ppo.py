@@ -206,28 +206,8 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
         learner.flat.vector.add_(0.1 * torch.randn(len(learner.flat.vector)))
     moved = by_current_policy(with_values, one.model)
     assert moved.rhos is not None and (moved.rhos - 1).abs().max() > 1e-3
+    with_values.valid[2, 1] = False  # the environment replaced the action
+    replaced = by_current_policy(with_values, one.model).rhos
+    assert replaced is not None and replaced[2, 1] == 1 and moved.rhos[2, 1] != 1
+    assert torch.equal(replaced[with_values.valid], moved.rhos[with_values.valid])
     one.close()
-
-
-def test_past_rollouts_are_learned_from_with_the_newest_one_by_the_current_policy() -> None:
-    one = ActorLearner(vantage.configure("ppo", env="tiny:Bandit", num_envs=3, rollout_length=8, hidden="16", lr=0.05,
-                                         epochs=2, minibatch_size=8, past_rollouts=2, device="cpu", seed=0))
-    learned: list[Rollout] = []
-    gradients = []
-    update, apply = one.learner.update, one.learner.sink.apply
-    one.learner.update = lambda rollout, step: learned.append(rollout) or update(rollout, step)  # type: ignore
-    one.learner.sink.apply = lambda *a, **k: gradients.append(len(learned)) or apply(*a, **k)  # type: ignore
-    one.begin()
-    fresh = []
-    for step in range(4):
-        collected = one.collect()
-        fresh.append(collected[0].rollout)
-        assert fresh[-1].values is None
-        list(one.updates(collected, step))
-    one.close()
-    assert [rollout.rewards.shape[1] for rollout in learned] == [3, 6, 9, 9]
-    assert [gradients.count(i) for i in (1, 2, 3, 4)] == [2 * 3, 2 * 6, 2 * 9, 2 * 9]
-    rings = learned[3].actions.view(8, 3, 3)  # [T, environment, place in the ring]
-    for place, number in enumerate((3, 1, 2)):
-        assert torch.equal(rings[:, :, place], fresh[number].actions)
-        assert torch.equal(learned[3].behaviour.view(8, 3, 3, -1)[:, :, place], fresh[number].behaviour)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -58,17 +57,6 @@ def filled(capacity: int, count: int, **options: Any) -> Replay:
     for number in range(count):
         replay.add(numbered(number, **options))
     return replay
-
-
-@pytest.mark.parametrize(("count", "kept"), [(1, [0]), (2, [0, 1]), (3, [2, 1])])
-def test_all_rollouts_are_side_by_side_environment_by_environment(count: int, kept: list[int]) -> None:
-    together = filled(2 * B, count).all(numbered(9))
-    assert together.rewards[0].tolist() == [10 * number + b for b in range(B) for number in kept]
-    expected = [numbered(number) for number in kept]
-    for actual, *parts in zip(flat(together), *map(flat, expected), strict=True):
-        axis = int(actual.shape[1:2] == (len(kept) * B,))  # of the environments; the first one of a state
-        torch.testing.assert_close(actual, torch.stack(parts, axis + 1).flatten(axis, axis + 1))
-    assert together.values is None
 
 
 @pytest.mark.parametrize("keys", [False, True], ids=["image", "dict with masks"])
@@ -135,7 +123,7 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
     with pytest.raises((KeyError, RuntimeError, ValueError)):
         Replay(20, numbered(0), PLENTY).load([*saved.items(), ("count", {"rollouts": torch.tensor(15)})])
-    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay"):
+    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay_size"):
         Replay(2, numbered(0), PLENTY).load(saved.items())
 
 
@@ -199,21 +187,6 @@ def test_an_older_replay_is_used_with_a_message(tmp_path: Path, caplog: pytest.L
     caplog.set_level("INFO", logger="vantage")
     list(vantage.resume(tmp_path / "other"))
     assert any("good to learn from, but this resume is not exact" in note for note in caplog.messages)
-
-
-@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 2), (2, 1)])
-def test_a_resume_with_other_past_rollouts_logs_it_and_collects_them_again(
-        before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run = tmp_path / "run"
-    stop_after(4, run, vantage.configure("ppo", env="CartPole-v1", num_envs=B, rollout_length=8, minibatch_size=8,
-                                         steps=240, eval_every=0, past_rollouts=before, **QUIET))
-    config = json.loads((run / "config.json").read_text())
-    config["algorithm"]["past_rollouts"] = after
-    (run / "config.json").write_text(json.dumps(config))
-    caplog.set_level("INFO", logger="vantage")
-    *_, last = vantage.resume(run)
-    assert last.status == "done"
-    assert any("past rollouts of the checkpoint do not fit" in note for note in caplog.messages)
 
 
 @pytest.mark.parametrize("algo", ["a2c", "acer"])

@@ -37,7 +37,8 @@ def test_linear_is_that_of_float64(shape: tuple[int, int, int], has_bias: bool) 
         torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="oneDNN is for x86 alone")
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64") or not torch.backends.mkldnn.is_available(),
+                    reason="oneDNN is for x86 alone")
 def test_large_layers_of_float32_take_onednn() -> None:
     (x, weight, *_), (small_x, small_weight, *_) = layer(LARGE), layer(SMALL)
     assert x.numel() * len(weight) >= LEAST_PRODUCTS > small_x.numel() * len(small_weight)
@@ -67,3 +68,11 @@ def test_second_derivatives_are_those_of_float64() -> None:
         results.append(torch.autograd.grad(sum(part.square().sum() for part in first), inputs))
     for actual, expected in zip(*results, strict=True):
         torch.testing.assert_close(actual.double(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_traced_layer_computes_the_same() -> None:
+    x, weight, *_ = layer(LARGE)
+    trained = Linear(weight.shape[1], weight.shape[0])
+    traced = torch.jit.trace(trained, x)
+    torch.testing.assert_close(traced(x), trained(x), rtol=1e-4, atol=1e-5)

@@ -17,7 +17,6 @@ import vantage
 from vantage.errors import NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
-from vantage.learning.replay import Replay
 from vantage.runtimes.actor_learner import ActorLearner, new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
@@ -148,27 +147,6 @@ def test_ranks_share_minibatches_and_the_statistics_of_advantages(
     assert torch.equal(first.flat.vector, second.flat.vector)
     for name in expected.keys() - {"train/explained_variance"}:  # the mean of each rank's
         assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
-
-
-@pytest.mark.parametrize("options", [{}, {"memory": "lstm", "memory_size": 8}], ids=["steps", "lstm"])
-def test_ranks_share_the_minibatches_of_past_rollouts(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    config = vantage.configure("ppo", **PLAIN | options | {
-        "minibatch_size": 8, "epochs": 2, "hidden": "8", "lr": 0.01, "optimizer": "rmsprop", "past_rollouts": 1})
-    older, newest = play(config), play(config.change(seed=1))
-
-    def joined(columns: slice) -> Rollout:
-        parts = part(older, columns), part(newest, columns)
-        past = Replay(2 * parts[0].rewards.shape[1], parts[0], 10**9)
-        for each in parts:
-            past.add(each)
-        return past.all(parts[1])
-
-    (whole,), (first, second) = learners(config, 1), sharing(config, "memory", monkeypatch)
-    assert not together(lambda: first.update(joined(FIRST), 0), lambda: second.update(joined(SECOND), 0))
-    expected = whole.update(joined(slice(0, 4)), 0)
-    assert expected["train/grad_norm"] > 0
-    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-5)
-    assert torch.equal(first.flat.vector, second.flat.vector)
 
 
 @pytest.mark.parametrize("how", ["memory", "gloo"])

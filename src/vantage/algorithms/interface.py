@@ -75,8 +75,6 @@ class Reuse:
     """Agent steps of one gradient step."""
     max_kl: float | None = None
     """Stop learning from the rollout after a minibatch whose train/approx_kl exceeds this."""
-    past_rollouts: int = 0
-    """Earlier rollouts that are learned from with each new one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class MinibatchAlgorithm(Protocol):
         """Requirements of the algorithm beyond its loss."""
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
-        """Advantages and targets [T, B] of a rollout, which has `values`, and `rhos` if older weights acted."""
+        """Advantages and targets [T, B] of a fresh rollout, which has `values`."""
 
     def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """As `Algorithm.loss`, a mean over the minibatch's valid steps."""

@@ -22,6 +22,7 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
     current, log_prob = params[:-1], model.distribution.log_prob
     rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
+    rhos = torch.where(rollout.valid, rhos, 1.0)  # an action that the environment replaced has no weight of its own
     return replace(rollout, behaviour=current, values=values, rhos=rhos)
 
 

@@ -26,9 +26,11 @@ _PRODUCT = (getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN computes x Wᵀ."""
-    return (_PRODUCT is not None and x.dim() == 2 and x.numel() * len(weight) >= LEAST_PRODUCTS
+    if _PRODUCT is None or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+        return False
+    return (x.dim() == 2 and x.numel() * len(weight) >= LEAST_PRODUCTS
             and x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
-            and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling())
+            and not torch.is_autocast_enabled("cpu"))
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -31,8 +31,6 @@ from vantage.types import EnvSpec, Rollout
 
 log = logging.getLogger(__name__)
 
-_PAST = "past_"
-
 
 def replay_share(workers: int = 1) -> int:
     """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
@@ -68,8 +66,6 @@ class ActorLearner:
             """The position is that of the last update, so a checkpoint may hold it."""
             self.position: Position
             self.replay: Replay | None = None
-            self.past: Replay | None = None
-            """The newest rollouts, where the algorithm learns from past ones too."""
         except BaseException:
             self.close()
             raise
@@ -81,15 +77,11 @@ class ActorLearner:
 
     def _act_from(self, position: Position) -> None:
         self.position = position
-        needs, reuse = self.learner.needs.replay, self.learner.needs.reuse
+        needs = self.learner.needs.replay
         if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
             like = empty_rollout(self.model, position, self.rollout_length)
             rows = -(-needs.size // (max(1, self.config.runtime.num_workers) * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
-        if reuse is not None and reuse.past_rollouts > 0:
-            like = empty_rollout(self.model, position, self.rollout_length)
-            rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
-            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes, size="past_rollouts")
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due; `step()` is the step of the coefficients."""
@@ -112,7 +104,7 @@ class ActorLearner:
         for _ in range(self.config.runtime.rollouts_per_update):
             collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
                                      generator=self.generator, activation_cache=cache,
-                                     values=learns and needs.reuse is not None and self.past is None))
+                                     values=learns and needs.reuse is not None))
             position = collected[-1].position
         torch.set_num_threads(self.threads)
         return collected
@@ -120,11 +112,7 @@ class ActorLearner:
     def updates(self, collected: Sequence[Collected], step: int) -> Iterator[dict[str, float]]:
         """Learn from these rollouts, then as often from the replay as is due; yields the metrics of each update."""
         rollouts = [part.rollout for part in collected]
-        joined = join_rollouts(rollouts)
-        if self.past is not None:
-            self.past.add(joined)
-            joined = self.past.all(joined)
-        metrics = self.learner.update(joined, step)
+        metrics = self.learner.update(join_rollouts(rollouts), step)
         for rollout in rollouts:
             self.learner.observe(rollout, step)
         yield metrics
@@ -158,8 +146,6 @@ class ActorLearner:
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
         if (rewards := self.learner.reward_normalizer) is not None:
             tensors["acting"]["returns"] = rewards.returns
-        if self.past is not None:
-            tensors |= {f"{_PAST}{name}": group for name, group in self.past.tensors().items()}
         if self.exact:
             for g, group in enumerate(self.groups):
                 tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
@@ -195,20 +181,7 @@ class ActorLearner:
             if saved and returns is not None and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(returns)
             self._act_from(Position.after(first, state, self.device))
-            return [*notes, *self._restore_past(tensors)]
-
-    def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-        if self.past is None:
-            return []
-        names = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda name: (len(name), name))
-        try:
-            if not names:
-                raise ValueError("it has none")
-            self.past.load((name.removeprefix(_PAST), tensors[name]) for name in names)
-        except (KeyError, RuntimeError, ValueError) as error:
-            return [f"the past rollouts of the checkpoint do not fit past_rollouts, so they are collected again: "
-                    f"{error}; this resume is not exact"]
-        return []
+            return notes
 
     def restore_replay(self, run: Path, step: int) -> None:
         """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""
