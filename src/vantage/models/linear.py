@@ -16,12 +16,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LEAST_PRODUCTS = 2_000_000
-"""Multiplications of a layer from which oneDNN is at least as fast: a call takes 10 microseconds more."""
+"""Multiplications of a layer from which oneDNN is at least as fast; each call of it costs 10 microseconds more."""
 
 # The operation that torch.compile uses for linear layers. It has no gradient of its own.
-_PRODUCT = (getattr(torch.ops.mkldnn, "_linear_pointwise", None)
-            if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-            and platform.machine() in ("x86_64", "AMD64") else None)
+_PRODUCT: Any = (getattr(torch.ops.mkldnn, "_linear_pointwise", None)
+                 if torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+                 and platform.machine() in ("x86_64", "AMD64") else None)
 
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
@@ -34,9 +34,11 @@ def by_onednn(x: Tensor, weight: Tensor) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    # With gradients enabled, F.linear: a first derivative of which there is to be a second.
-    return (_PRODUCT(x, weight, bias, "none", [], "") if by_onednn(x, weight) and not torch.is_grad_enabled()  # type: ignore[misc]
-            else F.linear(x, weight, bias))
+    # oneDNN's product cannot be differentiated; in a backward pass gradients are enabled by create_graph=True.
+    if not torch.is_grad_enabled() and by_onednn(x, weight):
+        out: Tensor = _PRODUCT(x, weight, bias, "none", [], "")
+        return out
+    return F.linear(x, weight, bias)
 
 
 def linear_gradients(gradient: Float[Tensor, "N M"], x: Float[Tensor, "N K"], weight: Float[Tensor, "M K"],
@@ -61,7 +63,7 @@ class _Linear(torch.autograd.Function):
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x Wᵀ + b, as `F.linear`."""
-    if by_onednn(x, weight) and torch.is_grad_enabled():
+    if torch.is_grad_enabled() and by_onednn(x, weight):
         return _Linear.apply(x, weight, bias)  # type: ignore[no-any-return,no-untyped-call]
     return _product(x, weight, bias)
 
