@@ -109,6 +109,20 @@ def test_vtrace_halves_the_gradient_of_an_action_that_became_half_as_probable() 
     torch.testing.assert_close(log_probs.grad, column(-0.5))
 
 
+def test_vtrace_gives_weight_1_to_an_action_that_the_environment_replaced() -> None:
+    log_probs = column(-1.0, -2.0, -1.0, grad=True)
+    values = column(1.0, 2.0, 3.0, 4.0, grad=True)
+    loss, metrics = a2c_loss(log_probs, column(0.0, 0.0, 0.0), values, column(1.0, 0.0, 5.0),
+                             flags(False, False, False), flags(True, True, True), flags(True, False, True),
+                             behaviour_log_probs=column(-1.0, 0.0, -1.0), **OPTIONS)
+    loss.backward()
+    target = 1 + 0.5 * (0.5 * (5 + 0.5 * 4))  # the rewards after the replaced action count in full
+    assert log_probs.grad is not None and values.grad is not None
+    torch.testing.assert_close(log_probs.grad[:2], column(-(target - 1.0) / 2, 0.0))
+    torch.testing.assert_close(values.grad[:2], column(0.5 * -(target - 1.0) / 2, 0.0))
+    assert metrics["train/rho_mean"] == 1
+
+
 def test_explained_variance_of_a_perfect_and_of_a_constant_critic() -> None:
     targets, valid = column(1.0, 2.0, 3.0), flags(True, True, True)
     assert explained_variance(targets, targets, valid) == 1

@@ -52,14 +52,15 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
                                                             Mnih et al. 2016, arXiv:1602.01783, section 4
     The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets v are constants.
     Means run over valid steps, so that coefficients do not depend on the rollout's size. With
-    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's. With
-    `value_target="return"` v has λ = 1 whatever the advantages have: the discounted return up to the bootstrap value.
+    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's; its
+    weights are 1 where the environment replaced the action (not `valid`). With `value_target="return"` v has λ = 1
+    whatever the advantages have: the discounted return up to the bootstrap value.
     """
     discounts = gamma * (~terminated).to(values.dtype)
     if behaviour_log_probs is None:
         estimate = partial(gae, rewards, values.detach(), discounts, keep)
     else:
-        rhos = (log_probs.detach() - behaviour_log_probs).exp()
+        rhos = torch.where(valid, (log_probs.detach() - behaviour_log_probs).exp(), 1.0)
         estimate = partial(vtrace, rewards, values.detach(), discounts, keep, rhos)
     advantages, targets = estimate(gae_lambda=gae_lambda)
     if value_target == "return":
