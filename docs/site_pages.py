@@ -42,8 +42,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path in [*RESULTS.glob("*/*.png"), *RESULTS.glob("*/*.csv"), *RESULTS.glob("*/protocol.json"),
                  *(ROOT / "examples").glob("*.*"), ROOT / "LICENSE", ROOT / "benchmarks/atari.toml"]:
         add(files, config, str(path.relative_to(ROOT)), path.read_bytes())
-    for name in ("results/README.md", "results/atari.md", "benchmarks/README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
-        add(files, config, name, (ROOT / name).read_text(encoding="utf-8"))
+    for path in [*RESULTS.glob("*.md"), *(ROOT / name for name in ("benchmarks/README.md", "CHANGELOG.md",
+                                                                  "CONTRIBUTING.md"))]:
+        add(files, config, str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
     add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     add(files, config, "results/browser.md", browser())
     add(files, config, "keys.md", keys_page())

@@ -33,7 +33,7 @@ _EVERY = {
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory": "lstm", "norm": "layer", "image_norm": "pixel", "image_norm_steps": 10_000},
         "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
-        "learns nothing; without layer normalisation the torso may die early (results/README.md)"),
+        "learns nothing; without layer normalisation the torso may die early (results/pong.md)"),
     "other": Defaults({**_VECTOR, "save_every": 100_000}, _AS_CLASSIC),
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
@@ -79,7 +79,7 @@ _PPO = {
     "BipedalWalker-v3": Defaults(
         {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8, "minibatch_size": 128,
          "gae_lambda": "0.95", "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
-        "one seed of 0.7M steps, results/README.md"),
+        "one seed of 0.7M steps, results/control.md"),
 }
 
 _A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on Pong, two workers, results/a3c-Pong")}
