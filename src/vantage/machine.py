@@ -17,7 +17,6 @@ from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.learning.optimizers import check_optimizer
-from vantage.runs.tracking import check_tracker
 from vantage.runtimes.actor_learner import new_model
 from vantage.system import compute_for_long, cores_for, free_memory, keep_freed_memory
 
@@ -52,7 +51,8 @@ def prepare(config: Config) -> Config:
                           if hogwild else "vector='async': the workers of runtime=ray are processes already; leave it "
                           "sync")
     check_optimizer(config.optimizer)
-    check_tracker(config)
+    if config.run.track != "none":
+        require(config.run.track, config.run.track)
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))

@@ -15,9 +15,9 @@ import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
+from vantage.runs.files import whole_file
 from vantage.runs.policy_file import read_policy, write_weights
 from vantage.runs.trust import connections
-from vantage.tools.output import whole_file
 from vantage.tools.report import report
 
 STRANGER = """

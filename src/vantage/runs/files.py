@@ -1,4 +1,4 @@
-"""Small files of a run: never opened through a link, and replaced completely or not at all. No torch here."""
+"""Small files of a run, never opened through a link, and outputs of commands: replaced completely or not at all."""
 
 from __future__ import annotations
 
@@ -67,6 +67,27 @@ def replacing(path: Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # on a read-only file system there is nothing to remove
             temporary.unlink()
+
+
+@contextlib.contextmanager
+def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
+    """A temporary path that replaces `output` when the block ends, and is removed when it raises.
+
+    ConfigError if the name ends in none of the `suffixes`, or the file cannot be written.
+    """
+    output = Path(output)
+    if suffixes and output.suffix.lower() not in suffixes:
+        raise ConfigError(f"{output}: the name must end in {' or '.join(suffixes)}")
+    if output.is_dir():
+        raise ConfigError(f"{output} is a directory; choose another output")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(output) as temporary:
+            temporary.touch()
+            yield temporary
+    except (OSError, UnicodeEncodeError) as error:
+        raise ConfigError(f"cannot write {str(output)!r}: {getattr(error, 'strerror', None) or error}; choose another "
+                          "output") from None
 
 
 def write_atomically(path: Path, text: str) -> None:

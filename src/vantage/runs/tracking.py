@@ -20,7 +20,6 @@ from typing import Any
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.extras import require
 from vantage.keys import read_json_object
 from vantage.runs import track_process
 from vantage.runs.files import read_text, write_atomically
@@ -33,12 +32,6 @@ GRACE_SECONDS = 30.0
 MOST_WAITING = 10_000
 """Rows that wait for a slow tracker; at one every two seconds, those of five hours."""
 _ID = re.compile(r"[\w-]{1,128}")
-
-
-def check_tracker(config: Config) -> None:
-    """ConfigError where the client of the config's tracker is missing."""
-    if config.run.track != "none":
-        require(config.run.track, config.run.track)
 
 
 class Tracker:

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from vantage.errors import ConfigError, VantageError
+from vantage.extras import require
 from vantage.models.actor_critic import make_model
+from vantage.runs.files import whole_file
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import Description, write_weights
-from vantage.tools.onnx_policy import PolicyStep, check_libraries, load_onnx, write_onnx
-from vantage.tools.output import whole_file
+from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 from vantage.training import load
 
 log = logging.getLogger(__name__)
@@ -66,7 +67,10 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
     else:
         output = (Path(run) if Path(run).is_dir() else Path(run).parent) / f"policy.{format}"
     if format == "onnx":
-        check_libraries()
+        try:
+            require("export", "onnx", "onnxruntime", "onnxscript")
+        except ConfigError as error:
+            raise ConfigError(f"{error}, or use --format safetensors") from None
     agent = load(run, checkpoint=checkpoint, trust=trust)
     config, model = agent.config, agent.model
     if config.policy.precision == "bfloat16":

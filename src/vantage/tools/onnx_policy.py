@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vantage.errors import ConfigError, VantageError
-from vantage.extras import require
+from vantage.errors import VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.heads import GaussianHead
 from vantage.runs.policy_file import Description
@@ -76,14 +75,6 @@ class PolicyStep(nn.Module):
             mask[:, np.cumsum((0, *sizes))[:-1].tolist()] = True  # each component needs a choice
             inputs["action_mask"] = mask
         return inputs
-
-
-def check_libraries() -> None:
-    """ConfigError if a library for ONNX files is missing."""
-    try:
-        require("export", "onnx", "onnxruntime", "onnxscript")
-    except ConfigError as error:
-        raise ConfigError(f"{error}, or use --format safetensors") from None
 
 
 def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None:

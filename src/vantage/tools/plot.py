@@ -21,9 +21,9 @@ from vantage.errors import ConfigError
 from vantage.extras import needs
 from vantage.keys import nearest
 from vantage.runs.directory import RunDirectory
+from vantage.runs.files import whole_file
 from vantage.runs.metrics import read_metrics
 from vantage.terminal import printable
-from vantage.tools.output import whole_file
 
 with needs("plot"):
     from matplotlib.figure import Figure

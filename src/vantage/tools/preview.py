@@ -17,8 +17,8 @@ from vantage.envs import Environments, make_rendered
 from vantage.extras import needs
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
+from vantage.runs.files import whole_file
 from vantage.tools.evaluate import torch_threads
-from vantage.tools.output import whole_file
 from vantage.types import map_obs
 
 with needs("plot"):

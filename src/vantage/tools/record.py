@@ -16,9 +16,9 @@ from typing import Any
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import needs
 from vantage.learning.play import game_steps
+from vantage.runs.files import whole_file
 from vantage.tools.evaluate import action_generator, load_player, shown_game, torch_threads
 from vantage.tools.frames import Picture, describe, draw_frame, number
-from vantage.tools.output import whole_file
 
 with needs("video"):
     import imageio_ffmpeg

@@ -16,9 +16,9 @@ from vantage.config import Config
 from vantage.errors import VantageError
 from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
+from vantage.runs.files import whole_file
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.tools.evaluate import Evaluation, evaluate
-from vantage.tools.output import whole_file
 from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
 

@@ -16,9 +16,8 @@ import numpy as np
 
 from vantage.extras import version_of
 from vantage.runs.directory import RunDirectory
-from vantage.runs.files import write_atomically
+from vantage.runs.files import whole_file, write_atomically
 from vantage.tools.evaluate import evaluate
-from vantage.tools.output import whole_file
 from vantage.tools.plot import bootstrap_interval, middle, plot
 
 EPISODES = 100

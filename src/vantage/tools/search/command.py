@@ -85,11 +85,6 @@ class SearchResult:
         return self.trials[0] if self.trials[0].state == "complete" else None
 
 
-def check_libraries() -> None:
-    """ConfigError where Optuna is missing."""
-    require("search", "optuna", "sqlalchemy", "matplotlib")
-
-
 def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mapping[str, Any] | str | Path | None = None,
            space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None, seeds: int = 1,
            jobs: int = 1, pruner: Pruner | None = None, reduction: int | None = None, storage: str | None = None,
@@ -114,7 +109,7 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mappin
 
     ConfigError if no trial could start with the arguments; VantageError if no trial has a value in the end.
     """
-    check_libraries()
+    require("search", "optuna", "sqlalchemy", "matplotlib")
     given = {name: value for name, value in (("grid", grid), ("space", space)) if value is not None}
     if len(given) != 1:
         raise ConfigError("what is to be searched? Give either --grid FILE.json or --space FILE.json")
