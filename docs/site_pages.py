@@ -154,7 +154,7 @@ def keys_page() -> str:
 def browser() -> str:
     """A section for each environment, in it one for each folder of results: its curve, scores, command and files."""
     parts = ["# Curves and scores\n\nThe folders of `results/` by environment. Scores are means of 100 whole games "
-             "unless [the table](README.md) says otherwise. Commands are those of the commit in `protocol.json`.\n"]
+             "unless [the tables](README.md) say otherwise. Commands are those of the commit in `protocol.json`.\n"]
     folders: dict[str, list[Path]] = {}
     for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
         folders.setdefault(environment(folder), []).append(folder)

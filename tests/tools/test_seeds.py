@@ -67,8 +67,8 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
 
     # Of five seeds, floor(5/4) = 1 is left out on each side, as by scipy's trim_mean, which rliable uses.
     rows = [row(seed, score) for seed, score in enumerate([10, 500, 30, 20, -90])]
-    text = table("CartPole-v1", 100, rows, "command")
-    assert "| CartPole-v1 | 100 | 5 | 20.0 (" in text
+    text = table("a2c", "CartPole-v1", 100, rows, "command")
+    assert "| CartPole-v1 | a2c | 100 | 5 | 20.0 (" in text
     assert "| 20.0 (-90.0 to 500.0) |  | 1.0 to 1.0 | `command` |" in text
 
 

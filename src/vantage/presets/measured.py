@@ -64,7 +64,7 @@ _PPO = {
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
                        "gae_lambda": "0.9", "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"},
-                      "measured on Breakout, results/ppo-Breakout: 64 pixels, normalised advantages, frames instead of "
+                      "measured on Breakout, results/breakout.md: 64 pixels, normalised advantages, frames instead of "
                       "an LSTM and minibatches of 256 learn more slowly"),
     "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
                       "epochs": 3, "minibatch_size": 256, "lr": "linear:5e-4:0", "gae_lambda": "0.95",

@@ -1,4 +1,7 @@
-"""Small files of a run, never opened through a link, and outputs of commands: replaced completely or not at all."""
+"""Small files of a run, never opened through a link, and output files of commands. No torch here.
+
+All are replaced completely or not at all.
+"""
 
 from __future__ import annotations
 

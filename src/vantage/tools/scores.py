@@ -54,13 +54,13 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
     protocol = {"command": command, "commit": first.read_meta().get("git_commit"), "episodes": EPISODES,
                 "machine": _machine(), "config": json.loads(first.config.to_json())}
     write_atomically(folder / "protocol.json", json.dumps(protocol, indent=2) + "\n")
-    text = table(first.config.env.id, max(row["step"] for row in rows), rows, command)
+    text = table(first.config.algo, first.config.env.id, max(row["step"] for row in rows), rows, command)
     write_atomically(folder / "table.md", text + "\n")
     return text
 
 
-def table(env: str, steps: int, rows: Sequence[Row], command: str) -> str:
-    """The scores as a Markdown table of one row, of the form of results/README.md.
+def table(algo: str, env: str, steps: int, rows: Sequence[Row], command: str) -> str:
+    """The scores as a Markdown table of one row, like those of results/README.md.
 
     The IQM is the mean of the scores without the lowest and highest floor(seeds/4), Agarwal et al. 2021,
     arXiv:2108.13264; its interval is a 95% percentile bootstrap over seeds.
@@ -71,7 +71,7 @@ def table(env: str, steps: int, rows: Sequence[Row], command: str) -> str:
     low, high = bootstrap_interval(values, "iqm")
     minutes = [row["minutes"] for row in rows]
     cells: Mapping[str, str] = {
-        "environment": env, "steps": f"{steps:,}", "seeds": str(len(latest)),
+        "environment": env, "algorithm": algo, "steps": f"{steps:,}", "seeds": str(len(latest)),
         "latest: IQM (95% bootstrap interval)": f"{middle(values, 'iqm')[0]:.1f} ({low[0]:.1f} to {high[0]:.1f})",
         "latest: median (min to max)": _spread(latest), "best: median (min to max)": _spread(best),
         "minutes a run": f"{min(minutes):.1f} to {max(minutes):.1f}", "command": f"`{command}`"}
