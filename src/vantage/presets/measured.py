@@ -80,7 +80,7 @@ _PPO = {
     "BipedalWalker-v3": Defaults(
         {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8, "minibatch_size": 128,
          "gae_lambda": "0.95", "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
-        "one seed of 0.7M steps, results/control.md"),
+        "measured on three seeds, results/ppo-BipedalWalker-v3"),
 }
 
 _A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on Pong, two workers, results/a3c-Pong")}
