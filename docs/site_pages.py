@@ -40,11 +40,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside docs/ that pages show or link to, at their places in the repository."""
     for path in [*RESULTS.glob("*/*.png"), *RESULTS.glob("*/*.csv"), *RESULTS.glob("*/protocol.json"),
-                 *(ROOT / "examples").glob("*.*"), ROOT / "LICENSE", ROOT / "benchmarks/atari.toml"]:
+                 *RESULTS.glob("*.md"), *(ROOT / "examples").glob("*.*"), ROOT / "LICENSE", ROOT / "CHANGELOG.md",
+                 ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", ROOT / "benchmarks/atari.toml"]:
         add(files, config, str(path.relative_to(ROOT)), path.read_bytes())
-    for path in [*RESULTS.glob("*.md"), *(ROOT / name for name in ("benchmarks/README.md", "CHANGELOG.md",
-                                                                  "CONTRIBUTING.md"))]:
-        add(files, config, str(path.relative_to(ROOT)), path.read_text(encoding="utf-8"))
     add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     add(files, config, "results/browser.md", browser())
     add(files, config, "keys.md", keys_page())

@@ -144,7 +144,7 @@ class MinibatchAlgorithm(Protocol):
         """Requirements of the algorithm beyond its loss."""
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
-        """Advantages and targets [T, B] of a fresh rollout, which has `values`."""
+        """Advantages and targets [T, B] of a rollout, which has `values`, and `rhos` if older weights acted."""
 
     def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """As `Algorithm.loss`, a mean over the minibatch's valid steps."""
