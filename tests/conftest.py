@@ -16,6 +16,10 @@ os.environ["SDL_AUDIODRIVER"] = "dummy"
 # Processes that tests start can import the environments of `tiny`.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
+# In memory where there is room: on a disk, short runs spend most of their time in fsync (a search 31 s instead of 6).
+if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
+
 # Where the key is that marks runs as the user's own; processes that tests start inherit it.
 os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="vantage-state-")
 

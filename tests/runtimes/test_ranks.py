@@ -231,7 +231,7 @@ def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> No
     (tmp_path / "script.py").write_text("""
 import vantage
 for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=200, threads=1,
-                                              image_norm="pixel", image_norm_steps=0)):
+                                              image_norm="pixel", image_norm_steps=0, eval_every=0)):
     last = report
 print(last.status)
 """)
