@@ -68,5 +68,6 @@ class Schedule:
             return self.values[0] + (self.values[1] - self.values[0]) * done
         if self.kind == "cosine":
             return self.values[1] + (self.values[0] - self.values[1]) * 0.5 * (1 + math.cos(math.pi * done))
-        return [value for value, (at, is_share) in zip(self.values, self.points or [(0.0, True)], strict=True)
-                if (done if is_share else step) >= at][-1]
+        passed = [(at * steps if is_share else at, i) for i, (at, is_share) in enumerate(self.points or [(0.0, True)])
+                  if (done if is_share else step) >= at]
+        return self.values[max(passed)[1]]  # the last passed; of two at one step, the later in the text

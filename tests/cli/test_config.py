@@ -32,6 +32,7 @@ def test_numbers_as_people_write_them() -> None:
     ("linear:1:0", {0: 1.0, 25: 0.75, 100: 0.0, 200: 0.0}),
     ("cosine:2:1", {0: 2.0, 50: 1.5, 100: 1.0, 25: 1 + 0.5 * (1 + math.cos(math.pi / 4))}),
     ("piecewise:0=1,40=0.5,90%=0.1", {0: 1.0, 39: 1.0, 40: 0.5, 89: 0.5, 90: 0.1, 500: 0.1}),
+    ("piecewise:0=1,60%=0.1,40=0.5", {39: 1.0, 40: 0.5, 59: 0.5, 60: 0.1, 100: 0.1}),
 ])
 def test_schedules(text: str, at: dict[int, float]) -> None:
     assert {step: Schedule.parse(text)(step, 100) for step in at} == pytest.approx(at)
