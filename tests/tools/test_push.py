@@ -25,6 +25,7 @@ from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools.push import push
+from vantage.tools.window import Window
 
 
 def direct_to(endpoint: str, patch: pytest.MonkeyPatch) -> None:
@@ -110,10 +111,13 @@ def test_a_repository_is_loaded_without_any_file_but_the_policy(pushed: Hub, run
     assert vantage.evaluate(address, episodes=2).returns == vantage.evaluate(run, episodes=2).returns
 
 
-def test_commands_and_init_from_take_a_repository(pushed: Hub, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_and_init_from_take_a_repository(pushed: Hub, capsys: pytest.CaptureFixture[str],
+                                                  monkeypatch: pytest.MonkeyPatch) -> None:
     assert main(["evaluate", "hf://someone/cartpole", "--episodes", "1"]) == 0
     assert "CartPole-v1: mean" in capsys.readouterr().out
     assert main(["train", "a2c", "--env", "CartPole-v1", "--init-from", "hf://someone/cartpole", "--dry-run"]) == 0
+    monkeypatch.setattr(Window, "wait", lambda *_: False)  # closed after the first frame
+    assert main(["watch", "hf://someone/cartpole"]) == 0
 
 
 def test_code_that_only_a_repository_names_is_not_imported(pushed: Hub, monkeypatch: pytest.MonkeyPatch) -> None:

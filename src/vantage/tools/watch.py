@@ -12,6 +12,7 @@ from vantage.agent import load
 from vantage.errors import VantageError
 from vantage.learning.play import game_steps
 from vantage.runs.checkpoint import newest_step
+from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX
 from vantage.seeding import derive_seed
 from vantage.tools.evaluate import load_player, shown_game, torch_threads
@@ -28,9 +29,10 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     With `checkpoint` latest, each game is played by the newest checkpoint at its start. The other options are those of
     `evaluate`. ConfigError without a display.
     """
-    is_exported = Path(run).suffix == SUFFIX and not Path(run).is_dir()  # one policy, without checkpoints
+    path = local_path(run)
+    is_exported = path.suffix == SUFFIX and not path.is_dir()  # one policy, without checkpoints
     follow = checkpoint == "latest" and not is_exported
-    agent, deterministic = load_player(run, "auto" if checkpoint == "latest" and is_exported else checkpoint,
+    agent, deterministic = load_player(path, "auto" if checkpoint == "latest" and is_exported else checkpoint,
                                        deterministic, episodes=1, seed=seed, trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
@@ -39,9 +41,9 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
             window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
             if not window.wait(envs.fps) or "q" in window.keys:
                 return
-            if moment.over and follow and (newest_step(Path(run)) or 0) > step:
+            if moment.over and follow and (newest_step(path) or 0) > step:
                 try:
-                    newer = load(run, checkpoint="latest", trust=trust)
+                    newer = load(path, checkpoint="latest", trust=trust)
                 except VantageError as error:  # removed meanwhile, or damaged: the next game tries again
                     log.warning("still at step %s: %s", f"{step:,}", error)
                 else:
