@@ -204,6 +204,19 @@ class Picture(TwoSwitches):
         return {"image": np.full((12, 12, 3), 255 * bright, np.uint8), "sign": np.array([2 * sign - 1], np.float32)}
 
 
+class ManyParts(Bandit):
+    """Shows eleven vectors, each of another size: a policy with frame stacks has a state of as many tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Dict({f"{size:02}": spaces.Box(-1, 1, (size,), np.float32)
+                                              for size in range(1, 12)})
+
+    def obs(self) -> Any:
+        return {name: np.full(space.shape, self.t % 2, np.float32)
+                for name, space in self.observation_space.items()}  # type: ignore[attr-defined]
+
+
 class TextObservation(Tiny):
     """Has an observation space that no network here takes."""
 

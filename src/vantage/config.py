@@ -104,8 +104,8 @@ class Config:
 
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
-        group = next(part for group in GROUPS if hasattr(part := getattr(self, group), name))
-        return Schedule.parse(getattr(group, name))(step, self.schedule_steps)
+        part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
+        return Schedule.parse(getattr(part, name))(step, self.schedule_steps)
 
     @property
     def schedule_steps(self) -> int:

@@ -11,7 +11,10 @@ import numpy as np
 
 
 def derive_seed(seed: int, *path: int | str) -> int:
-    """The seed of the stream that `path` names; different paths and seeds give independent streams."""
+    """The seed of the stream that `path` names; different paths and seeds give independent streams.
+
+    But a path that ends in zeros names the same stream as without them.
+    """
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
     return _draw(seed, *words) & 0x7FFFFFFF
 

@@ -192,7 +192,7 @@ def _with_launched(config: Config) -> Config:
 def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:
     """The config that a resumed run goes on with and saves."""
     if extend_schedule or steps not in (None, config.run.steps):
-        span = 0 if extend_schedule else config.run.schedule_steps or config.run.steps
+        span = 0 if extend_schedule else config.schedule_steps
         config = config.change(steps=config.run.steps if steps is None else steps, schedule_steps=span)
     if isinstance(config.runtime, Sync) and config.runtime.num_workers == 0:  # saved when A2C had one process
         config = config.change(num_workers=1)

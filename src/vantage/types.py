@@ -56,8 +56,8 @@ class Rollout:
     values: Tensor | None = None
     """[T+1, B] V(s) by the weights that acted; None unless the algorithm learns from minibatches."""
     rhos: Tensor | None = None
-    """[T, B] importance weights π/μ of the actions by the current policy, whose parameters and values `behaviour` and
-    `values` then are; None where the policy that acted is the current one."""
+    """[T, B] importance weights π/μ of the actions; `behaviour` and `values` are then those of the current policy. None
+    where the weights that acted are still the current ones."""
     activation_cache: dict[str, Tensor] | None = None
     """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
     Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""
@@ -73,7 +73,8 @@ class Rollout:
 @dataclass(frozen=True, slots=True)
 class Minibatch:
     """Steps of a rollout that one gradient step learns from: T steps of some of its environments in order of time, or,
-    without recurrent memory, single steps side by side, [1, N]. The fields are those of `Rollout` without its last row.
+    without recurrent memory, single steps side by side, [1, N]. Fields named as in `Rollout` mean the same and
+    lack its last row.
     """
 
     inputs: tuple[Tensor, ...]

@@ -16,7 +16,7 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
-from vantage.learning.weights import follow
+from vantage.learning.weights import update_average
 from vantage.models.actor_critic import make_model
 from vantage.runs.checkpoint import load_latest, save
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -145,7 +145,7 @@ def test_the_average_policy_is_an_exponential_average_of_the_weights() -> None:
     assert (learner.average.vector - learner.flat.vector).abs().max() > 1e-5
     parameter, average = next(learner.average.model.parameters()), torch.ones(3)
     assert parameter.untyped_storage().data_ptr() == learner.average.vector.untyped_storage().data_ptr()
-    follow(average, torch.zeros(3), 0.75)
+    update_average(average, torch.zeros(3), 0.75)
     assert average.tolist() == [0.75] * 3
 
 
@@ -227,5 +227,5 @@ def test_inconsistent_options_are_refused(options: dict[str, Any], message: str)
 
 
 def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="acer is for Discrete and Box actions, not for multi_discrete"):
+    with pytest.raises(ConfigError, match="is for Discrete and Box actions, not for multi_discrete"):
         list(vantage.train(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from threading import Barrier, Thread
 from typing import Any
 
@@ -14,6 +15,8 @@ from test_ranks import PLAIN, configure
 from torch import Tensor
 
 import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Needs
 from vantage.errors import NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
@@ -24,6 +27,15 @@ from vantage.runtimes.ranks import rank_config
 from vantage.types import Rollout
 
 FIRST, SECOND = slice(0, 2), slice(2, 4)
+
+
+@dataclass(frozen=True)
+class Averaged(A2C):
+    """A2C with an average policy and no replay."""
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, average_decay=0.9)
 
 
 @pytest.fixture
@@ -125,6 +137,26 @@ def test_an_update_of_ranks_is_that_of_one_process_with_all_environments(
     assert statistics.keys() == alone.keys()
     for name, tensor in alone.items():
         torch.testing.assert_close(statistics[name], tensor, rtol=1e-3, atol=1e-8)
+
+
+def test_a_loss_that_is_not_finite_is_named_by_a_rank_without_a_part_of_the_minibatch(rollout: Rollout) -> None:
+    (learner,) = learners(configure(hidden="8"), 1)
+    empty = part(rollout, slice(0, 0))
+    with pytest.raises(NonFiniteError, match="weights were not changed"):
+        learner._descend((learner.flat.parameters[0].sum() * torch.nan, {}), empty, 0)
+
+
+@pytest.mark.parametrize("how", ["memory", "gloo"])
+def test_the_average_policy_of_each_rank_follows(how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = vantage.configure("test_rank_updates:Averaged", **PLAIN | {"hidden": "8", "lr": 0.01})
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    assert whole.average is not None and first.average is not None and second.average is not None
+    before = whole.average.vector.clone()
+    assert not together(lambda: first.update(part(rollout, FIRST), 0), lambda: second.update(part(rollout, SECOND), 0))
+    whole.update(rollout, 0)
+    assert not torch.equal(whole.average.vector, before)
+    torch.testing.assert_close(first.average.vector, whole.average.vector, rtol=1e-4, atol=1e-6)
+    assert torch.equal(first.average.vector, second.average.vector)
 
 
 @pytest.mark.parametrize("how", ["memory", "gloo"])

@@ -16,6 +16,7 @@ import torch
 from test_actor_learner import begun
 
 import vantage
+from vantage.algorithms.ppo import PPO
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, load_named
@@ -144,12 +145,17 @@ def test_a_resume_continues_the_schedules_from_the_steps_of_all(
     assert rates[1_000] == pytest.approx(fmean(1e-2 * (1 - step / 1_000) for step in range(500, 1_000, 10)))
 
 
+class OwnPPO(PPO):
+    """PPO itself is not offered under `hogwild`."""
+
+
 @pytest.mark.parametrize("options", [
     {"memory": "lstm", "memory_size": 8},
     {"env": "Pendulum-v1", "obs_norm": True, "reward_norm": True, "optimizer": "rmsprop_tf", "norm": "batch"},
     {"algo": "acer", "steps": 20 * 8, "replay_start": 40},
     {"algo": "acer", "steps": 20 * 8, "replay_start": 40, "env": "Pendulum-v1", "norm": "batch"},
-], ids=["lstm", "gaussian-batch-norm", "acer", "acer-gaussian-batch-norm"])
+    {"algo": "test_worker:OwnPPO", "steps": 20 * 8, "epochs": 2, "minibatch_size": 8},
+], ids=["lstm", "gaussian-batch-norm", "acer", "acer-gaussian-batch-norm", "own-algorithm-with-minibatches"])
 def test_one_worker_is_sync_bit_for_bit(
         options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hogwild, "start", in_this_process)

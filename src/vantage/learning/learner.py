@@ -18,7 +18,7 @@ from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.minibatches import by_current_policy, minibatches
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink, follow
+from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink, update_average
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import merge_batches
 from vantage.seeding import derive_seed
@@ -55,11 +55,11 @@ def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
 def clip_gradient(gradient: Tensor, max_norm: float) -> float:
     """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
     norm = float(torch.linalg.vector_norm(gradient))
-    shorten(gradient, norm, max_norm)
+    clip_with_norm(gradient, norm, max_norm)
     return norm
 
 
-def shorten(gradient: Tensor, norm: float, max_norm: float) -> None:
+def clip_with_norm(gradient: Tensor, norm: float, max_norm: float) -> None:
     """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place."""
     if max_norm > 0 and norm > max_norm:
         gradient.mul_(max_norm / (norm + 1e-6))
@@ -81,7 +81,7 @@ class OwnWeights:
         if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
             self._optimizer.step(gradient, lr)
             if self._average is not None:
-                follow(self._average.vector, self._vector, self._average.decay)
+                update_average(self._average.vector, self._vector, self._average.decay)
         return norm
 
     def all_gather(self, values: Tensor) -> Tensor:
@@ -205,13 +205,12 @@ class Learner:
             self.reward_normalizer.stats.copy_(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of a checkpoint, by group: model, optimizer, rewards, average, draws."""
+        """The tensors of a checkpoint, by group: model, optimizer, rewards, average, minibatches."""
         tensors = {"model": dict(self.model.state_dict()), "optimizer": self.sink.optimizer_tensors()}
         if self.reward_normalizer is not None:
             tensors["rewards"] = self.reward_normalizer.tensors()
         if self.average is not None:
             tensors["average"] = {"vector": self.average.vector}
-            tensors["draws"] = {"generator": self.generator.get_state()}
         if self.needs.reuse is not None:
             tensors["minibatches"] = {"generator": self.minibatch_generator.get_state()}
         return tensors
@@ -229,7 +228,6 @@ class Learner:
             self.reward_normalizer.load(tensors["rewards"])
         if self.average is not None:
             self.average.vector.copy_(tensors["average"]["vector"])
-            restore_generator(self.generator, tensors["draws"]["generator"])
         if self.needs.reuse is not None:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
 
@@ -237,7 +235,8 @@ class Learner:
 def _non_finite_message(loss: float, metrics: Mapping[str, float], batch: Rollout | Minibatch, step: int) -> str:
     terms = ", ".join(f"{name.removeprefix('train/')} {value:.4g}" for name, value in metrics.items())
     learned = batch.rewards if isinstance(batch, Rollout) else batch.targets
-    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}; "
-            f"{'rewards' if isinstance(batch, Rollout) else 'value targets'} of this process from "
-            f"{learned.min().item():.4g} to {learned.max().item():.4g}). The weights were not changed. Try a lower "
-            "--lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are large")
+    if learned.numel():  # a rank may have no part of a minibatch
+        kind = "rewards" if isinstance(batch, Rollout) else "value targets"
+        terms += f"; {kind} of this process from {learned.min().item():.4g} to {learned.max().item():.4g}"
+    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}). The weights were not changed. Try a "
+            "lower --lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are large")

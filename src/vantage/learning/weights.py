@@ -77,7 +77,7 @@ class AveragePolicy:
         self.model.requires_grad_(False)
 
 
-def follow(average: Tensor, weights: Tensor, decay: float) -> None:
+def update_average(average: Tensor, weights: Tensor, decay: float) -> None:
     """Move an average policy's weights once towards `weights`: θ_a ← α θ_a + (1 - α) θ."""
     average.lerp_(weights, 1 - decay)
 

@@ -25,7 +25,8 @@ Rows = TypeVar("Rows", np.ndarray, Tensor)
 
 
 class RunningStats(nn.Module):
-    """Base of normalisers with Stats [N] as buffers, which change only in `merge`."""
+    """Base of normalisers with Stats [N] as buffers. Training changes them by `merge`; a sink may copy those of other
+    processes over them."""
 
     mean: Tensor
     var: Tensor

@@ -38,7 +38,7 @@ def replay_share(workers: int = 1) -> int:
 
 
 class ActorLearner:
-    """Acts for one rollout, learns from it and, with a replay, from that. The name is Mnih et al.'s (2016).
+    """Collects rollouts and learns from them, then from the replay if there is one (Mnih et al. 2016: actor-learner).
 
     `worker` is its place among those that learn at once. `index` counts all that a run ever has, replaced ones too:
     the environments and random streams of different ones are independent.
@@ -59,8 +59,7 @@ class ActorLearner:
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
-            stream = ("actions",) if index == 0 else ("actions", index)
-            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, *stream))
+            self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, "actions", index))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
             self.exact = True
             """The position is that of the last update, so a checkpoint may hold it."""
@@ -84,7 +83,10 @@ class ActorLearner:
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
-        """Collect, update once, then as often from the replay as is due; `step()` is the step of the coefficients."""
+        """Collect, update once, then as often from the replay as is due.
+
+        `step()` is called after collecting and returns the step of the coefficients.
+        """
         collected = self.collect()
         total, started = advance_of(collected), perf_counter()
         for metrics in self.updates(collected, step()):
@@ -144,6 +146,7 @@ class ActorLearner:
         tensors = {"acting": {f"state_{i}": tensor for i, tensor in enumerate(self.position.state)}}
         tensors["acting"]["generator"] = self.generator.get_state()
         tensors["acting"]["replay_generator"] = self.replay_generator.get_state()
+        tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
         if (rewards := self.learner.reward_normalizer) is not None:
             tensors["acting"]["returns"] = rewards.returns
         if self.exact:
@@ -164,12 +167,16 @@ class ActorLearner:
                              "resume is not exact")
             if "replay_generator" in acting:
                 self.replay_generator.set_state(acting["replay_generator"])
+            draws = acting.get("learner_generator", tensors.get("draws", {}).get("generator"))  # there until 2026-11-25
+            if draws is not None:
+                restore_generator(self.learner.generator, draws)
             saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
                      if name.startswith("envs_")]
             if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
                 self.begin()
                 return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
-            state = tuple(acting[name].to(self.device) for name in sorted(acting) if name.startswith("state_"))
+            names = sorted((name for name in acting if name.startswith("state_")), key=lambda name: int(name[6:]))
+            state = tuple(acting[name].to(self.device) for name in names)
             check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
             first = join_firsts([group.reset(saved[g] if saved else None) for g, group in enumerate(self.groups)])
             if not saved:

@@ -15,8 +15,9 @@ from time import perf_counter, sleep
 import torch
 from torch import Tensor
 
-from vantage.learning.learner import LOSS, Learner, shorten
+from vantage.learning.learner import LOSS, Learner, clip_with_norm
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.weights import update_average
 from vantage.runtimes.shared_memory import RankMemory
 
 SPIN_SECONDS = 0.02
@@ -28,7 +29,8 @@ _yield = getattr(os, "sched_yield", lambda: sleep(0))
 
 
 def order_memory() -> None:
-    """A memory fence, for processors such as ARM's; acquiring and releasing an uncontended lock is one."""
+    """A full memory fence, for processors such as ARM's. Acquiring a lock keeps later accesses behind it, releasing one
+    keeps earlier ones before it; only between two pairs does nothing pass in either direction."""
     with _fence:
         pass
     with _fence:
@@ -56,6 +58,7 @@ class SharedRankWeights:
         learner.flat.move(memory["vector"], self._gradients[rank], keep=rank == 0)
         part = {name: each[rank] if name == "step" else each[self._part] for name, each in self._statistics.items()}
         self._optimizer = FlatOptimizer(config, memory["vector"][self._part], part)
+        self._vector, self._average = memory["vector"], learner.average
         learner.sink = self
 
     def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
@@ -74,10 +77,12 @@ class SharedRankWeights:
         self._squares[self.rank, 0] = torch.linalg.vector_norm(mean).double().square()
         self.barrier()
         norm = math.sqrt(self._squares[:, 0].sum().item())
-        shorten(mean, norm, max_grad_norm)
-        if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
+        clip_with_norm(mean, norm, max_grad_norm)
+        if moves := math.isfinite(norm) and math.isfinite(metrics[LOSS]):
             self._optimizer.step(mean, lr)
         self.barrier()
+        if moves and self._average is not None:  # each rank has an average of its own, equal to the others
+            update_average(self._average.vector, self._vector, self._average.decay)
         return norm
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vantage.learning.learner import Learner, shorten
+from vantage.learning.learner import Learner, clip_with_norm
 
 NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""
@@ -65,7 +65,7 @@ class RankWeights:
         means = self._exchange([mean] * self.num_ranks, self._sizes)
         norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in means))
         torch.cat(means, out=gradient)
-        shorten(gradient, norm, max_grad_norm)
+        clip_with_norm(gradient, norm, max_grad_norm)
         self._own.apply(gradient, total, metrics, lr=lr, max_grad_norm=0.0)
         return norm
 

@@ -185,7 +185,7 @@ def work(connection: Connection, store: Path, rank: int, size: int, shared: Rank
     connection.send(None)  # its imports are done
     collectives.join(store, rank, size)
     try:
-        follow(rank, shared)
+        run_rank(rank, shared)
     except RankLostError:
         connection.poll(None)  # rank 0 finds out which rank has ended, and kills the others
 
@@ -196,11 +196,11 @@ def follow_torchrun() -> bool:
     if place is None or place[0] == 0:
         return False
     collectives.join()
-    follow(place[0])
+    run_rank(place[0])
     return True
 
 
-def follow(rank: int, shared: RankMemory | None = None) -> None:
+def run_rank(rank: int, shared: RankMemory | None = None) -> None:
     """Follow the commands of rank 0 until STOP."""
     if (run := collectives.broadcast()) is not None:  # else `dismiss`
         config, tensors, saved, resumed = run

@@ -1,7 +1,7 @@
 """Memory that the processes of a run share, and the gradient sink of Hogwild workers, who write it without a lock.
 
-No worker waits for another: each counter and each normaliser's statistics has one writer, and weights and optimiser
-statistics are written without a lock, so that a write is lost now and then (Niu et al. 2011, arXiv:1106.5730).
+Hogwild workers wait for each other only with `lock`. Each counter and each normaliser's row has one writer; weights and
+optimiser statistics have many, so that an update is lost now and then (Niu et al. 2011, arXiv:1106.5730).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from vantage.config import Config
 from vantage.config_groups import OptimizerConfig
 from vantage.learning.learner import LOSS, Learner, clip_gradient
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.weights import flat_size, follow
+from vantage.learning.weights import flat_size, update_average
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import INITIAL_STATS, merge_rows
 
@@ -195,8 +195,10 @@ class HogwildWeights:
         with self._shared.turn():
             metrics["train/policy_lag"] = float(self._updates.sum() - self._pulled_updates)
             self._optimizer.step(gradient, lr)
+            if self._learner.needs.reuse is not None:  # the next minibatch learns with the weights that this one moved
+                self._learner.flat.vector.copy_(self._vector)
             if self._learner.average is not None:
-                follow(self._shared.average, self._vector, self._learner.average.decay)
+                update_average(self._shared.average, self._vector, self._learner.average.decay)
         return norm
 
     def all_gather(self, values: Tensor) -> Tensor:
