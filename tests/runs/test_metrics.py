@@ -98,6 +98,32 @@ def test_damaged_lines_are_left_out_and_named(tmp_path: Path, caplog: pytest.Log
         f"{tmp_path / 'metrics.jsonl'} is damaged: lines 2, 3 are left out; restore it from a copy"]
 
 
+@pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("room", [0, 20])
+def test_a_line_that_a_full_disk_has_no_room_to_extend_stays(room: int, resumed: bool, tmp_path: Path,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    writer, original = MetricWriter(tmp_path, tensorboard=False), os.write
+    writer.write(1, 0.1, {"a": 1.0})
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    if resumed:
+        writer.close()
+        writer = MetricWriter(tmp_path, resume_step=1, tensorboard=False)
+
+    def full(file: int, data: bytes) -> int:
+        if len(data) <= len(before):
+            return original(file, data)
+        if room:
+            return original(file, data[:room])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        writer.write(1, 0.1, {"eval/mean_reward": 2.0})
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+    writer.write(1, 0.1, {"eval/mean_reward": 2.0})
+    assert read_metrics(tmp_path) == [{"step": 1, "seconds": 0.1, "a": 1.0, "eval/mean_reward": 2.0}]
+
+
 def test_a_failing_disk_is_reported_once_and_later_lines_are_whole(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     writer, original = MetricWriter(tmp_path), os.write

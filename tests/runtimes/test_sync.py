@@ -16,7 +16,8 @@ from torch import Tensor
 import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
 from vantage.learning.learner import Learner
-from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs import checkpoint
+from vantage.runs.checkpoint import load_latest, load_named, save_best
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import recorder
 from vantage.runtimes.actor_learner import ActorLearner
@@ -37,6 +38,9 @@ CASES: dict[str, dict[str, Any]] = {
                                              "rollout_length": 8, "rollouts_per_update": 3, "eval_every": 0},
     "recurrent with frames": {"env": "CartPole-v1", "steps": 3_000, "memory": "lstm", "memory_size": 8,
                               "frame_stack": 3, "eval_every": 0},
+    "eleven parts": {"env": "tiny:ManyParts", "frame_stack": 2, "steps": 320, "num_envs": 2, "rollout_length": 4,
+                     "eval_every": 0},
+    "draws of an own algorithm": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 640, "eval_every": 0},
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
     "pong": {"env": "Pong", "steps": 600, "num_envs": 5, "rollout_length": 5, "memory": "none",
@@ -172,6 +176,32 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
         list(vantage.train(config, run=tmp_path / "run"))
     said = [note.partition(" at")[0] for note in caplog.messages if "at step" in note or "saved again" in note]
     assert said == ["no space", "broken", f"{tmp_path / 'run' / 'checkpoints'} is saved again", "no space"]
+
+
+def test_a_best_that_is_newer_than_the_checkpoint_stays(tmp_path: Path) -> None:
+    """As after a kill between an evaluation and the next save."""
+    config, run = configure(env="tiny:Bandit", steps=256, eval_every=128, eval_episodes=2), tmp_path / "run"
+    finish(config, run)
+    latest = load_latest(run)
+    progress = latest.state["progress"] | {"best_return": 99.0}
+    save_best(run, 999, tensors=latest.tensors, state={**latest.state, "progress": progress})
+    *_, last = vantage.resume(run, steps=512)
+    assert last.status == "done" and last.metrics["eval/mean_reward"] <= 1
+    assert load_named(run, "best").step == 999
+
+
+def test_a_lack_of_memory_while_saving_costs_that_checkpoint_alone(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    real, failures = checkpoint.write, [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+
+    def write(path: Path, step: int, *contents: Any) -> None:
+        if step and failures:
+            raise failures.pop()
+        real(path, step, *contents)
+
+    monkeypatch.setattr(checkpoint, "write", write)
+    finish(configure(env="CartPole-v1", steps=2_560, save_every=512, eval_every=0), tmp_path / "run")
+    assert not failures and sum("not enough memory" in note for note in caplog.messages) == 2
 
 
 def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from stopping import stop_after
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.runs.checkpoint import load_latest
+from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes.actor_learner import new_model
@@ -53,6 +54,15 @@ def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
     assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
+def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_games_miss_it(tmp_path: Path) -> None:
+    progress = Progress(1.0)
+    recorder = recorder_of(progress, tmp_path / "run")
+    progress.evaluation_due = True
+    assert not recorder.finished and recorder.last_evaluation_due
+    progress.solved = True
+    assert not recorder.last_evaluation_due
+
+
 def recorder_of(progress: Progress, run: Path) -> Recorder:
     chosen = config()
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
@@ -74,6 +84,17 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
     for axis in ("steps", "frames"):
         curve = read_curve(run, axis, "eval/mean_reward")
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
+
+
+def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best(tmp_path: Path) -> None:
+    progress, run = Progress(1.0), tmp_path / "run"
+    recorder = recorder_of(progress, run)
+    for score in (5.0, 1.0):
+        progress.add(Advance(steps=100))
+        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step)
+        if run.exists():
+            shutil.rmtree(run)
+    assert load_named(tmp_path / "run-recovered", "best").step == 200
 
 
 def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(tmp_path: Path) -> None:

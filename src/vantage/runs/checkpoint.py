@@ -25,6 +25,7 @@ from vantage.runs.checkpoint_files import Groups, is_valid, locate, read, remove
 from vantage.runs.content import check_finite, check_state
 from vantage.runs.metrics import read_metrics
 from vantage.schedules import parse_number
+from vantage.system import shortage
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +85,10 @@ def _save_in(run: Path, path: Path, step: int, tensors: Groups, state: Mapping[s
                         "on that disk or make it writable; the newest checkpoint is untouched") from error
                 remove(spare[-1])
                 removed.append(spare[-1].name)
+    except (MemoryError, RuntimeError) as error:  # torch's, where it cannot allocate
+        if (lack := shortage(error)) is None:
+            raise
+        raise CheckpointError(f"cannot save {path}: {lack}; the newest checkpoint is untouched") from error
     finally:
         if removed:
             log.warning(f"the disk is full: removed {', '.join(removed)} of {run} to save step {step:,}")

@@ -51,8 +51,8 @@ class MetricWriter:
         self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
-        self._last: tuple[int, int, dict[str, float | None]] | None = None
-        """Step, offset and values of the last line, if another of its step may come."""
+        self._last: tuple[int, int, bytes] | None = None
+        """Step, offset and content of the last line, if another of its step may come."""
         self.open(run, resume_step)
 
     def open(self, run: Path, resume_step: int | None = None) -> None:
@@ -86,24 +86,28 @@ class MetricWriter:
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
         """Append one line, which readers see when this returns; join it to the last one if that is of the same step."""
         values = new = {name: _rounded(value) for name, value in metrics.items()}
-        start = None
+        start, former = None, b""
         if self._last is not None and self._last[0] == step:
             _, start, former = self._last
-            values, new = former | new, {name: value for name, value in new.items() if name not in former}
-        line = json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n"
+            known = {name: value for name, value in (_parse(former) or {}).items() if name not in ("step", "seconds")}
+            values, new = known | new, {name: value for name, value in new.items() if name not in known}
+        line = (json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n").encode()
         if self._tracker is not None and step > self._tracked_step:
             self._tracker.log(step, {"seconds": round(seconds, 3), **new})
         complete = False
         if self._file is not None:
             with self._reporting(self._path):
-                if start is not None:
+                if start is None:
+                    start = os.fstat(self._file).st_size
+                os.ftruncate(self._file, start)
+                try:
+                    if os.write(self._file, line) < len(line):
+                        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                except OSError:  # a full disk: instead of a half, which the next line would continue, what was there
                     os.ftruncate(self._file, start)
-                start = os.fstat(self._file).st_size
-                if os.write(self._file, line.encode()) < len(line.encode()):
-                    # A full disk: remove the half, which the next line would continue.
-                    os.ftruncate(self._file, start)
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                self._last, complete = (step, start, values), True
+                    os.write(self._file, former)
+                    raise
+                self._last, complete = (step, start, line), True
         if complete:  # there is space, for another file of events too
             self._open_board()
 
@@ -191,8 +195,8 @@ def _parse(line: bytes) -> dict[str, float | None] | None:
             for name, value in record.items() if value is None or type(value) in (int, float)}
 
 
-def _end_of(path: Path, step: int) -> tuple[int, tuple[int, int, dict[str, float | None]] | None]:
-    """The offset after the last line up to `step`, and that line's step, offset and values if it has one.
+def _end_of(path: Path, step: int) -> tuple[int, tuple[int, int, bytes] | None]:
+    """The offset after the last line up to `step`, and that line's step, offset and content if it has one.
 
     Steps never decrease; a line without a newline is incomplete.
     """
@@ -203,8 +207,7 @@ def _end_of(path: Path, step: int) -> tuple[int, tuple[int, int, dict[str, float
             if (record is not None and (record["step"] or 0) > step) or not line.endswith(b"\n"):
                 break
             if record is not None:
-                values = {name: value for name, value in record.items() if name not in ("step", "seconds")}
-                last = int(record["step"] or 0), end, values
+                last = int(record["step"] or 0), end, line
             end += len(line)
     return end, last
 

@@ -79,7 +79,7 @@ class Progress:
         return perf_counter() - self._started
 
     @property
-    def complete(self) -> bool:
+    def window_is_full(self) -> bool:
         """There are as many recent games as the window covers."""
         return len(self.recent) == self.recent.maxlen
 
@@ -93,7 +93,7 @@ class Progress:
         if config.run.stop_at_eval is not None and self.solved:
             return f"an evaluation reached stop_at_eval={config.run.stop_at_eval:g}, with the policy in best/"
         goal, mean = config.run.stop_at_return, self.return_mean
-        if goal is not None and mean is not None and self.complete and mean >= goal:
+        if goal is not None and mean is not None and self.window_is_full and mean >= goal:
             return f"the mean of the last {self.recent.maxlen} games reached stop_at_return={goal:g}"
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -10,9 +11,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from vantage.config import Config
-from vantage.errors import CheckpointError, VantageError
+from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.checkpoint import Checkpoint, save, save_best, save_replay
+from vantage.runs.checkpoint import Checkpoint, load_named, save, save_best, save_replay
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
@@ -61,6 +62,7 @@ class Recorder:
         self._written_step = checkpoint.step if checkpoint else 0
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
+            self._load_score_of_best()
         if not config.run.evaluates:
             log.info("no evaluations beside training: best/ goes by the mean of "
                      f"{config.run.return_window} training games")
@@ -86,8 +88,8 @@ class Recorder:
 
     @property
     def last_evaluation_due(self) -> bool:
-        """The final policy is to be evaluated; if an evaluation ended the run, it has been."""
-        return self.finished and self.progress.evaluation_due and not self.progress.solved
+        """The final policy of a run that has ended is to be evaluated; if an evaluation ended the run, it has been."""
+        return self.progress.evaluation_due and not self.progress.solved
 
     def note_due_evaluation(self, before: int) -> None:
         """Mark an evaluation as due if one falls between the step `before` and now, or by the clock."""
@@ -149,7 +151,7 @@ class Recorder:
         `again`: this step has been saved, and evaluated since.
         """
         self._move_if_gone()
-        if not self.config.run.evaluates and self.progress.complete:
+        if not self.config.run.evaluates and self.progress.window_is_full:
             self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step, deterministic=False)
         try:
             save(self.directory.path, self.progress.step, tensors=self._tensors(), state=self._state(),
@@ -183,6 +185,7 @@ class Recorder:
     def _move_if_gone(self) -> None:
         if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
+            self.progress.best_return = self.progress.deterministic = None  # best/ is gone too
             self._locks.enter_context(locked(recovered.path))
             self._writer.open(recovered.path)
 
@@ -223,6 +226,13 @@ class Recorder:
         else:
             self._note_saving("summary.json")
         return summary
+
+    def _load_score_of_best(self) -> None:
+        """Take the score of best/, which may be newer than the checkpoint: after a kill, or where that was damaged."""
+        with contextlib.suppress(CheckpointError, ConfigError):  # there is none, or it is damaged
+            best = load_named(self.directory.path, "best").state["progress"]
+            if best.get("best_return") is not None:
+                self.progress.best_return, self.progress.deterministic = best["best_return"], best.get("deterministic")
 
     def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, deterministic: bool) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.

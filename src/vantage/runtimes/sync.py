@@ -44,7 +44,6 @@ class SyncRun:
             notes = one.groups[0].notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
             if workers > 1:
                 log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
                 self.ranks = Ranks(config, one, checkpoint)
@@ -56,6 +55,7 @@ class SyncRun:
                 one.restore_replay(directory.path, checkpoint.step)
             if self.ranks is not None:
                 self.ranks.ready()
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
             if checkpoint is None:
                 self.recorder.save()  # so that even a run that is killed in its first minute can be resumed
         except BaseException:
@@ -97,12 +97,14 @@ class SyncRun:
 
     def close(self, status: Status) -> None:
         """Write the replay, release the environments and record how the run ended."""
-        self._save_replay()
         try:
-            self._release()
-        except Exception as error:  # everything is saved already
-            log.warning(f"closing the environments: {type(error).__name__}: {error}")
-        self.recorder.close(status)
+            self._save_replay()
+        finally:
+            try:
+                self._release()
+            except Exception as error:  # everything is saved already
+                log.warning(f"closing the environments: {type(error).__name__}: {error}")
+            self.recorder.close(status)
 
     def _save_replay(self) -> None:
         replay = self.actor_learner.replay
