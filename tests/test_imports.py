@@ -20,7 +20,7 @@ SOURCE = Path(vantage.__file__).parent
 LAYERS = (
     ("errors",),
     ("extras",),
-    ("config_keys", "system", "terminal", "time_limit", "schedules", "seeding", "specs"),
+    ("config_keys", "processes", "system", "terminal", "time_limit", "schedules", "seeding", "specs"),
     ("types", "importing", "other_libraries"),
     ("keys",),
     ("algorithms",),

@@ -20,6 +20,7 @@ from processes import assert_ends
 import vantage
 from vantage import machine, system
 from vantage.errors import ConfigError
+from vantage.processes import ended_by
 from vantage.system import compute_for_long, cores_for, used_memory
 from vantage.time_limit import Interrupted, TimeLimit
 
@@ -29,7 +30,7 @@ HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-
 
 
 def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning() -> None:
-    code = ("import multiprocessing, os\nfrom vantage.system import deaf_to_signals\nwith deaf_to_signals():\n"
+    code = ("import multiprocessing, os\nfrom vantage.processes import deaf_to_signals\nwith deaf_to_signals():\n"
             "    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
@@ -89,7 +90,7 @@ def test_more_processes_than_the_memory_holds_are_refused(
 @pytest.mark.parametrize(("code", "how"), [
     (-11, "killed by SIGSEGV"), (-9, "killed by SIGKILL"), (-99, "killed by signal 99"), (7, "with exit status 7")])
 def test_the_end_of_a_process_is_named_by_its_signal_or_status(code: int, how: str) -> None:
-    assert system.ended_by(code) == how
+    assert ended_by(code) == how
 
 
 @pytest.mark.parametrize(("workers", "warns"), [(8, False), (9, True)])
@@ -192,7 +193,7 @@ def test_a_time_limit_leaves_a_handler_of_the_program_alone() -> None:
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
     program = """
 import multiprocessing, os, sys, time
-from vantage.system import die_with
+from vantage.processes import die_with
 
 def work(parent):
     sys.platform = "darwin"
@@ -223,7 +224,7 @@ def work(): pass
 """)
     (tmp_path / "program.py").write_text("""
 import multiprocessing, sys, time
-from vantage.system import tied_process
+from vantage.processes import tied_process
 if __name__ == "__main__":
     import slow
     tied_process(multiprocessing.get_context("spawn"), "slow", slow.work).start()

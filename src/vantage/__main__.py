@@ -18,8 +18,8 @@ if __name__ == "__main__":
 
             dismiss()
         sys.exit(status)
+    from vantage.processes import hear_nothing
     from vantage.runtimes.ranks import follow_torchrun
-    from vantage.system import hear_nothing
 
     hear_nothing()  # rank 0 saves and stops all
     follow_torchrun()

@@ -14,7 +14,7 @@ import pytest
 
 from vantage.cli import entry
 from vantage.errors import EnvError
-from vantage.runtimes.worker import portable
+from vantage.runtimes.child import portable
 
 FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.py")
 TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")

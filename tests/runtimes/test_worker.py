@@ -22,9 +22,10 @@ from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
+from vantage.runtimes.child import Process
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import Process, work
+from vantage.runtimes.worker import work
 from vantage.training import train_updates
 from vantage.types import Rollout
 

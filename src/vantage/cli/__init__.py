@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         from vantage.cli import entry
-        from vantage.system import kill_descendants, tie_forks
+        from vantage.processes import kill_descendants, tie_forks
 
         if argv is not None:
             return entry.main(argv)

@@ -61,7 +61,7 @@ def is_importing(frame: FrameType | None) -> bool:
 
 def end_process(number: int) -> None:
     """End this process, and all that it has started, with the status of the signal `number`."""
-    if kill_descendants := getattr(sys.modules.get("vantage.system"), "kill_descendants", None):
+    if kill_descendants := getattr(sys.modules.get("vantage.processes"), "kill_descendants", None):
         kill_descendants()
     if sys.stdout and sys.stdout.isatty():
         os.write(1, b"\x1b[?25h\n")  # the live panel hides the cursor

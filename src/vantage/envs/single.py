@@ -27,8 +27,8 @@ from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulato
 from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
 from vantage.errors import EnvError
+from vantage.processes import deaf_to_signals, die_with, ended_by
 from vantage.specs import EnvSpec
-from vantage.system import deaf_to_signals, die_with, ended_by
 from vantage.time_limit import SLOW, TimeLimit
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new

@@ -24,9 +24,6 @@ from vantage.models.normalization import merge_batches
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
-LOSS = "train/loss"
-"""The loss among the metrics of an update; it decides whether the weights move."""
-
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
     """Continue a generator from `state`; returns False, unchanged, if `state` is of another kind of device."""
@@ -74,15 +71,15 @@ class OwnWeights:
         self._vector, self._average = vector, average
         self._optimizer = make_optimizer(config, vector)
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
         """One step of the optimiser, then one of the average policy."""
         norm = clip_gradient(gradient, max_grad_norm)
-        if math.isfinite(norm) and math.isfinite(metrics[LOSS]):
+        if math.isfinite(norm) and math.isfinite(loss):
             self._optimizer.step(gradient, lr)
             if self._average is not None:
                 update_average(self._average.vector, self._vector, self._average.decay)
-        return norm
+        return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
         return values.unsqueeze(0)
@@ -173,11 +170,10 @@ class Learner:
             raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar tensor and a mapping of "
                               "names to scalar tensors to log, as vantage.algorithms.interface.Algorithm describes")
         backward(loss, self.flat.parameters)
-        metrics = {LOSS: loss.item(), **{name: value.item() for name, value in terms.items()}}
+        metrics = {name: value.item() for name, value in terms.items()}
         lr = self.config.at("lr", step)
-        norm = self.sink.apply(self.flat.gradient, batch.valid.sum().item(), metrics, lr=lr,
-                               max_grad_norm=self.config.at("max_grad_norm", step))
-        mean_loss = metrics.pop(LOSS)
+        norm, mean_loss = self.sink.apply(self.flat.gradient, batch.valid.sum().item(), loss.item(), metrics, lr=lr,
+                                          max_grad_norm=self.config.at("max_grad_norm", step))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr}
         if not (math.isfinite(norm) and math.isfinite(mean_loss)):
             raise NonFiniteError(_non_finite_message(mean_loss, metrics, batch, step))

@@ -89,12 +89,12 @@ class GradientSink(Protocol):
     """The place of this process among the `num_ranks` that share every update, environments in order."""
     num_ranks: int
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
-        """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping.
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
+        """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping, and the loss.
 
-        `gradient` and `metrics` are means over the `num_valid` valid steps of this process; a sink of several
-        processes makes both the means over all. Nothing moves where the norm or the loss is not finite.
+        `gradient`, `loss` and `metrics` are means over the `num_valid` valid steps of this process; a sink of several
+        processes makes them the means over all, in place. Nothing moves where the norm or the loss is not finite.
         """
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -9,16 +9,18 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from multiprocessing.context import SpawnContext
 from threading import Lock
 from time import perf_counter, sleep
 
 import torch
 from torch import Tensor
 
-from vantage.learning.learner import LOSS, Learner, clip_with_norm
+from vantage.config_groups import OptimizerConfig
+from vantage.learning.learner import Learner, clip_with_norm
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.weights import update_average
-from vantage.runtimes.shared_memory import RankMemory
+from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02
 """Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up
@@ -35,6 +37,26 @@ def order_memory() -> None:
         pass
     with _fence:
         pass
+
+
+class RankMemory:
+    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers.
+
+    The numbers are the results of an update, and what `all_gather` exchanges, at most `statistics_size`.
+    """
+
+    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig, context: SpawnContext, *,
+                 statistics_size: int = 0) -> None:
+        self.config, statistics = config, STATISTICS[config.optimizer]
+        tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
+                   "command": torch.zeros(2, dtype=torch.int64),
+                   "results": torch.zeros(num_ranks, result_size, dtype=torch.float64),
+                   "sums": torch.zeros(num_ranks, max(64, statistics_size), dtype=torch.float64),
+                   "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
+                   "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
+        tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
+                    for name, value in statistics.items()}
+        self.memory = SharedMemory(tensors, context)
 
 
 class SharedRankWeights:
@@ -61,16 +83,17 @@ class SharedRankWeights:
         self._vector, self._average = memory["vector"], learner.average
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
-        columns = len(metrics) + 1
-        own = torch.tensor([1.0, *metrics.values()], dtype=torch.float64) * num_valid
+        columns = len(metrics) + 2
+        own = torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid
         self._sums[self.rank, :columns] = own
         self.barrier()
         counts, (total, *sums) = self._sums[:, 0].tolist(), self._sums[:, :columns].sum(0).tolist()
         total = max(1.0, total)
-        metrics |= {name: value / total for name, value in zip(metrics, sums, strict=True)}
+        loss, *means = (value / total for value in sums)
+        metrics |= zip(metrics, means, strict=True)
         mean = self._gradients[0, self._part].mul_(counts[0] / total)
         for row, count in zip(self._gradients[1:], counts[1:], strict=True):
             mean.add_(row[self._part], alpha=count / total)
@@ -78,12 +101,12 @@ class SharedRankWeights:
         self.barrier()
         norm = math.sqrt(self._squares[:, 0].sum().item())
         clip_with_norm(mean, norm, max_grad_norm)
-        if moves := math.isfinite(norm) and math.isfinite(metrics[LOSS]):
+        if moves := math.isfinite(norm) and math.isfinite(loss):
             self._optimizer.step(mean, lr)
         self.barrier()
         if moves and self._average is not None:  # each rank has an average of its own, equal to the others
             update_average(self._average.vector, self._vector, self._average.decay)
-        return norm
+        return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
         self._sums[self.rank, :len(values)] = values

@@ -48,17 +48,18 @@ class RankWeights:
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
         """Average the gradient and the metrics over all ranks, clip, then step."""
-        own = torch.tensor([1.0, *metrics.values()], dtype=torch.float64) * num_valid
+        own = torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid
         bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
         rows = self._exchange([torch.cat([part, bits]) for part in torch.split(gradient, self._sizes)],
                               [size + len(bits)] * self.num_ranks)
         sums = torch.stack([row[size:].cpu().view(own.dtype) for row in rows])
         counts, (total, *values) = sums[:, 0].tolist(), sums.sum(0).tolist()
         total = max(1.0, total)
-        metrics |= {name: value / total for name, value in zip(metrics, values, strict=True)}
+        loss, *averages = (value / total for value in values)
+        metrics |= zip(metrics, averages, strict=True)
         mean = rows[0][:size].mul_(counts[0] / total)
         for row, count in zip(rows[1:], counts[1:], strict=True):
             mean.add_(row[:size], alpha=count / total)
@@ -66,8 +67,8 @@ class RankWeights:
         norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in means))
         torch.cat(means, out=gradient)
         clip_with_norm(gradient, norm, max_grad_norm)
-        self._own.apply(gradient, total, metrics, lr=lr, max_grad_norm=0.0)
-        return norm
+        self._own.apply(gradient, total, loss, metrics, lr=lr, max_grad_norm=0.0)
+        return norm, loss
 
     def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
         """Send one of the `parts` to each rank; returns what each has sent to this one, of the given `sizes`."""

@@ -16,17 +16,18 @@ from time import monotonic
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
+from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, model_of_workers, replay_share
+from vantage.runtimes.child import Process, start
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import Process, start, work
-from vantage.system import deaf_to_signals
+from vantage.runtimes.worker import work
 
 log = logging.getLogger(__name__)
 

@@ -27,15 +27,14 @@ from vantage.envs.ids import resolve_env
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.models.normalization import INITIAL_STATS
+from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner
-from vantage.runtimes.barrier import SharedRankWeights
+from vantage.runtimes.barrier import RankMemory, SharedRankWeights
+from vantage.runtimes.child import Process, prepare_process, start
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.shared_memory import RankMemory
-from vantage.runtimes.worker import Process, prepare_process, start
-from vantage.system import deaf_to_signals
 from vantage.time_limit import TimeLimit
 from vantage.types import Episode
 

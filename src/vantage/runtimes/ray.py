@@ -18,7 +18,7 @@ import ray
 from vantage.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
-from vantage.learning.learner import LOSS, Learner
+from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
@@ -152,7 +152,7 @@ class RayRun:
         learner, payload, step = self._learner, reply.payload, self.progress.step
         learner.flat.gradient.copy_(tensor(payload["gradient"]))
         reply.advance.metrics["train/policy_lag"] = float(self._updates - updates)
-        learner.sink.apply(learner.flat.gradient, payload["num_valid"], {LOSS: payload["loss"]},
+        learner.sink.apply(learner.flat.gradient, payload["num_valid"], payload["loss"], {},
                            lr=self.config.at("lr", step), max_grad_norm=0.0)  # the worker has clipped it
         self._updates += 1
         self._weights = weights_argument(self._learner)

@@ -21,12 +21,12 @@ from torch import Tensor
 from vantage import __version__
 from vantage.config import Config
 from vantage.learning.collect import join_rollouts
-from vantage.learning.learner import LOSS, Learner, clip_gradient
+from vantage.learning.learner import Learner, clip_gradient
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, advance_of, new_model, replay_share
+from vantage.runtimes.child import portable, prepare_process
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.worker import portable, prepare_process
 from vantage.system import available_cores
 from vantage.types import EnvSpec, Rollout
 
@@ -150,12 +150,12 @@ class GradientCopy:
     rank, num_ranks = 0, 1
     reply: Mapping[str, Any]
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
         """Clip and keep the gradient; moves nothing."""
         norm = clip_gradient(gradient, max_grad_norm)
-        self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": metrics[LOSS]}
-        return norm
+        self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": loss}
+        return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
         """`values` as a row."""

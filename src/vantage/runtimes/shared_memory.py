@@ -1,4 +1,4 @@
-"""Memory that the processes of a run share, and the gradient sink of Hogwild workers, who write it without a lock.
+"""Memory that processes share, and in it the weights of Hogwild workers and their gradient sink.
 
 Hogwild workers wait for each other only with `lock`. Each counter and each normaliser's row has one writer; weights and
 optimiser statistics have many, so that an update is lost now and then (Niu et al. 2011, arXiv:1106.5730).
@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.config_groups import OptimizerConfig
-from vantage.learning.learner import LOSS, Learner, clip_gradient
+from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.learning.weights import flat_size, update_average
 from vantage.models.actor_critic import ActorCritic
@@ -117,26 +116,6 @@ class SharedWeights:
             fcntl.lockf(self._lock.fileno(), fcntl.LOCK_UN)
 
 
-class RankMemory:
-    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers.
-
-    The numbers are the results of an update, and what `all_gather` exchanges, at most `statistics_size`.
-    """
-
-    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig, context: SpawnContext, *,
-                 statistics_size: int = 0) -> None:
-        self.config, statistics = config, STATISTICS[config.optimizer]
-        tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
-                   "command": torch.zeros(2, dtype=torch.int64),
-                   "results": torch.zeros(num_ranks, result_size, dtype=torch.float64),
-                   "sums": torch.zeros(num_ranks, max(64, statistics_size), dtype=torch.float64),
-                   "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
-                   "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
-        tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
-                    for name, value in statistics.items()}
-        self.memory = SharedMemory(tensors, context)
-
-
 class HogwildWeights:
     """The gradient sink of one worker: its gradient, computed on a copy of the weights, moves the shared ones.
 
@@ -183,12 +162,12 @@ class HogwildWeights:
             for own, part in zip(stats, rows, strict=True):
                 part[0] = own
 
-    def apply(self, gradient: Tensor, num_valid: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> float:
+    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
+              max_grad_norm: float) -> tuple[float, float]:
         """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
         norm = clip_gradient(gradient, max_grad_norm)
-        if not (math.isfinite(norm) and math.isfinite(metrics[LOSS])):
-            return norm
+        if not (math.isfinite(norm) and math.isfinite(loss)):
+            return norm, loss
         gradient = gradient.to(self._vector.device)
         if self._worker == 0 and self._shared.log_weights:
             self._shared.memory["gradient"].copy_(gradient)
@@ -199,7 +178,7 @@ class HogwildWeights:
                 self._learner.flat.vector.copy_(self._vector)
             if self._learner.average is not None:
                 update_average(self._shared.average, self._vector, self._learner.average.decay)
-        return norm
+        return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
         return values.unsqueeze(0)

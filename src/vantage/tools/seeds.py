@@ -28,11 +28,12 @@ from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
 from vantage.machine import threads_of
+from vantage.processes import deaf_to_signals, tied_process
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, directory_name, make_directory
 from vantage.runs.files import read_text, write_atomically
 from vantage.runtimes.progress import goal_reached
-from vantage.system import available_cores, deaf_to_signals, tied_process
+from vantage.system import available_cores
 from vantage.tools.display import LINE_EVERY_SECONDS, progress_line, say
 from vantage.tools.scores import EPISODES, Row, score, write_results
 from vantage.training import resume_updates, train_updates

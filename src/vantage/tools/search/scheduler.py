@@ -23,9 +23,9 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from vantage.errors import ConfigError, VantageError
+from vantage.processes import deaf_to_signals, tied_process
 from vantage.runs.files import write_atomically
 from vantage.runs.trust import SIGNATURE, signature
-from vantage.system import deaf_to_signals, tied_process
 from vantage.tools.plot import plot
 from vantage.tools.search.command import Options, SearchResult, Trial
 from vantage.tools.search.plan import Plan
