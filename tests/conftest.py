@@ -17,7 +17,8 @@ os.environ["SDL_AUDIODRIVER"] = "dummy"
 os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]).rstrip(":")
 
 # In memory where there is room: on a disk, short runs spend most of their time in fsync (a search 31 s instead of 6).
-if Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30:
+if (Path("/dev/shm").is_dir() and shutil.disk_usage("/dev/shm").free > 4 << 30
+        and not os.statvfs("/dev/shm").f_flag & os.ST_NOEXEC):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/dev/shm")
 
 # Where the key is that marks runs as the user's own; processes that tests start inherit it.

@@ -61,7 +61,8 @@ def run_tests(tests: Sequence[str], source: Path, output: Path) -> None:
     os.chdir(ROOT)
     os.environ["PYTHONPATH"] = str(source)
     sys.path.insert(0, str(source))
-    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-rfE", *(f"tests/{test}" for test in tests)])
+    status = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-rfE", f"--basetemp={output.with_name('tmp')}",
+                          *(f"tests/{test}" for test in tests)])
     os._exit(status)
 
 

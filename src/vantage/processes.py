@@ -131,7 +131,7 @@ def die_with(parent: int) -> None:
     By prctl on Linux, where the parent is the thread that started it. Elsewhere a thread waits for the parent: a
     worker busy in its environment would otherwise live on until it next reads its pipe.
     """
-    if not _LINUX:
+    if not sys.platform.startswith("linux"):
         threading.Thread(target=_end_after_parent, daemon=True).start()
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)

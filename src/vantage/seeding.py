@@ -13,7 +13,7 @@ import numpy as np
 def derive_seed(seed: int, *path: int | str) -> int:
     """The seed of the stream that `path` names; different paths and seeds give independent streams.
 
-    But a path that ends in zeros names the same stream as without them.
+    But zeros at the end of a path change nothing while seed and path have at most four words of 32 bits.
     """
     words = [zlib.crc32(part.encode()) if isinstance(part, str) else part for part in path]
     return _draw(seed, *words) & 0x7FFFFFFF

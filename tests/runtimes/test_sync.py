@@ -40,6 +40,8 @@ CASES: dict[str, dict[str, Any]] = {
                               "frame_stack": 3, "eval_every": 0},
     "eleven parts": {"env": "tiny:ManyParts", "frame_stack": 2, "steps": 320, "num_envs": 2, "rollout_length": 4,
                      "eval_every": 0},
+    "draws in two processes": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 640, "num_workers": 2,
+                               "eval_every": 0},
     "draws of an own algorithm": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 640, "eval_every": 0},
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
@@ -192,7 +194,8 @@ def test_a_best_that_is_newer_than_the_checkpoint_stays(tmp_path: Path) -> None:
 
 def test_a_lack_of_memory_while_saving_costs_that_checkpoint_alone(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    real, failures = checkpoint.write, [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
+    failures: list[Exception] = [*[RuntimeError("DefaultCPUAllocator: can't allocate memory")] * 2, MemoryError()]
+    real = checkpoint.write
 
     def write(path: Path, step: int, *contents: Any) -> None:
         if step and failures:
@@ -201,7 +204,7 @@ def test_a_lack_of_memory_while_saving_costs_that_checkpoint_alone(
 
     monkeypatch.setattr(checkpoint, "write", write)
     finish(configure(env="CartPole-v1", steps=2_560, save_every=512, eval_every=0), tmp_path / "run")
-    assert not failures and sum("not enough memory" in note for note in caplog.messages) == 2
+    assert not failures and sum("not enough memory" in note for note in caplog.messages) == 2, "once for each cause"
 
 
 def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

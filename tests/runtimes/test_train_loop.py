@@ -16,9 +16,9 @@ from stopping import stop_after
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.runs.checkpoint import load_latest, load_named
+from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import read_metrics
+from vantage.runs.metrics import MetricWriter, read_metrics
 from vantage.runtimes.actor_learner import new_model
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
@@ -63,6 +63,21 @@ def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_ga
     assert not recorder.last_evaluation_due
 
 
+@pytest.mark.parametrize("algo", ["a2c", "a3c"])
+def test_a_run_that_cannot_start_leaves_none_of_its_files_open(algo: str, tmp_path: Path,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    writers: list[MetricWriter] = []
+
+    def fail(recorder: Recorder) -> None:
+        writers.append(recorder._writer)
+        raise ValueError("broken")
+
+    monkeypatch.setattr(Recorder, "save", fail)
+    with pytest.raises(ValueError, match="broken"):
+        next(vantage.train(vantage.configure(algo, env="CartPole-v1", num_workers=1), run=tmp_path / "run"))
+    assert [(writer._file, writer._board) for writer in writers] == [(None, None)]
+
+
 def recorder_of(progress: Progress, run: Path) -> Recorder:
     chosen = config()
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
@@ -86,15 +101,19 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
 
 
-def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best(tmp_path: Path) -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best_unless_a_copy_remains(
+        copied: bool, tmp_path: Path) -> None:
     progress, run = Progress(1.0), tmp_path / "run"
     recorder = recorder_of(progress, run)
+    recorder._mirror = SimpleNamespace() if copied else None  # type: ignore[assignment]
     for score in (5.0, 1.0):
         progress.add(Advance(steps=100))
         recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step)
         if run.exists():
             shutil.rmtree(run)
-    assert load_named(tmp_path / "run-recovered", "best").step == 200
+    assert (tmp_path / "run-recovered" / "best").exists() is not copied
+    assert progress.best_return == (5.0 if copied else 1.0)
 
 
 def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(tmp_path: Path) -> None:

@@ -93,8 +93,9 @@ class GradientSink(Protocol):
               max_grad_norm: float) -> tuple[float, float]:
         """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping, and the loss.
 
-        `gradient`, `loss` and `metrics` are means over the `num_valid` valid steps of this process; a sink of several
-        processes makes them the means over all, in place. Nothing moves where the norm or the loss is not finite.
+        All are means over the `num_valid` valid steps of this process. A sink of several processes moves the weights by
+        the mean gradient over all, replaces `metrics` by their means, and returns the mean loss. Nothing moves where
+        the norm or the loss is not finite.
         """
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -256,8 +256,8 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
     """The model of `policy` with a critic of V(s) or Q(s, a); ConfigError if options do not fit `spec`."""
     action = spec.action.kind
     if critic == "action" and action not in ("discrete", "box"):
-        raise ConfigError(f"a critic of action values is for Discrete and Box actions, not for {action}; use a2c, "
-                          "ppo or a3c")
+        raise ConfigError(f"a critic of Q(s, a), as acer's, is for Discrete and Box actions, not for {action}; use "
+                          "a2c, ppo or a3c")
     if policy.detach_critic and policy.separate:
         raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
     if spec.masked and action not in ("discrete", "multi_discrete"):

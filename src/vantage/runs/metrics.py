@@ -103,9 +103,10 @@ class MetricWriter:
                 try:
                     if os.write(self._file, line) < len(line):
                         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                except OSError:  # a full disk: instead of a half, which the next line would continue, what was there
+                except OSError:  # a full disk: restore the former line; the next line would continue a half one
                     os.ftruncate(self._file, start)
-                    os.write(self._file, former)
+                    if os.write(self._file, former) < len(former):
+                        os.ftruncate(self._file, start)
                     raise
                 self._last, complete = (step, start, line), True
         if complete:  # there is space, for another file of events too

@@ -167,7 +167,8 @@ class ActorLearner:
                              "resume is not exact")
             if "replay_generator" in acting:
                 self.replay_generator.set_state(acting["replay_generator"])
-            draws = acting.get("learner_generator", tensors.get("draws", {}).get("generator"))  # there until 2026-11-25
+            # Checkpoints before 2026-11-25 have it in "draws".
+            draws = acting.get("learner_generator", tensors.get("draws", {}).get("generator"))
             if draws is not None:
                 restore_generator(self.learner.generator, draws)
             saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)

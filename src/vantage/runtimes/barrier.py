@@ -31,8 +31,8 @@ _yield = getattr(os, "sched_yield", lambda: sleep(0))
 
 
 def order_memory() -> None:
-    """A full memory fence, for processors such as ARM's. Acquiring a lock keeps later accesses behind it, releasing one
-    keeps earlier ones before it; only between two pairs does nothing pass in either direction."""
+    """A full memory fence, for processors such as ARM's. One acquire and release lets accesses from both sides move
+    in between; after two of them, no access can cross."""
     with _fence:
         pass
     with _fence:

@@ -9,6 +9,7 @@ import copy
 import logging
 import multiprocessing
 from collections.abc import Generator
+from contextlib import ExitStack
 from dataclasses import replace
 from multiprocessing.connection import wait
 from time import monotonic
@@ -57,13 +58,13 @@ class HogwildRun:
                                  config.run.return_window)
         self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model, self._tensors)
         self._counters["steps"][0] = self.progress.step
-        self.recorder.begin_workers(checkpoint)
-        try:
+        with ExitStack() as stack:  # undone where the run cannot start
+            stack.callback(self.recorder.abandon)
+            stack.callback(self._end_workers)
+            self.recorder.begin_workers(checkpoint)
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
-        except BaseException:
-            self._end_workers()
-            raise
+            stack.pop_all()
 
     def advance(self) -> Generator[None]:
         """Receive the workers' reports for a moment; evaluate and save where due. Raises what no restart can repair."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Generator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any
 
@@ -56,20 +56,20 @@ class RayRun:
         self._node_sums: dict[str, Counter[str]] = {}
         self._node_restarts: Counter[str] = Counter()
         self._owns_cluster = connect(config)
-        try:
+        with ExitStack() as stack:  # undone where the run cannot start
+            stack.callback(self._release)
             self.config = config = config.change(num_workers=room(config))
             workers = config.runtime.num_workers
             self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // config.runtime.rollouts_per_update)
             self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
                                      self._learner.tensors)
+            stack.callback(self.recorder.abandon)
             self.recorder.begin_workers(checkpoint)
             self._weights = weights_argument(self._learner)
             for worker in range(workers):
                 self._start(worker)
-        except BaseException:
-            self._release()
-            raise
+            stack.pop_all()
 
     def advance(self) -> Generator[None]:
         """Handle the reply of one worker, if one arrives in a moment; evaluate and save where due."""

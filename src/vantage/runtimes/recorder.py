@@ -176,7 +176,8 @@ class Recorder:
         """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""
         former = self._failures.pop(place, None)
         if error is not None:
-            self._failures[place] = getattr(error.__cause__, "errno", None) or str(error)
+            cause = error.__cause__
+            self._failures[place] = getattr(cause, "errno", None) or (type(cause).__name__ if cause else str(error))
             if self._failures[place] != former:
                 log.warning(f"{error}{effect}")
         elif former is not None:
@@ -185,7 +186,8 @@ class Recorder:
     def _move_if_gone(self) -> None:
         if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
-            self.progress.best_return = self.progress.deterministic = None  # best/ is gone too
+            if self._mirror is None:  # else a copy of best/ remains, at its URL
+                self.progress.best_return = self.progress.deterministic = None
             self._locks.enter_context(locked(recovered.path))
             self._writer.open(recovered.path)
 
@@ -197,6 +199,11 @@ class Recorder:
             self._note_saving("replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
         else:
             self._note_saving("replay")
+
+    def abandon(self) -> None:
+        """Close the files of a run that could not start."""
+        self._writer.close()
+        self._locks.close()
 
     def close(self, status: Status) -> None:
         """Record how the run ended in summary.json and in the last report."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Generator
+from contextlib import ExitStack
 from time import perf_counter
 
 from vantage.config import Config
@@ -34,7 +35,8 @@ class SyncRun:
         self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = one = ActorLearner(rank_config(config))
         self.ranks: Ranks | None = None
-        try:
+        with ExitStack() as stack:  # undone where the run cannot start
+            stack.callback(self._release)
             if initial is not None:
                 one.learner.initialize_from(initial.tensors, initial.rewards)
             elif checkpoint is None:
@@ -44,6 +46,8 @@ class SyncRun:
             notes = one.groups[0].notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
+            stack.callback(self.recorder.abandon)
             if workers > 1:
                 log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
                 self.ranks = Ranks(config, one, checkpoint)
@@ -55,12 +59,9 @@ class SyncRun:
                 one.restore_replay(directory.path, checkpoint.step)
             if self.ranks is not None:
                 self.ranks.ready()
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
             if checkpoint is None:
                 self.recorder.save()  # so that even a run that is killed in its first minute can be resumed
-        except BaseException:
-            self._release()
-            raise
+            stack.pop_all()
 
     def advance(self) -> Generator[None]:
         """One rollout, one update, and the evaluation and checkpoint that fall due at its step.
