@@ -97,9 +97,14 @@ class Config:
         return self.runtime
 
     @property
+    def num_processes(self) -> int:
+        """Processes that learn at once; at least 1."""
+        return max(1, self.runtime.num_workers)
+
+    @property
     def all_threads(self) -> int:
         """CPU threads of all processes that make an update together; 0: all cores."""
-        together = max(1, self.runtime.num_workers) if isinstance(self.runtime, Sync) else 1
+        together = self.num_processes if isinstance(self.runtime, Sync) else 1
         return self.runtime.threads * together
 
     def at(self, name: str, step: int) -> float:

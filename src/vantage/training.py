@@ -17,7 +17,6 @@ from weakref import WeakSet
 
 import torch
 
-from vantage.agent import Agent, load
 from vantage.config import Config
 from vantage.config_groups import Ray, Sync
 from vantage.consistency import why_not_parallel
@@ -42,7 +41,7 @@ from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
 from vantage.types import Report
 
-__all__ = ["Agent", "check", "load", "prepare", "read_initial", "resume", "resume_updates", "train", "train_updates"]
+__all__ = ["check", "prepare", "read_initial", "resume", "resume_updates", "train", "train_updates"]
 
 log = logging.getLogger(__name__)
 _UNFINISHED: WeakSet[Generator[object]] = WeakSet()
@@ -226,7 +225,7 @@ def check(config: Config) -> None:
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
     read_initial(tried)
-    with closing(ActorLearner(tried, replay_bytes=replay_share(max(1, tried.runtime.num_workers)))) as one:
+    with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
         one.begin()
 
 

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 
 import vantage
 from vantage import extras
+from vantage.agent import Agent, load
 from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config import Config
@@ -29,7 +30,6 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_weights, write_weights
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import PolicyStep
-from vantage.training import Agent, load
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (1, 20, 21))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -15,11 +16,17 @@ from vantage.learning.collect import Position
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
+Result = TypeVar("Result")
+
 
 def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
          generator: torch.Generator) -> list[Episode]:
     """The episodes of `play_games`, without interruptions."""
-    games = play_games(model, envs, episodes=episodes, deterministic=deterministic, generator=generator)
+    return result_of(play_games(model, envs, episodes=episodes, deterministic=deterministic, generator=generator))
+
+
+def result_of(games: Generator[None, None, Result]) -> Result:
+    """What `games` returns at its end."""
     while True:
         try:
             next(games)

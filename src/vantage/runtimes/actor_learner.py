@@ -79,7 +79,7 @@ class ActorLearner:
         needs = self.learner.needs.replay
         if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
             like = empty_rollout(self.model, position, self.rollout_length)
-            rows = -(-needs.size // (max(1, self.config.runtime.num_workers) * self.rollout_length))
+            rows = -(-needs.size // (self.config.num_processes * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
 
     def advance(self, step: Callable[[], int]) -> Advance:
@@ -128,7 +128,7 @@ class ActorLearner:
             replay.add(rollout)
         needs = self.learner.needs.replay
         assert needs is not None
-        if replay.steps < needs.start / max(1, self.config.runtime.num_workers):
+        if replay.steps < needs.start / self.config.num_processes:
             return
         generator = self.replay_generator
         for _ in range(int(torch.poisson(torch.tensor(needs.ratio), generator))):

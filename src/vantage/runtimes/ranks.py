@@ -255,7 +255,7 @@ def _from_row(row: Tensor) -> Advance:
 
 def rank_config(config: Config) -> Config:
     """The config of one rank, with its share of the environments."""
-    return config.change(num_envs=config.env.num_envs // max(1, config.runtime.num_workers))
+    return config.change(num_envs=config.env.num_envs // config.num_processes)
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from vantage import __version__
 from vantage.config import Config
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner, clip_gradient
+from vantage.learning.play import result_of
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, advance_of, new_model, replay_share
 from vantage.runtimes.child import portable, prepare_process
@@ -126,12 +127,8 @@ class Worker:
         prepare_process(config)
         learner = Learner(new_model(config, spec), config)
         load_weights(learner, weights)
-        games = evaluate_policy(learner.model, config, step, longest_game=longest_game)
-        while True:
-            try:
-                next(games)
-            except StopIteration as end:
-                return *end.value, perf_counter() - started
+        metrics, solved = result_of(evaluate_policy(learner.model, config, step, longest_game=longest_game))
+        return metrics, solved, perf_counter() - started
 
     def _statistics(self) -> Arrays:
         learner = self._one.learner

@@ -31,7 +31,7 @@ class SyncRun:
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
         self.config = config
-        replay, workers = config.algorithm.needs.replay, max(1, config.runtime.num_workers)
+        replay, workers = config.algorithm.needs.replay, config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = one = ActorLearner(rank_config(config))
         self.ranks: Ranks | None = None

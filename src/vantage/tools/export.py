@@ -11,6 +11,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from vantage.agent import load
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import require
 from vantage.models.actor_critic import make_model
@@ -18,7 +19,6 @@ from vantage.runs.files import whole_file
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import Description, write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
-from vantage.training import load
 
 log = logging.getLogger(__name__)
 
