@@ -288,6 +288,7 @@ def main() -> int:
         with locked_within(root, HANDOVER_SECONDS):  # a second queue would wait for the runs of the first
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, queue.stop)
+            lowest_priority()  # for its evaluations
             return 1 if queue.run() else 0
     except HeldError:
         print(f"run_queue.py: another queue uses {root}; stop that one first, or give another --root", file=sys.stderr)
