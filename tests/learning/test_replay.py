@@ -227,5 +227,5 @@ def test_inconsistent_options_are_refused(options: dict[str, Any], message: str)
 
 
 def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="is for Discrete and Box actions, not for multi_discrete"):
+    with pytest.raises(ConfigError, match=r"as acer's, is for Discrete and Box actions, not for multi_discrete; use "):
         list(vantage.train(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))

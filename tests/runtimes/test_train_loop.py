@@ -103,10 +103,10 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best_unless_a_copy_remains(
-        copied: bool, tmp_path: Path) -> None:
+        copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress, run = Progress(1.0), tmp_path / "run"
     recorder = recorder_of(progress, run)
-    recorder._mirror = SimpleNamespace() if copied else None  # type: ignore[assignment]
+    monkeypatch.setattr(recorder, "_mirror", SimpleNamespace() if copied else None)
     for score in (5.0, 1.0):
         progress.add(Advance(steps=100))
         recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step)
