@@ -27,9 +27,10 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,7 +39,7 @@ import vantage
 from vantage.errors import ConfigError
 from vantage.keys import convert
 from vantage.runs.files import write_atomically
-from vantage.runs.lock import HeldError, locked
+from vantage.runs.lock import HeldError, is_locked, locked
 from vantage.runs.metrics import read_metrics
 from vantage.system import compute_for_long
 from vantage.tools.plot import plot
@@ -155,7 +156,7 @@ class Queue:
                 self._end()
             else:
                 for run in waiting[:self.jobs - len(self.processes)]:
-                    if not is_locked(run):
+                    if not is_locked(run.path):
                         self._begin(run)
             if time.monotonic() - said > 600:
                 said = time.monotonic()
@@ -176,7 +177,7 @@ class Queue:
         for run in self.processes:
             print(f"      {run.path}: {run.step() / 1e6:.2f}M of {run.steps / 1e6:g}M steps", flush=True)
         for run in self.runs:
-            if not run.done and run not in self.processes and is_locked(run):
+            if not run.done and run not in self.processes and is_locked(run.path):
                 print(f"      {run.path}: another process trains it", flush=True)
 
     def _begin(self, run: Run) -> None:
@@ -189,7 +190,8 @@ class Queue:
         command = run.command(self.jobs)
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
             self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *command[1:]], stdout=log,
-                                                   stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_in_child)
+                                                   stderr=log, stdin=subprocess.DEVNULL,
+                                                   preexec_fn=partial(_in_child, os.getpid()))
         print(f"{time.strftime('%H:%M')} {' '.join(command)}", flush=True)
 
     def _reap(self) -> None:
@@ -233,35 +235,12 @@ class Queue:
         self.processes.clear()
 
 
-@contextmanager
-def locked_within(folder: Path, seconds: float) -> Iterator[None]:
-    """`locked`, waiting so long for a process that is about to end, such as a queue that saves its runs."""
-    deadline = time.monotonic() + seconds
-    with ExitStack() as stack:
-        while True:
-            try:
-                stack.enter_context(locked(folder))
-                break
-            except HeldError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(POLL_SECONDS)
-        yield
-
-
-def is_locked(run: Run) -> bool:
-    """Whether another process holds the run's lock, such as the training of a killed queue, which still saves."""
-    try:
-        with locked(run.path):
-            return False
-    except ConfigError as error:  # the run's own command reports any other error
-        return isinstance(error, HeldError)
-
-
-def _in_child() -> None:
+def _in_child(queue: int) -> None:
     """The run is batch work of the lowest priority, in a session of its own, and gets SIGTERM when the queue dies."""
     with suppress(AttributeError):  # prctl is Linux's
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != queue:
+            os._exit(1)  # it died before it could be watched
     os.setsid()
     lowest_priority()
 
@@ -285,7 +264,7 @@ def main() -> int:
     queue = Queue(read_plan(arguments.plan, root), arguments.plan.with_name("pause"), arguments.results, arguments.jobs)
     root.mkdir(parents=True, exist_ok=True)
     try:
-        with locked_within(root, HANDOVER_SECONDS):  # a second queue would wait for the runs of the first
+        with locked(root, patience=HANDOVER_SECONDS):  # a second queue would wait for the runs of the first
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, queue.stop)
             lowest_priority()  # for its evaluations

@@ -18,7 +18,7 @@ import torch
 
 import vantage
 from vantage.runs.checkpoint import load_latest
-from vantage.runs.lock import HeldError, locked
+from vantage.runs.lock import locked
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 # At the lowest priority the runs would wait for the tests beside them.
@@ -131,20 +131,10 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
     root.mkdir()
     monkeypatch.setattr(sys, "argv", ["run_queue.py", str(plan), "--root", str(root)])
     monkeypatch.setattr(script, "HANDOVER_SECONDS", 0.2)
-    monkeypatch.setattr(script, "POLL_SECONDS", 0.1)
     monkeypatch.setattr(script.Queue, "run", lambda self: 0)
     with locked(root):
         assert script.main() == 2
     assert f"another queue uses {root}; stop that one first" in capsys.readouterr().err
-
-
-def test_a_queue_waits_for_the_one_that_is_still_saving(tmp_path: Path, script: Any,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    held = locked(tmp_path)
-    held.__enter__()
-    monkeypatch.setattr(script.time, "sleep", lambda seconds: held.__exit__(None, None, None))
-    with script.locked_within(tmp_path, 60), pytest.raises(HeldError), locked(tmp_path):
-        pass
 
 
 def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,

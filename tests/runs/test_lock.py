@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from vantage.errors import ConfigError
-from vantage.runs.lock import HeldError, locked
+from vantage.runs import lock
+from vantage.runs.lock import HeldError, is_locked, locked
 
 HOLD = """
 import pathlib, sys, vantage.runs.lock
@@ -32,6 +33,23 @@ def test_a_second_writer_is_refused_and_names_the_first(tmp_path: Path) -> None:
         pass
     with locked(tmp_path):
         pass
+
+
+def test_a_patient_writer_waits_for_one_that_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = locked(tmp_path)
+    first.__enter__()
+    monkeypatch.setattr(lock.time, "sleep", lambda seconds: first.__exit__(None, None, None))
+    with locked(tmp_path, patience=60), pytest.raises(HeldError), locked(tmp_path):
+        pass
+
+
+def test_asking_for_the_lock_changes_nothing(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path)
+    assert not list(tmp_path.iterdir())
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+        assert (tmp_path / ".lock").read_text() == str(os.getpid())
+    assert not is_locked(tmp_path)
 
 
 def test_a_lock_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path: Path) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from vantage.errors import ConfigError
 from vantage.runs.files import open_file, remove_leftovers
+
+_NAME = ".lock"
 
 
 class HeldError(ConfigError):
@@ -17,30 +20,31 @@ class HeldError(ConfigError):
 
 
 @contextlib.contextmanager
-def locked(run: Path) -> Iterator[None]:
-    """Keep other processes from writing into `run`; HeldError if one does, ConfigError if the lock cannot be made.
+def locked(run: Path, *, patience: float = 0.0) -> Iterator[None]:
+    """Keep other processes from writing into `run`; HeldError if one still does after `patience` seconds.
 
-    ConfigError too where a folder of the run is a link: the checkpoints of another run could be replaced through it.
+    ConfigError if the lock cannot be made, and where a folder of the run is a link: the checkpoints of another run
+    could be replaced through it.
     """
     for folder in (run / "checkpoints", run / "tensorboard"):
         if folder.is_symlink():
             raise ConfigError(f"{folder} is a symbolic link, which Vantage does not follow; put the folder itself in "
                               "its place")
-    path = run / ".lock"
+    path = run / _NAME
     try:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
         raise ConfigError(f"cannot write into the run directory {run}: {path.name}: {error.strerror}; make it writable "
                           "or copy the run elsewhere") from None
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            holder = os.read(descriptor, 20).decode(errors="replace")
-            raise HeldError(f"{run} is being trained by another process{f' (process {holder})' * holder.isdecimal()}; "
-                            "stop that one first, or start another run") from None
-        except OSError:
-            pass  # a file system without locks
+        deadline = time.monotonic() + patience
+        while not _lock(descriptor):
+            if time.monotonic() >= deadline:
+                holder = os.read(descriptor, 20).decode(errors="replace")
+                raise HeldError(f"{run} is being trained by another process"
+                                f"{f' (process {holder})' * holder.isdecimal()}; stop that one first, or start another "
+                                "run")
+            time.sleep(0.1)
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
@@ -48,3 +52,26 @@ def locked(run: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def is_locked(run: Path) -> bool:
+    """Whether a process writes into `run`; False where nobody can, as where there is no such run."""
+    try:
+        descriptor = open_file(run / _NAME, os.O_RDWR)
+    except (OSError, ConfigError):
+        return False
+    try:
+        return not _lock(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    """Lock the open file; False if another process has done so."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        pass  # a file system without locks
+    return True
