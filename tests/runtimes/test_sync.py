@@ -57,7 +57,7 @@ CASES: dict[str, dict[str, Any]] = {
                           "image_norm_steps": 128},
     "acer on pendulum": ACER | {"env": "Pendulum-v1"},
     "acer with lstm": ACER | {"env": "CartPole-v1", "memory": "lstm", "memory_size": 8, "burn_in": 2},
-    "acer on pong": ACER | {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 300, "replay_size": 200,
+    "acer on pong": ACER | {"env": "Pong", "num_envs": 4, "rollout_length": 5, "steps": 200, "replay_size": 200,
                             "memory": "none", "image_norm_steps": 160},
     "batch norm with gru": BATCH_NORM | {"rollouts_per_update": 2, "memory": "gru", "memory_size": 4},
     "batch norm with acer": BATCH_NORM | {"algo": "acer", "replay_start": 40, "replay_size": 400},
