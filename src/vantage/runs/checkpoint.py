@@ -1,7 +1,7 @@
 """Checkpoints of a run: written completely or not at all, verified on reading, with the one before as fall-back.
 
     <run>/checkpoints/step-000001000000/   the newest checkpoints
-    <run>/best/                            the checkpoint with the best score
+    <run>/best/                            the policy with the best score: weights, no optimiser
     <run>/replay/                          ACER's replay, which belongs to the checkpoint of the same step
 
 What is in each is in `checkpoint_files`. One process at a time writes into a run, see `lock`.

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.learning.learner import POLICY
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_best, save_replay
 from vantage.runs.checkpoint_files import Groups
@@ -248,7 +249,8 @@ class Recorder:
             return
         self.progress.best_return, self.progress.deterministic = mean, deterministic
         try:
-            save_best(self.directory.path, step, tensors=policy or self._tensors(), state=self._state())
+            policy = policy or {name: group for name, group in self._tensors().items() if name in POLICY}
+            save_best(self.directory.path, step, tensors=policy, state=self._state())
         except CheckpointError as error:
             self.progress.best_return, self.progress.deterministic = former
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")
