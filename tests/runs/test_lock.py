@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,23 @@ def test_asking_for_the_lock_changes_nothing(tmp_path: Path) -> None:
         assert is_locked(tmp_path)
         assert (tmp_path / ".lock").read_text() == str(os.getpid())
     assert not is_locked(tmp_path)
+
+
+def test_a_forked_child_does_not_hold_the_lock_beyond_its_parent(tmp_path: Path) -> None:
+    program = ("import os, pathlib, time\nfrom vantage.runs.lock import locked\n"
+               "with locked(pathlib.Path('.')):\n"
+               "    if child := os.fork():\n        print(child, flush=True)\n    time.sleep(60)\n")
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, cwd=tmp_path) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        assert is_locked(tmp_path)
+        holder.kill()
+        holder.wait()
+        try:
+            with locked(tmp_path, patience=10):
+                os.kill(child, 0)  # it still runs
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_lock_that_cannot_be_made_is_an_error_with_the_remedy(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 from vantage.runs.mirror import Mirror, fetch, mirror_of
 
 RUN = Path("runs/tiny-Bandit/a2c-1")
@@ -120,3 +121,34 @@ def test_someone_elses_run_names_no_place_to_write(root: str, caplog: pytest.Log
     (RUN / "meta.json").write_text(json.dumps(meta | {"mirror": root, "mirror_hmac": "0" * 64}))
     assert mirror_of(RunDirectory.open(RUN)) is None
     assert "no longer receives a copy" in caplog.text and not Mirror(root).exists
+
+
+def test_a_copy_outlives_the_disk_of_its_run(root: str) -> None:
+    list(vantage.train(vantage.configure("a2c", **OPTIONS), root=root))
+    before, mirror = copied(root), Mirror(f"{root}/tiny-Bandit/a2c-1")
+    shutil.rmtree(RUN)
+    mirror.push(RUN)
+    assert copied(root) == before and before
+    assert load_latest(fetch(mirror.url)).step == int(before[-1][-12:])
+
+
+def test_damaged_checkpoints_are_fetched_again(root: str) -> None:
+    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    for path in (RUN / "checkpoints").glob("*/model.safetensors"):
+        path.write_bytes(b"damaged")
+    assert load_latest(fetch(f"{root}/tiny-Bandit/a2c-1")).step == last.step
+    (RUN / "meta.json").write_text("{")
+    with pytest.raises(ConfigError, match=r"meta\.json"):
+        fetch(f"{root}/tiny-Bandit/a2c-1")
+
+
+def test_a_run_that_was_deleted_while_it_trains_keeps_its_copy_and_its_metrics(root: str) -> None:
+    updates = vantage.train(vantage.configure("a2c", **OPTIONS, log_every_seconds=1e-9), root=root)
+    assert any(report.step >= 200 for report in updates)
+    begun = read_metrics(RUN)[0]["step"]
+    shutil.rmtree(RUN)
+    *_, last = updates
+    recovered = RUN.with_name("a2c-1-recovered")
+    mirror = mirror_of(RunDirectory.open(recovered))
+    assert mirror is not None and mirror.url == f"{root}/tiny-Bandit/a2c-1" and last.status == "done"
+    assert read_metrics(recovered)[0]["step"] == begun

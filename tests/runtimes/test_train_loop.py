@@ -17,6 +17,7 @@ from stopping import stop_after
 import vantage
 from vantage.errors import ConfigError
 from vantage.runs.checkpoint import load_latest
+from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
 from vantage.runtimes.actor_learner import new_model
@@ -82,7 +83,11 @@ def recorder_of(progress: Progress, run: Path) -> Recorder:
     chosen = config()
     directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
     model = new_model(chosen, EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))))
-    return Recorder(chosen, directory, None, progress, model, lambda: {"model": {"w": torch.zeros(1)}})
+
+    def tensors() -> Groups:
+        return {"model": {"w": torch.zeros(1)}}
+
+    return Recorder(chosen, directory, None, progress, model, tensors, tensors)
 
 
 def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(tmp_path: Path) -> None:
@@ -106,7 +111,7 @@ def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best
         copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     progress, run = Progress(1.0), tmp_path / "run"
     recorder = recorder_of(progress, run)
-    monkeypatch.setattr(recorder, "_mirror", SimpleNamespace() if copied else None)
+    monkeypatch.setattr(recorder, "_mirror", SimpleNamespace(adopt=lambda run: None) if copied else None)
     for score in (5.0, 1.0):
         progress.add(Advance(steps=100))
         recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step)

@@ -24,9 +24,6 @@ from vantage.models.normalization import merge_batches
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
-POLICY = ("model", "rewards")
-"""The groups of tensors of a checkpoint that a policy needs."""
-
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
     """Continue a generator from `state`; returns False, unchanged, if `state` is of another kind of device."""
@@ -215,9 +212,9 @@ class Learner:
         return tensors
 
     def policy_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of the groups in `POLICY`."""
+        """Copies of those tensors of a checkpoint that a policy needs."""
         return {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                for group, tensors in self.tensors().items() if group in POLICY}
+                for group, tensors in self.tensors().items() if group in ("model", "rewards")}
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore `tensors` in place: the parameters stay views of the flat vector."""

@@ -45,7 +45,7 @@ class Checkpoint:
 def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int, again: bool = False) -> Path:
     """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
 
-    A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError earlier ones are intact.
+    A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError the newest is intact.
     """
     path = run / "checkpoints" / f"step-{step:012d}"
     if again or not is_valid(path):
@@ -171,9 +171,10 @@ def _is_new(run: Path) -> bool:
     return newest_step(run) is None and locate(run / "best") is None and not read_metrics(run)
 
 
-def newest_step(run: Path) -> int | None:
-    """The step of the newest checkpoint, which is not read; None if there is none."""
-    return next(iter(_newest_first(run / "checkpoints")), None)
+def newest_step(run: Path, *, valid: bool = False) -> int | None:
+    """The step of the newest checkpoint, which is only read if it must be `valid`; None if there is none."""
+    paths = _newest_first(run / "checkpoints")
+    return next((step for step, path in paths.items() if not valid or is_valid(path)), None)
 
 
 def _newest_first(folder: Path) -> dict[int, Path]:

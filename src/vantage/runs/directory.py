@@ -148,11 +148,11 @@ class RunDirectory:
     def read_summary(self) -> dict[str, Any]:
         """The content of summary.json, empty if it does not exist. ConfigError if it is damaged."""
         path = self.path / "summary.json"
-        return _read_object(path) if os.path.lexists(path) else {}
+        return read_object(path) if os.path.lexists(path) else {}
 
     def read_meta(self) -> dict[str, Any]:
         """The content of meta.json: the command and the machine. ConfigError if it is damaged."""
-        return _read_object(self.path / "meta.json")
+        return read_object(self.path / "meta.json")
 
 
 @contextlib.contextmanager
@@ -177,7 +177,8 @@ def other_version(versions: object) -> str:
             if isinstance(wrote, str) and wrote != this else "")
 
 
-def _read_object(path: Path) -> dict[str, Any]:
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in `path`; ConfigError if it is missing or damaged."""
     with _reading(path):
         return read_json_object(read_text(path), source=str(path))
 
@@ -190,7 +191,7 @@ def signature_beside(config: Path) -> object:
 def _meta_beside(config: Path) -> dict[str, Any]:
     """The meta.json beside `config`; empty without one, or with a damaged one."""
     with contextlib.suppress(ConfigError):
-        return _read_object(config.with_name("meta.json"))
+        return read_object(config.with_name("meta.json"))
     return {}
 
 

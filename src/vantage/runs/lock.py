@@ -13,15 +13,29 @@ from vantage.errors import ConfigError
 from vantage.runs.files import open_file, remove_leftovers
 
 _NAME = ".lock"
+_HELD: set[int] = set()
+"""Descriptors of the locks of this process."""
 
 
 class HeldError(ConfigError):
     """Another process writes into the directory."""
 
 
+def _forget_locks() -> None:
+    """In a forked child, which would keep them beyond the end of its parent."""
+    for descriptor in _HELD:
+        os.close(descriptor)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_forget_locks)
+
+
 @contextlib.contextmanager
-def locked(run: Path, *, patience: float = 0.0) -> Iterator[None]:
+def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
     """Keep other processes from writing into `run`; HeldError if one still does after `patience` seconds.
+
+    The default outlasts `is_locked` of another process, which tries the lock.
 
     ConfigError if the lock cannot be made, and where a folder of the run is a link: the checkpoints of another run
     could be replaced through it.
@@ -36,6 +50,7 @@ def locked(run: Path, *, patience: float = 0.0) -> Iterator[None]:
     except OSError as error:
         raise ConfigError(f"cannot write into the run directory {run}: {path.name}: {error.strerror}; make it writable "
                           "or copy the run elsewhere") from None
+    _HELD.add(descriptor)
     try:
         deadline = time.monotonic() + patience
         while not _lock(descriptor):
@@ -51,7 +66,9 @@ def locked(run: Path, *, patience: float = 0.0) -> Iterator[None]:
         remove_leftovers(run)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor in _HELD:
+            _HELD.remove(descriptor)
+            os.close(descriptor)
 
 
 def is_locked(run: Path) -> bool:

@@ -17,8 +17,9 @@ import fsspec
 
 from vantage.errors import ConfigError
 from vantage.runs.checkpoint import newest_step
-from vantage.runs.directory import RunDirectory, directory_name
-from vantage.runs.files import read_text, write_atomically
+from vantage.runs.checkpoint_files import is_valid
+from vantage.runs.directory import RunDirectory, directory_name, read_object
+from vantage.runs.files import write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.trust import is_own, signature
 
@@ -44,7 +45,10 @@ class Mirror:
             return bool(self._fs.exists(f"{self._root}/config.json"))
 
     def push(self, run: Path) -> None:
-        """Copy what is new or changed, and remove the checkpoints that the run no longer has. Failures are logged."""
+        """Copy what is new or changed, and remove the checkpoints that the run no longer has. Failures are logged.
+
+        Without a local checkpoint the copy keeps its own: the disk of the run may be gone.
+        """
         try:
             for name in (local := _local_checkpoints(run)):
                 self._push_checkpoint(run / name, f"{self._root}/{name}")
@@ -53,7 +57,7 @@ class Mirror:
                 if data is not None and data != self._read(name):
                     self._fs.pipe_file(f"{self._root}/.{name}.new", data)
                     self._fs.mv(f"{self._root}/.{name}.new", f"{self._root}/{name}")
-            for name in set(self._checkpoints()) - set(local):
+            for name in set(self._checkpoints()) - set(local) if set(local) - {"best"} else ():
                 self._remove(f"{self._root}/{name}/manifest.json")  # so that a kill leaves no partial one
                 self._fs.rm(f"{self._root}/{name}", recursive=True)
         except Exception as error:  # of any storage; the run itself is whole on the local disk
@@ -70,12 +74,11 @@ class Mirror:
             self._fs.put_file(str(source / name), f"{target}/{name}")
 
     def pull(self, run: Path) -> None:
-        """Make the local `run` what the copy is. Reading a checkpoint verifies it, so this does not."""
+        """Make the local `run` what the copy is. Reading a copied checkpoint verifies it, so this does not."""
         with _explained(self.url):
             for name in ("best", *self._checkpoints()):
                 manifest, target = self._read(f"{name}/manifest.json"), run / name
-                local = target / "manifest.json"
-                if manifest is None or (local.exists() and local.read_bytes() == manifest):
+                if manifest is None or (is_valid(target) and (target / "manifest.json").read_bytes() == manifest):
                     continue
                 aside = target.with_name(f".{target.name}.new")
                 shutil.rmtree(aside, ignore_errors=True)
@@ -87,6 +90,15 @@ class Mirror:
             for name in _FILES:
                 if (data := self._read(name)) is not None:
                     write_atomically(run / name, data.decode())
+
+    def adopt(self, directory: RunDirectory) -> None:
+        """Be the copy of a run that was moved to `directory`, which gets its metrics. Failures are logged."""
+        try:
+            _remember(directory, self.url)
+            if (metrics := self._read("metrics.jsonl")) is not None:
+                write_atomically(directory.path / "metrics.jsonl", metrics.decode())
+        except Exception as error:
+            log.warning(f"{directory.path} begins without the metrics of {self.url}: {type(error).__name__}: {error}")
 
     def newest_step(self) -> int:
         """The step of the newest complete checkpoint, -1 if there is none."""
@@ -157,14 +169,14 @@ def fetch(url: str) -> Path:
     if not mirror.exists:
         raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such as URL/CartPole-v1/"
                           "a2c-1")
-    if (run / "config.json").exists() and json.loads(read_text(run / "meta.json")).get(_URL) != mirror.url:
+    if (run / "config.json").exists() and read_object(run / "meta.json").get(_URL) != mirror.url:
         raise ConfigError(f"{run} exists and is another run than {url}; call the command in another directory")
     run.mkdir(parents=True, exist_ok=True)
     with locked(run):
-        if (newest := newest_step(run)) is None or newest < mirror.newest_step():
+        if (newest := newest_step(run, valid=True)) is None or newest < mirror.newest_step():
             mirror.pull(run)
             log.info(f"{run} is a copy of {url}")
-        meta = json.loads(read_text(run / "meta.json"))
+        meta = read_object(run / "meta.json")
         write_atomically(run / "meta.json", json.dumps(meta | _place(mirror.url), indent=2))
     return run
 

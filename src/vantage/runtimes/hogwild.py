@@ -56,7 +56,8 @@ class HogwildRun:
         self._replay_bytes = replay_share(config.runtime.num_workers)
         self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers,
                                  config.run.return_window)
-        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model, self._tensors)
+        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model, self._tensors,
+                                 self._policy_tensors)
         self._counters["steps"][0] = self.progress.step
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self.recorder.abandon)
@@ -125,6 +126,10 @@ class HogwildRun:
             self._learner.flat.gradient.copy_(self._shared.memory["gradient"])
         return self._learner.tensors()
 
+    def _policy_tensors(self) -> Groups:
+        self._weights.pull()
+        return self._learner.policy_tensors()
+
     def _evaluate(self) -> None:
         """Continue the evaluation under way for a moment, or begin one."""
         self._evaluation = self._evaluation or self._play()
@@ -138,8 +143,7 @@ class HogwildRun:
         """Evaluate the current policy and save it if it is the best so far, while the workers continue."""
         step, seconds_before = self.progress.step, self.progress.eval_seconds
         self.progress.evaluated()
-        self._weights.pull()
-        policy = self._learner.policy_tensors()
+        policy = self._policy_tensors()
         self._evaluated_model.load_state_dict(policy["model"])
         metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step,
                                                      longest_game=self.progress.longest_game())

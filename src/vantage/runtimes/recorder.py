@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError, VantageError
-from vantage.learning.learner import POLICY
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_best, save_replay
 from vantage.runs.checkpoint_files import Groups
@@ -35,12 +34,14 @@ Status = Literal["running", "done", "interrupted", "failed"]
 class Recorder:
     """Writes `tensors` and `progress` into the run directory for a runtime. Only a failure of the last save ends a run.
 
+    `policy` returns the tensors of best/: those that a policy needs.
     Shows the weights of `model` in TensorBoard if the config has `log_weights`.
     """
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
-                 model: ActorCritic, tensors: Callable[[], Groups]) -> None:
-        self.config, self.directory, self.progress, self._tensors = config, directory, progress, tensors
+                 model: ActorCritic, tensors: Callable[[], Groups], policy: Callable[[], Groups]) -> None:
+        self.config, self.directory, self.progress = config, directory, progress
+        self._tensors, self._policy = tensors, policy
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         """Workers that the run ever had: each has streams of random numbers of its own."""
         self._spec = model.spec.to_json()
@@ -61,6 +62,7 @@ class Recorder:
         self._unreported: dict[str, float] = {}
         """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
+        self._replay_step = -1
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
             self._load_score_of_best()
@@ -187,18 +189,23 @@ class Recorder:
     def _move_if_gone(self) -> None:
         if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
-            if self._mirror is None:  # else a copy of best/ remains, at its URL
-                self.progress.best_return = self.progress.deterministic = None
             self._locks.enter_context(locked(recovered.path))
+            if self._mirror is None:
+                self.progress.best_return = self.progress.deterministic = None
+            else:  # a copy of best/ remains, at its URL
+                self._mirror.adopt(recovered)
             self._writer.open(recovered.path)
 
-    def save_replay(self, tensors: Groups) -> None:
-        """Write the replay that belongs to the checkpoint of this step. A run can continue without it."""
+    def save_replay(self, tensors: Callable[[], Groups]) -> None:
+        """Write the replay of this step, unless it has been written. A run can continue without it."""
+        if self._replay_step == self.progress.step:
+            return
         try:
-            save_replay(self.directory.path, self.progress.step, tensors=tensors)
+            save_replay(self.directory.path, self.progress.step, tensors=tensors())
         except CheckpointError as error:
             self._note_saving("replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
         else:
+            self._replay_step = self.progress.step
             self._note_saving("replay")
 
     def abandon(self) -> None:
@@ -249,8 +256,7 @@ class Recorder:
             return
         self.progress.best_return, self.progress.deterministic = mean, deterministic
         try:
-            policy = policy or {name: group for name, group in self._tensors().items() if name in POLICY}
-            save_best(self.directory.path, step, tensors=policy, state=self._state())
+            save_best(self.directory.path, step, tensors=policy or self._policy(), state=self._state())
         except CheckpointError as error:
             self.progress.best_return, self.progress.deterministic = former
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")

@@ -46,7 +46,8 @@ class SyncRun:
             notes = one.groups[0].notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors,
+                                     one.learner.policy_tensors)
             stack.callback(self.recorder.abandon)
             if workers > 1:
                 log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
@@ -110,7 +111,7 @@ class SyncRun:
     def _save_replay(self) -> None:
         replay = self.actor_learner.replay
         if replay is not None and len(replay):
-            self.recorder.save_replay(replay.tensors())
+            self.recorder.save_replay(replay.tensors)
 
     def _release(self) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
@@ -30,8 +31,9 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         write_line(f"no video: {error}")
     write_line(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON "
                "lines")
-    commands = [f"evaluate {run} --episodes 100", f"plot {run} -o curve.png"]
+    name = quote(str(run))
+    commands = [f"evaluate {name} --episodes 100", f"plot {name} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):
-        commands.insert(0, f"resume {run}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
+        commands.insert(0, f"resume {name}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
     write_line("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))

@@ -66,7 +66,7 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: St
         fleet.train(numbers, stop)
     command = shlex.join(["vantage", *sys.argv[1:]])
     if stop.signal:
-        again = command if run is not None else f"{command} --run {directory}"
+        again = command if run is not None else f"{command} --run {shlex.quote(str(directory))}"
         say(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {again}")
         return 128 + stop.signal
     if fleet.scores:
@@ -77,7 +77,7 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: St
             "protocol.json; table.md")
     if len(fleet.scores) < seeds:
         raise VantageError(f"{seeds - len(fleet.scores)} of {seeds} seeds failed: see their messages above; the same "
-                           f"command with --run {directory} tries them again")
+                           f"command with --run {shlex.quote(str(directory))} tries them again")
     return 0
 
 
@@ -104,7 +104,10 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str]) -> G
     ended = checkpoint.step >= target or goal_reached(progress, config)
     if not ended or progress.get("evaluation_due"):
         yield from resume_updates(run, steps=target)
-    elif directory.read_summary().get("status") != "done" and directory.config.run.steps <= target:
+    elif (summary := directory.read_summary()).get("status") != "done" and directory.config.run.steps <= target:
+        if len(list(checkpoint.path.parent.glob("step-*"))) == 1:
+            directory.write_summary(summary | {"status": "done"})
+            return
         # Killed between its last checkpoint and the metrics of that step: train the last part again.
         shutil.rmtree(checkpoint.path)
         yield from updates_to(target, run, config, argv)
@@ -137,14 +140,15 @@ class _Fleet:
     lines: _Lines
     scores: dict[int, list[Row]] = field(default_factory=dict)
     running: dict[Connection, tuple[int, BaseProcess]] = field(default_factory=dict)
+    stopped: bool = False
 
     def train(self, seeds: Sequence[int], stop: Stopping) -> None:
         """Train and evaluate all `seeds`, or stop and save them."""
-        waiting, stopping = deque(seeds), False
-        while self.running or (waiting and not stopping):
-            if not stopping and (stopping := stop.requested()):
+        waiting = deque(seeds)
+        while self.running or (waiting and not self.stopped):
+            if not self.stopped and stop.requested():
                 self._stop()
-            while waiting and not stopping and len(self.running) < self.jobs:
+            while waiting and not self.stopped and len(self.running) < self.jobs:
                 self._start(waiting.popleft())
             for ready in connection.wait(list(self.running), timeout=0.2):
                 assert isinstance(ready, Connection)
@@ -168,7 +172,7 @@ class _Fleet:
         except (EOFError, OSError):
             process.join()
             del self.running[ready]
-            if process.exitcode and self.lines.last[seed] != _EVALUATING:
+            if process.exitcode and not (self.stopped and self.lines.last[seed] == _EVALUATING):
                 self.lines.show(seed, f"failed (exit status {process.exitcode})")
             return
         if isinstance(message, list):
@@ -181,6 +185,7 @@ class _Fleet:
 
     def _stop(self) -> None:
         """Ask the runs to save; an evaluation has nothing to save and ends at once."""
+        self.stopped = True
         for ours, (seed, process) in self.running.items():
             if self.lines.last[seed] == _EVALUATING:
                 process.kill()
