@@ -69,6 +69,14 @@ class Drifting(Counter):
         return np.array([self.steps, self.seed_, self.number if self.steps > 1 else 0.0])
 
 
+class Many(Counter):
+    """Has more actions than a byte tells apart; the reward is the action."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Discrete(300)
+
+
 class TorchFree(Counter):
     """Observes whether its process has imported torch, and whether Vantage's training modules are there."""
 

@@ -22,4 +22,4 @@ class CheckpointError(VantageError):
 
 
 class NonFiniteError(VantageError):
-    """A loss or a gradient that is not finite, caught before it reaches the weights."""
+    """A loss, a gradient or a running statistic that is not finite, caught before it reaches the policy."""

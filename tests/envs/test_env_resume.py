@@ -92,7 +92,8 @@ def test_cartpole_goes_on_from_every_step_and_from_a_snapshot_of_the_first_editi
 @pytest.mark.parametrize(("name", "steps", "keys"), [
     ("Pendulum-v1", 150, {"max_episode_steps": 40}), ("LunarLander-v3", 300, {}),
     ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("CarRacing-v3", 40, {"max_episode_steps": 12}),
-    ("FrozenLake-v1", 60, {}), ("CartPole-v1", 60, {"vector": "async"})])
+    ("FrozenLake-v1", 60, {}), ("CartPole-v1", 60, {"vector": "async"}),
+    ("faulty_envs:Many", 60, {"action_subset": "0,150,299"})])
 def test_simulators_go_on(name, steps, keys):
     run = uninterrupted(name, steps, **keys)
     for stop in moments(run[2]):

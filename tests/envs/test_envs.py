@@ -160,7 +160,7 @@ def test_a_mask_that_cannot_be_used_is_an_error(fault, says):
 
 def test_a_mask_of_several_choices_allows_one_of_each():
     masker = make_masker(EnvSpec(ArraySpec("vector", (1,)), ActionSpec("multi_discrete", (2, 3)), masked=True))
-    for mask in ((np.array([1, 0]), np.array([0, 1, 1])), np.array([1, 0, 0, 1, 1])):
+    for mask in ((np.array([1, 0]), np.array([0, 1, 1])), np.array([1, 0, 0, 1, 1]), [1, 0, 0, 1, 1]):
         assert masker({"action_mask": mask}, False)["action_mask"].tolist() == [True, False, False, True, True]
     with pytest.raises(ValueError, match="allows no action"):
         masker({"action_mask": (np.array([1, 0]), np.array([0, 0, 0]))}, False)

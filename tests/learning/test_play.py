@@ -47,6 +47,17 @@ def test_games_without_a_time_limit_are_cut_and_all_are_played() -> None:
     assert [game.length for game in games] == [5] * 6 == [envs.longest_game] * 6
 
 
+@pytest.mark.parametrize(("frame_skip", "steps"), [("auto", 200), ("4", 50)])
+def test_games_with_a_time_limit_are_played_to_their_end(frame_skip: str, steps: int) -> None:
+    config = Config().change(env="MountainCar-v0", frame_skip=frame_skip)
+    envs = make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)
+    assert f"time limit {steps} steps" in envs.notes
+    model = make_model(config.policy, envs.spec, critic="state").eval()
+    games = play(model, envs, **{**options(2), "deterministic": True})
+    envs.close()
+    assert [game.length for game in games] == [steps] * 2
+
+
 def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.MonkeyPatch) -> None:
     steps = []
     step = Environments.step

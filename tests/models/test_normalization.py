@@ -10,7 +10,7 @@ from torch import Tensor
 
 import vantage
 from vantage.config import Config
-from vantage.errors import ConfigError
+from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.weights import AveragePolicy
 from vantage.models import ActorCritic, make_model
 from vantage.models.normalization import EPSILON, RATE, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer
@@ -189,3 +189,12 @@ def test_a_batch_that_leaves_no_gradient_is_refused() -> None:
     vantage.configure("a2c", env="CartPole-v1", norm="batch", num_envs=1, rollout_length=3)
     with pytest.raises(ConfigError, match="norm=batch lets no gradient through a batch of 2; give a larger"):
         vantage.configure("a2c", env="CartPole-v1", norm="batch", num_envs=1, rollout_length=2)
+
+
+def test_an_observation_too_large_for_the_statistics_is_an_error_and_changes_nothing() -> None:
+    normalizer = ObsNormalizer(2)
+    normalizer.merge(*normalizer.batch(torch.ones(4, 2)))
+    before = [part.clone() for part in normalizer.stats]
+    with pytest.raises(NonFiniteError, match="running statistics of observations overflow"):
+        normalizer.merge(*normalizer.batch(torch.tensor([[1.0, 1e25], [1.0, -1e25]])))
+    assert all(torch.equal(part, old) for part, old in zip(normalizer.stats, before, strict=True))

@@ -216,3 +216,11 @@ def test_the_example_trains_and_its_checkpoint_needs_the_module(monkeypatch: pyt
     monkeypatch.delitem(sys.modules, EXAMPLE.stem)
     with pytest.raises(ConfigError, match=r"module 'residual_attention_torso' cannot be imported.*start in the folder"):
         vantage.load("run")
+
+
+@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(3)])
+def test_a_network_that_acts_otherwise_in_training_than_in_play_is_refused(
+        layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.models.torsos.load_class", lambda path, *, what: lambda shape: nn.Sequential(layer))
+    with pytest.raises(ConfigError, match=rf"network='my:Net' has {type(layer).__name__}, which would act otherwise"):
+        torso("my:Net", ArraySpec("vector", (3,)), frame_stack=1)

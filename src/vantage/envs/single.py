@@ -204,12 +204,12 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
                 longest_game: int = 0) -> Simulators:
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions.
 
-    Without a time limit, or with a later one, an episode is cut after `longest_game` steps; 0: it is not.
+    Without a time limit, an episode is cut after `longest_game` steps; 0: it is not.
     """
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
     spec, bounds, own_limit = probe(one, seeds)
-    if longest_game and not config.max_episode_steps and (own_limit is None or own_limit > longest_game):
+    if longest_game and not config.max_episode_steps and own_limit is None:
         config = replace(config, max_episode_steps=longest_game)
         one = partial(build, env, config, rendered=rendered)
     parent = os.getpid() if config.vector == "async" else 0
@@ -219,7 +219,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     limit = TimeLimit(config.env_timeout)
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
-    longest = config.max_episode_steps or own_limit
+    frames = Play.of(config, None).frames_per_step
+    longest = config.max_episode_steps or round((own_limit or 0) / frames)
 
     def reset(episodes: Array, which: Array) -> Any:
         return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes})
@@ -238,7 +239,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
         receive=vector.receive if parent else with_limit(vector.step, limit, seeds),
         close=vector.close if parent else close,
         single=None if parent else lambda: vector.envs[0].env,
-        frames_per_step=Play.of(config, None).frames_per_step)
+        frames_per_step=frames)
 
 
 def with_limit(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Callable[..., Any]:

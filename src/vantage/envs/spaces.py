@@ -105,7 +105,8 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
         if not (spec.masked and MASK in info):
             raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset")
         value = info[MASK]
-        mask = np.concatenate(value, axis=-1) if isinstance(value, tuple | list) else np.asarray(value)
+        in_parts = isinstance(value, tuple | list) and any(map(np.ndim, value))
+        mask = np.concatenate(value, axis=-1) if in_parts else np.asarray(value)
         if mask.shape != shape:
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         mask = mask.astype(bool) | np.asarray(unused)[..., None]

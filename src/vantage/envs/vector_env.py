@@ -41,7 +41,7 @@ class Environments:
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
         self._check = Checks(simulators.bounds, self._place, warn=not evaluation)
-        self._history = History(num_envs, self.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
+        self._history = History(num_envs, simulators.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
         self._length = np.zeros(num_envs, np.int64)

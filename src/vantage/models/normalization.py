@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from vantage.errors import NonFiniteError
+
 INITIAL_STATS = (1e-4, 0.0, 1.0)  # count, mean and variance before the first sample
 CLIP = 10.0  # standard deviations
 EPSILON = 1e-5
@@ -47,10 +49,17 @@ class RunningStats(nn.Module):
 
     @torch.no_grad()
     def merge(self, count: Tensor, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
-        """Merge a batch of `count` in place; the samples before it count as at most `most`."""
+        """Merge a batch of `count` in place; the samples before it count as at most `most`.
+
+        NonFiniteError, without the merge, where the variance would no longer fit into its type.
+        """
         stats = self.local_stats or self.stats
         batch = [part.to(stats[0].device, torch.float64) for part in (count, mean, variance)]
         merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
+        if not merged[2].to(stats[2].dtype).isfinite().all():
+            raise NonFiniteError(f"the running statistics of observations overflow: new ones have a deviation of "
+                                 f"{batch[2].max().sqrt().item():.3g}. Bound what the environment returns, or give "
+                                 "--no-obs-norm")
         for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
 

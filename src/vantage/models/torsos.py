@@ -17,6 +17,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.modules.dropout import _DropoutNd
 
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
@@ -214,6 +215,12 @@ class OpenTorso(nn.Module):
             raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {error!r}"
                               f"{''.join(places[-1:])}; it must be an nn.Module class built as Class(shape) that maps "
                               "[N, *shape] to [N, out_features]") from error
+
+        unfit = {type(layer).__name__ for layer in self.network.modules()
+                 if isinstance(layer, _DropoutNd) or getattr(layer, "track_running_stats", False)}
+        if unfit:
+            raise ConfigError(f"network={path!r} has {', '.join(sorted(unfit))}, which would act otherwise in training "
+                              "than in play; use nn.LayerNorm or nn.GroupNorm, or leave it out")
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.network(to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x)
