@@ -134,6 +134,8 @@ class Queue:
     def __init__(self, runs: Sequence[Run], pause: Path, results: Path, jobs: int) -> None:
         self.runs, self.pause, self.results, self.jobs = runs, pause, results, jobs
         self.processes: dict[Run, subprocess.Popen[bytes]] = {}
+        self.begun: dict[Run, int] = {}
+        """The step at which each process went on."""
         self.failed: set[Run] = set()
         self.stopping = False
         self.started = time.monotonic()
@@ -187,7 +189,7 @@ class Queue:
         if run.status() == "done":
             self._evaluate(run)
             return
-        command = run.command(self.jobs)
+        command, self.begun[run] = run.command(self.jobs), run.step()
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
             self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *command[1:]], stdout=log,
                                                    stderr=log, stdin=subprocess.DEVNULL,
@@ -199,9 +201,9 @@ class Queue:
             if process.poll() is None:
                 continue
             del self.processes[run]
-            if process.returncode == 0:
+            if process.returncode == 0 or run.status() == "done":  # it may have been killed before it said so
                 self._evaluate(run)
-            elif process.returncode > 0 and process.returncode < 128:
+            elif 0 < process.returncode < 128 or run.step() <= self.begun[run]:
                 self.failed.add(run)
                 print(f"{run.path} failed with status {process.returncode}; see {run.path}.log", flush=True)
 

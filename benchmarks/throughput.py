@@ -47,6 +47,7 @@ SAME_WORK = {
     "network": "nature", "norm": "none", "memory": "none", "frame_stack": 4, "atari_protocol": "classic",
     "reward": "sign", "lr": 7e-4, "gamma": 0.99, "gae_lambda": 1.0, "entropy_coef": 0.01, "value_coef": 0.5,
     "max_grad_norm": 0.5, "optimizer": "rmsprop_tf", "optimizer_eps": 1e-5, "optimizer_decay": 0.99,
+    "image_norm": "none",
 }
 
 # The PPO of Stable-Baselines3's model zoo on Atari.
@@ -54,7 +55,7 @@ PPO_WORK = {
     **{key: value for key, value in SAME_WORK.items() if key != "optimizer_decay"},
     "num_envs": 8, "rollout_length": 128, "epochs": 4, "minibatch_size": 256, "clip": 0.1, "lr": 2.5e-4,
     "gae_lambda": 0.95, "entropy_coef": 0.01, "value_coef": 0.5, "max_grad_norm": 0.5, "optimizer": "adam",
-    "optimizer_eps": 1e-5, "screen_size": "84", "image_norm": "none", "advantage_norm_over": "minibatch",
+    "optimizer_eps": 1e-5, "screen_size": "84", "advantage_norm_over": "minibatch",
 }
 
 SB3 = {

@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -135,6 +136,25 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
     with locked(root):
         assert script.main() == 2
     assert f"another queue uses {root}; stop that one first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("code", "status", "step", "outcome"), [
+    (0, "done", 400, "evaluated"), (2, "done", 400, "evaluated"), (2, "running", 300, "failed"),
+    (-9, "running", 300, "waiting"), (-9, "running", 100, "failed")])
+def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, step: int, outcome: str, plan: Path,
+                                                       tmp_path: Path, script: Any,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that dies without progress would be begun again for ever."""
+    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
+    run, = queue.runs
+    evaluated: list[Any] = []
+    monkeypatch.setattr(script.Run, "status", lambda run: status)
+    monkeypatch.setattr(script.Run, "step", lambda run: step)
+    monkeypatch.setattr(queue, "_evaluate", evaluated.append)
+    queue.processes[run], queue.begun[run] = SimpleNamespace(returncode=code, poll=lambda: code), 100
+    queue._reap()
+    assert not queue.processes
+    assert (bool(evaluated), run in queue.failed) == (outcome == "evaluated", outcome == "failed")
 
 
 def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,
