@@ -14,6 +14,10 @@ from vantage.config import ALGORITHMS, Config, Key
 
 PATH = Path(__file__).parents[1] / "src/vantage/config_keys.py"
 
+RUNTIMES = {"a2c": ("sync", "ray"), "ppo": ("sync", "ray"), "a3c": ("hogwild", "ray"), "a3g": ("hogwild", "ray"),
+            "acer": ("sync", "hogwild", "ray")}
+"""The keys of a3g are typed as those of a3c, though it does not run under ray."""
+
 NAMES = {"a2c": "A2CKeys", "ppo": "PPOKeys", "a3c": "A3CKeys", "a3g": "A3CKeys", "acer": "ACERKeys"}
 
 HEAD = '''"""The types of the keywords of `vantage.configure`, so that editors complete and explain them.
@@ -37,27 +41,24 @@ Text = str | float | PathLike[str] | Sequence[Any] | Mapping[str, Any]
 
 def keys_by_users() -> dict[tuple[str, ...], dict[str, str]]:
     """The lines of each key by its name, in groups of keys that the same algorithms have."""
-    variants = {algo: [Config.of(algo).flat_keys()] for algo in ALGORITHMS}
-    variants["acer"].append(Config.of("acer").change(runtime="hogwild").flat_keys())
-    owners: dict[str, dict[str, list[Key]]] = {}
-    for algo, tables in variants.items():
-        for name, key in [item for table in tables for item in table.items() if item[0] != "env"]:
-            owners.setdefault(name, {}).setdefault(algo, []).append(key)
+    owners: dict[str, dict[str, dict[str, Key]]] = {}
+    for algo in ALGORITHMS:
+        for runtime in RUNTIMES[algo]:
+            for name, key in Config.of(algo).change(runtime=runtime).flat_keys().items():
+                if name != "env":
+                    owners.setdefault(name, {}).setdefault(algo, {})[runtime] = key
     groups: dict[tuple[str, ...], dict[str, str]] = {}
     for name, users in owners.items():
-        if name == "runtime":
-            continue
-        helps: dict[str, list[str]] = {}
+        helps: dict[str, dict[str, None]] = {}
         for algo, keys in users.items():
-            for key in keys:
-                helps.setdefault(key.rules["help"], []).append(algo)
+            for runtime, key in keys.items():
+                helps.setdefault(key.rules["help"], {})[runtime if key.group == "runtime" else algo] = None
         first, *others = helps
-        key = next(iter(users.values()))[0]
-        text = "; ".join([first, *(
-            f"{'hogwild' if key.group == 'runtime' else ', '.join(helps[other])}: {other}" for other in others)])
+        key = next(key for keys in users.values() for key in keys.values())
+        text = "; ".join([first, *(f"{', '.join(helps[other])}: {other}" for other in others)])
         groups.setdefault(tuple(users), {})[name] = f"    {name}: {annotation(key)}\n{docstring(text)}\n"
-    text = docstring("sync: one process, which collects and learns in turn; hogwild: workers on shared weights")
-    groups[("acer",)]["runtime"] = f'    runtime: Literal["sync", "hogwild"]\n{text}\n'
+    text = docstring("sync: collects and learns in turn; hogwild: workers on shared weights; ray: workers on a cluster")
+    groups[max(groups, key=len)]["runtime"] = f'    runtime: Literal["sync", "hogwild", "ray"]\n{text}\n'
     return groups
 
 

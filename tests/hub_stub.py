@@ -23,6 +23,7 @@ class Hub(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.repos: dict[str, dict[str, bytes]] = {}
+        self.private: set[str] = set()
         self.requests: list[str] = []
 
     @property
@@ -46,7 +47,10 @@ class Handler(BaseHTTPRequestHandler):
         if path == "/api/repos/create":
             about = json.loads(body)
             repo = f"{about.get('organization', 'me')}/{about['name']}"
-            hub.repos.setdefault(repo, {})
+            if repo not in hub.repos:
+                hub.repos[repo] = {}
+                if about.get("private") or about.get("visibility") == "private":
+                    hub.private.add(repo)
             return self.answer({"url": f"{hub.endpoint}/{repo}"})
         repo = "/".join(path.split("/")[3:5])
         if repo not in hub.repos:
@@ -68,6 +72,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         hub, parts = self.server, self.path.partition("?")[0].split("/")
         hub.requests.append(f"{self.command} {self.path}")
+        if parts[1:3] == ["api", "models"] and len(parts) == 5:
+            repo = "/".join(parts[3:])
+            return self.answer({"id": repo, "private": repo in hub.private})
         if parts[1] == "api":  # what is there already, such as .gitignore
             return self.refuse(404, "EntryNotFound")
         repo, revision, name = "/".join(parts[1:3]), parts[4], "/".join(parts[5:])

@@ -44,8 +44,8 @@ def test_the_commands_around_a_run_are_functions() -> None:
 def test_the_types_of_configures_keywords_are_those_of_the_config_classes() -> None:
     assert generator.PATH.read_text(encoding="utf-8") == generator.source(), "run python tests/config_keys.py"
     for algo, name in generator.NAMES.items():
-        own = {*Config.of(algo).flat_keys()} | {*Config.of(algo).change(
-            **{"runtime": "hogwild"} if algo == "acer" else {}).flat_keys()}
+        own = {key for runtime in generator.RUNTIMES[algo]
+               for key in Config.of(algo).change(runtime=runtime).flat_keys()}
         assert {*get_type_hints(getattr(config_keys, name))} - {"runtime"} == own - {"env"}
 
 

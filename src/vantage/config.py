@@ -186,11 +186,12 @@ class Config:
 
     def why_unknown(self, name: str) -> str:
         """The error for a key that this config does not have: unknown, or only for other algorithms or runtimes."""
-        if users := [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]:
+        users = [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]
+        runtimes = [each for each, kind in RUNTIMES.items() if name in replace(self, runtime=kind()).flat_keys()]
+        if users or runtimes:
+            fits = [", ".join(users)] * bool(users) + [f"--runtime {' or '.join(runtimes)}"] * bool(runtimes)
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
-                    f"{', '.join(users)}")
-        if name in Config(runtime=Ray()).flat_keys():
-            return f"{name} has no effect under runtime={self.runtime_name}; give --runtime ray or leave it out"
+                    f"{', and for '.join(fits)}")
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 

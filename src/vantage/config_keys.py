@@ -112,7 +112,7 @@ class CommonKeys(TypedDict, total=False):
     entropy_coef: Number
     """weight of the entropy bonus, in nats"""
     value_coef: Number
-    """weight of half the squared value error; acer, acer: weight of half the squared error of Q"""
+    """weight of half the squared value error; acer: weight of half the squared error of Q"""
     optimizer: Text
     """rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's form, and another is any class of
     torch.optim"""
@@ -128,16 +128,19 @@ class CommonKeys(TypedDict, total=False):
     """steps of each environment in a rollout; hogwild: steps of each environment in a rollout; of a list 16,32 worker i
     takes element i"""
     rollouts_per_update: Number
-    """consecutive rollouts of each environment in one update"""
+    """consecutive rollouts of each environment in one update; ray: rollouts in one update: of any workers, or with
+    send=gradients of one"""
     num_workers: Number
     """data-parallel ranks, which split the environments; 0: on Atari one per core while each has eight environments,
-    else 1; hogwild: worker processes; 0: one per core"""
+    else 1; ray: worker processes; 0: as many as have room when the run starts, beside the learner's core; hogwild:
+    worker processes; 0: one per core"""
     device: Text
-    """cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU; hogwild: cpu, cuda, cuda:0, or
-    auto; of a list such as cuda:0,cuda:1 workers take turns"""
+    """cpu, cuda, cuda:0, or auto; a list such as cuda:0,cuda:1 gives each rank a GPU; ray: device of the learner: cpu,
+    cuda, cuda:0, or auto; workers act on CPUs; hogwild: cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1
+    workers take turns"""
     threads: Number
-    """CPU threads of each process; 0: one, or all cores for images and large networks; hogwild: CPU threads of each
-    worker; 0: one"""
+    """CPU threads of each process; 0: one, or all cores for images and large networks; ray: CPU threads of each worker;
+    0: worker_cpus; hogwild: CPU threads of each worker; 0: one"""
     steps: Number
     """agent steps, all environments together; after frame skip"""
     schedule_steps: Number
@@ -172,6 +175,19 @@ class CommonKeys(TypedDict, total=False):
     """stop when the mean of the last return_window training episodes reaches this"""
     stop_at_eval: Number | None
     """stop when the mean of an evaluation and of its first 20 games reaches this"""
+    ray_address: Text
+    """local: this machine alone; auto: the cluster that this machine is part of; or HOST:PORT of its head"""
+    worker_cpus: Number
+    """CPUs that each worker reserves"""
+    send: Literal["auto", "rollouts", "gradients"]
+    """what workers send: rollouts, to a central learner (V-trace), or gradients, to a parameter server; auto: gradients
+    with a3c and with a replay"""
+    max_policy_lag: Number
+    """rollouts and gradients whose weights are more updates old are dropped; 0: 8 rounds of all workers"""
+    max_restarts: Number
+    """workers that are replaced before the run gives up"""
+    runtime: Literal["sync", "hogwild", "ray"]
+    """sync: collects and learns in turn; hogwild: workers on shared weights; ray: workers on a cluster"""
 
 
 class _A2CPPOA3C(TypedDict, total=False):
@@ -218,8 +234,6 @@ class _A3CACER(TypedDict, total=False):
     """share the optimiser's statistics among workers; off: each has its own"""
     lock: bool
     """one worker at a time steps the optimiser, for comparison; off: no lock"""
-    max_restarts: Number
-    """workers that are replaced before the run gives up"""
 
 
 class _ACER(TypedDict, total=False):
@@ -246,8 +260,6 @@ class _ACER(TypedDict, total=False):
     """actions sampled for the dueling critic; with continuous actions, for its mean"""
     burn_in: Number
     """replayed steps that only warm the memory up; the first of each rollout, with a memory"""
-    runtime: Literal["sync", "hogwild"]
-    """sync: one process, which collects and learns in turn; hogwild: workers on shared weights"""
 
 
 class A2CKeys(CommonKeys, _A2CPPOA3C, _A2CA3C, total=False):

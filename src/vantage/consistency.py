@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS, Hogwild, PolicyConfig, Ray, Sync
+from vantage.envs.ids import is_atari
 from vantage.errors import ConfigError
 
 
@@ -15,16 +16,22 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     no_memory = policy.memory == "none" and "without a memory; give --memory lstm or gru, or leave it out"
     replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
     own = ":" in policy.network and f"with network={policy.network}, which has layers of its own; leave it out"
+    atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
+    layers = own or (policy.network != "mlp" and atari)
+    optimizer = config.optimizer.optimizer
     for key, why in {
-            "hidden": own, "activation": own,
+            "hidden": layers, "activation": layers,
+            "obs_norm": atari, "std": atari, "min_std": atari, "squash_mean": atari,
+            "optimizer_decay": not optimizer.startswith("rmsprop") and f"with optimizer={optimizer}; leave it out",
             "memory_size": no_memory, "bptt": no_memory,
             "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "
                          "it out",
             "init": policy.init != PolicyConfig.init and replaced,
-            "log_std_init": policy.log_std_init != PolicyConfig.log_std_init and policy.std != "fixed" and replaced,
+            "log_std_init": atari or (policy.log_std_init != PolicyConfig.log_std_init and policy.std != "fixed"
+                                      and replaced),
     }.items():
         if why and key in flags:
-            raise ConfigError(f"{key}={getattr(policy, key)} has no effect {why}")
+            raise ConfigError(f"{key}={config.flat()[key]} has no effect {why}")
 
 
 def why_not_parallel(config: Config) -> str | None:

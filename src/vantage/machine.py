@@ -100,17 +100,17 @@ def _check_memory(config: Config, workers: int) -> None:
 
 
 def _prepare_ray(config: Config) -> Config:
-    """`prepare` for workers on other machines; a cluster on this one leaves the learner the cores beside its workers.
+    """`prepare` for workers on other machines.
 
-    `num_workers` stays 0: how many have room is known when the run has joined the cluster.
+    `num_workers` stays 0: how many have room is known when the run has joined the cluster. Where that is this machine
+    alone, the learner then leaves them their cores.
     """
     check_processes(resolve_env(config.env.id, config.env.atari_protocol))
-    runtime, cores = config.ray, cores_for(0)
-    threads = runtime.threads or max(1, int(runtime.worker_cpus))
-    torch.set_num_threads(max(1, cores - runtime.num_workers * threads) if runtime.ray_address == "local" else cores)
+    torch.set_num_threads(cores_for(0))
     keep_freed_memory()
     compute_for_long()
-    return config.change(threads=threads, precision=_precision(config))
+    return config.change(threads=config.ray.threads or max(1, int(config.ray.worker_cpus)),
+                         precision=_precision(config))
 
 
 def _ranks(config: Config) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from pathlib import Path
 
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -12,6 +13,7 @@ from tiny import Bandit
 from torch.nn import Identity
 
 from vantage.algorithms.a2c import A2C
+from vantage.cli import main
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import ConfigError
@@ -175,3 +177,19 @@ def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
 
 def test_the_flat_start_of_pong_is_foretold() -> None:
     assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))
+
+
+def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:
+    short, long = (configure("ppo", env=env).flat() for env in ("Pong", "PongNoFrameskip-v4"))
+    assert short | {"env": long["env"]} == long and short["steps"] == 800_000
+
+
+def test_an_algorithm_is_named_once() -> None:
+    with pytest.raises(ConfigError, match="algo=ppo beside a2c; name the algorithm once, as the first argument"):
+        configure("a2c", env="CartPole-v1", algo="ppo")
+
+
+def test_a_config_file_is_read_for_the_runtime_of_the_command(tmp_path: Path) -> None:
+    (tmp_path / "f.json").write_text('{"max_restarts": 3}')
+    assert main(["train", "acer", "--env", "CartPole-v1", "--runtime", "hogwild", "--config", str(tmp_path / "f.json"),
+                 "--dry-run"]) == 0

@@ -120,3 +120,12 @@ def test_python_gets_the_key_of_another_library_too() -> None:
         vantage.configure("ppo", env="CartPole-v1", num_minibatches=4)
     with pytest.raises(ConfigError, match=r"^unknown key 'learning'; `vantage train ALGO --help` shows"):
         vantage.configure("ppo", env="CartPole-v1", learning=1)
+
+
+@pytest.mark.parametrize("command", [
+    "train a3c --env Pong", "train rl-a3c-pytorch", "preview CartPole-v1", "play Pong"])
+def test_the_last_line_of_help_is_a_command_that_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    last = printed([*command.split(), "--help"], capsys).splitlines()[-1]
+    words = last.removeprefix("vantage ").removesuffix(" explains every key.").split()
+    assert words == [*command.split()[:2], "--help-all"]
+    assert printed(words, capsys)

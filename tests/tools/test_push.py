@@ -75,6 +75,14 @@ def pushed(hub: Hub, files: dict[str, bytes]) -> Hub:
     return hub
 
 
+def test_a_public_repository_does_not_receive_what_is_private(pushed: Hub, run: Path) -> None:
+    with pytest.raises(ConfigError, match="someone/cartpole exists and is public"):
+        push(run, "someone/cartpole", private=True)
+    assert not any("/commit/" in request for request in pushed.requests)
+    push(run, "someone/secret", private=True, episodes=1)
+    assert "README.md" in pushed.repos["someone/secret"]
+
+
 def refused(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str]:
     """Exit status and message of a command that fails with one line."""
     status = main(argv)

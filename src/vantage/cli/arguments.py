@@ -118,7 +118,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     settings = _settings(frozenset(flags), **chosen)
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
-        print_help(shown, kind, own, prog, text, everything="--help-all" in argv)
+        print_help(shown, kind, own, prog, getattr(settings, first) or {"algo": shown.algo, "env": shown.env.id}[first],
+                   text, everything="--help-all" in argv)
     if unknown := [name for name in flags if name not in shown.flat_keys()]:
         raise _unknown_key(unknown[0], shown, names, argv, prog)
     if len(words) > 1 and kind is ByAlgorithm and not settings.env:
@@ -165,7 +166,8 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         _check_code(keys, named, source=config, trusted=is_own(text, signature_beside(Path(config))))
         env_of_file = keys.pop("env", "")
         env = env or env_of_file
-        configure(algo or "a2c", env=env or "CartPole-v1").override(keys, source=config)
+        chosen: dict[str, Any] = {} if runtime is None else {"runtime": runtime}
+        configure(algo or "a2c", env=env or "CartPole-v1", **chosen).override(keys, source=config)
         values |= keys
     if runtime is not None:
         values["runtime"] = runtime

@@ -19,10 +19,11 @@ _EXPLAINED = frozenset({
 """Keys that --help explains beside the algorithm's own; of the others it shows the defaults."""
 
 
-def print_help(shown: Config, kind: Any, own: Any, prog: str, text: str, *, everything: bool) -> NoReturn:
+def print_help(shown: Config, kind: Any, own: Any, prog: str, word: str, text: str, *,
+               everything: bool) -> NoReturn:
     """Print the options of a command, which are fields of `kind` and parameters of `own`, and the keys of `shown`.
 
-    Each key is explained with `everything`, else only the common ones.
+    Each key is explained with `everything`, else only the common ones. `word` is the command's first argument.
     """
     text = f"{text} Defaults are those of {shown.algo} on {shown.env.id}."
     if everything:
@@ -32,7 +33,7 @@ def print_help(shown: Config, kind: Any, own: Any, prog: str, text: str, *, ever
     width = shutil.get_terminal_size().columns
     for group in GROUPS:
         print(_group_help(shown, group, width))
-    print(f"{prog} {shown.algo} --help-all explains every key.")
+    print(f"{prog} {word} --help-all explains every key.")
     raise SystemExit(0)
 
 

@@ -101,7 +101,8 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
     stop = Stop()
     updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
                              trust=trust)
-    config = config.change(steps=steps or config.run.steps, max_minutes=max_minutes or config.run.max_minutes)
+    config = config.change(steps=steps or config.run.steps,
+                           max_minutes=config.run.max_minutes if max_minutes is None else max_minutes)
     return _follow(config, updates, stop, report)
 
 
@@ -178,7 +179,7 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
 
         final_report(Path(last.run))
     else:
-        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {last.run}")
+        say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {quote(last.run)}")
     return 0
 
 

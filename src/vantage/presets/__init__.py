@@ -43,8 +43,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     env_id = resolve_env(env, atari_protocol)
     values: dict[str, Any] = {}
     source = ""
+    classic = env_id.atari is not None and env_id.atari.protocol.name == "classic"
+    short = resolve_env(env_id.atari.game).name if env_id.atari and classic else env_id.name
     for owner in ("", algo):
-        for name in ("", env_id.family, env_id.name):
+        for name in ("", env_id.family, short):
             if entry := MEASURED.get(owner, {}).get(name):
                 values |= entry.values
                 kind = _FAMILIES.get(name, name)
@@ -91,11 +93,14 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     class or function that cannot be imported by name, such as a lambda or one of a notebook.
     """
     name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
+    if "algo" in overrides:
+        raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
     values = dict(defaults(name, env_name, str(overrides.get("atari_protocol", "auto"))).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
     own = (ALGORITHMS[config.algo][1], *[Ray] * (config.algo != "a3g")) if config.algo in ALGORITHMS else ()
     if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) not in own:
-        raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; leave it out")
+        other = {("a2c", "hogwild"): "use a3c", ("a3c", "sync"): "use a2c"}.get((config.algo, config.runtime_name))
+        raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; {other or 'leave it out'}")
     env_id = resolve_env(config.env.id, config.env.atari_protocol)
     check_options(config.env, env_id)
     config = config.override(_following(config, overrides, env_id.family, preset=name in SYSTEMS))
@@ -149,14 +154,14 @@ def expectation(config: Config) -> str:
 
 
 _CATALOGUE = """algorithms
-  a2c        advantage actor-critic, one process that collects and learns in turn
+  a2c        advantage actor-critic, which collects and learns in turn
   ppo        several epochs over each rollout with a clipped ratio (Schulman et al. 2017)
   a3c        a2c asynchronously: worker processes on shared weights (Mnih et al. 2016)
   a3g        a3c whose workers' networks are on GPUs
   acer       off-policy from a replay: Retrace, truncated weights, trust region (Wang et al. 2017)
 
 networks, with --memory none, lstm or gru, and --frame-stack N
-  mlp        widths by --hidden; every vector observation goes through it
+  mlp        for vectors: widths by --hidden
   a3c        2 convolutions of 16 and 32, 256 (Mnih et al. 2016)
   nature     3 convolutions of 32, 64, 64, then 512 (Mnih et al. 2015)
   minatar    1 convolution of 16, 128; for small images (Young and Tian 2019)

@@ -96,7 +96,7 @@ _ACER = {
     "LunarLander-v3": Defaults({"steps": 300_000, "reward_norm": True, "reward_scale": 1.0},
                                "measured, results/acer-LunarLander-v3"),
     "BipedalWalker-v3": Defaults({"memory": "none", "norm": "none", "log_std_init": 0.0},
-                                 "one seed of 300k steps, results/acer-BipedalWalker-v3"),
+                                 "measured, results/acer-BipedalWalker-v3"),
     "Pong": Defaults({"steps": 1_000_000, "frame_stack": 2,
                       "entropy_coef": "piecewise:0=0.01,30%=0.007,55%=0.001,100%=0"},
                      "measured on three seeds, results/acer-Pong; with 0.01 throughout they stop at 7 and 17"),

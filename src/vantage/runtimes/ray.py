@@ -14,6 +14,7 @@ from time import monotonic
 from typing import Any
 
 import ray
+import torch
 
 from vantage.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
@@ -60,10 +61,12 @@ class RayRun:
             stack.callback(self._release)
             self.config = config = config.change(num_workers=room(config))
             workers = config.runtime.num_workers
+            if config.ray.ray_address == "local":
+                torch.set_num_threads(max(1, torch.get_num_threads() - workers * config.runtime.threads))
             self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // config.runtime.rollouts_per_update)
             self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
-                                     self._learner.tensors)
+                                     self._learner.tensors, self._learner.policy_tensors)
             stack.callback(self.recorder.abandon)
             self.recorder.begin_workers(checkpoint)
             self._weights = weights_argument(self._learner)

@@ -78,6 +78,8 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
     `vantage.load`.
     """
+    if num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs} is below 1")
     agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     if max_episode_steps:
         agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))

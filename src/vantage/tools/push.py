@@ -83,6 +83,9 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
     directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     with hub_api(repo) as api:  # before the games, which take time
         url = str(api.create_repo(repo, private=private or None, exist_ok=True))
+        exposed = private and not api.repo_info(repo).private
+    if exposed:
+        raise ConfigError(f"{repo} exists and is public; make it private on the hub, or leave --private out")
     result = evaluate(run, episodes=episodes, checkpoint=checkpoint, trust=trust)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -50,7 +50,7 @@ class Recording:
         games = "1 game" if len(self.scores) == 1 else f"{len(self.scores)} games"
         actions = "most probable" if self.deterministic else "sampled"
         return (f"{self.path}: {games}, score {', '.join(map(number, self.scores))}; {self.frames / self.fps:.1f} s at "
-                f"{self.fps:g} steps a second, {actions} actions, {self.checkpoint}")
+                f"{self.fps:g} pictures a second, {actions} actions, {self.checkpoint}")
 
 
 def record(run: str | Path, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,

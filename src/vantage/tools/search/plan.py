@@ -28,7 +28,7 @@ Domain = list[Value] | Mapping[str, Any]
 UNSEARCHABLE = frozenset({
     "algo", "runtime", "env", "seed", "steps", "schedule_steps", "max_minutes", "eval_every", "eval_every_seconds",
     "eval_episodes", "env_kwargs", "atari_protocol", "action_subset", "frame_skip", "max_frames", "noop_max",
-    "random_start", "fire_on_reset", "max_episode_steps"})
+    "random_start", "fire_on_reset", "max_episode_steps", "return_window"})
 """Keys that define how trials are compared."""
 
 
@@ -57,7 +57,8 @@ class Plan:
     def objective(self) -> str:
         """The value of a trial, in words."""
         over = f", mean over {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
-        games = "the last evaluation" if self.base.run.eval_every > 0 else "the last 100 training games"
+        run = self.base.run
+        games = "the last evaluation" if run.eval_every > 0 else f"the last {run.return_window} training games"
         return f"mean return of {games} ({self.metric}){over}"
 
     def suggest(self, trial: BaseTrial) -> dict[str, Value]:
