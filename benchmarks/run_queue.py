@@ -38,6 +38,7 @@ from typing import Any
 import vantage
 from vantage.errors import ConfigError
 from vantage.keys import convert
+from vantage.runs.checkpoint import newest_step
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import HeldError, is_locked, locked
 from vantage.runs.metrics import read_metrics
@@ -134,8 +135,8 @@ class Queue:
     def __init__(self, runs: Sequence[Run], pause: Path, results: Path, jobs: int) -> None:
         self.runs, self.pause, self.results, self.jobs = runs, pause, results, jobs
         self.processes: dict[Run, subprocess.Popen[bytes]] = {}
-        self.begun: dict[Run, int] = {}
-        """The step at which each process went on."""
+        self.begun: dict[Run, int | None] = {}
+        """The newest checkpoint when each process began."""
         self.failed: set[Run] = set()
         self.stopping = False
         self.started = time.monotonic()
@@ -189,7 +190,7 @@ class Queue:
         if run.status() == "done":
             self._evaluate(run)
             return
-        command, self.begun[run] = run.command(self.jobs), run.step()
+        command, self.begun[run] = run.command(self.jobs), newest_step(run.path)
         with run.path.with_name(f"{run.path.name}.log").open("ab") as log:
             self.processes[run] = subprocess.Popen([sys.executable, "-m", "vantage", *command[1:]], stdout=log,
                                                    stderr=log, stdin=subprocess.DEVNULL,
@@ -203,7 +204,7 @@ class Queue:
             del self.processes[run]
             if process.returncode == 0 or run.status() == "done":  # it may have been killed before it said so
                 self._evaluate(run)
-            elif 0 < process.returncode < 128 or run.step() <= self.begun[run]:
+            elif 0 < process.returncode < 128 or (process.returncode < 0 and newest_step(run.path) == self.begun[run]):
                 self.failed.add(run)
                 print(f"{run.path} failed with status {process.returncode}; see {run.path}.log", flush=True)
 

@@ -10,12 +10,11 @@ from textwrap import fill
 from types import NoneType
 from typing import get_args
 
-from vantage.config import ALGORITHMS, Config, Key
+from vantage.config import ALGORITHMS, Config, Key, runtimes_of
 
 PATH = Path(__file__).parents[1] / "src/vantage/config_keys.py"
 
-RUNTIMES = {"a2c": ("sync", "ray"), "ppo": ("sync", "ray"), "a3c": ("hogwild", "ray"), "a3g": ("hogwild", "ray"),
-            "acer": ("sync", "hogwild", "ray")}
+RUNTIMES = {algo: runtimes_of(algo if algo != "a3g" else "a3c") for algo in ALGORITHMS}
 """The keys of a3g are typed as those of a3c, though it does not run under ray."""
 
 NAMES = {"a2c": "A2CKeys", "ppo": "PPOKeys", "a3c": "A3CKeys", "a3g": "A3CKeys", "acer": "ACERKeys"}

@@ -140,7 +140,7 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
 
 @pytest.mark.parametrize(("code", "status", "step", "outcome"), [
     (0, "done", 400, "evaluated"), (2, "done", 400, "evaluated"), (2, "running", 300, "failed"),
-    (-9, "running", 300, "waiting"), (-9, "running", 100, "failed")])
+    (143, "interrupted", 100, "waiting"), (-9, "running", 300, "waiting"), (-9, "running", 100, "failed")])
 def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, step: int, outcome: str, plan: Path,
                                                        tmp_path: Path, script: Any,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +149,7 @@ def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, s
     run, = queue.runs
     evaluated: list[Any] = []
     monkeypatch.setattr(script.Run, "status", lambda run: status)
-    monkeypatch.setattr(script.Run, "step", lambda run: step)
+    monkeypatch.setattr(script, "newest_step", lambda path: step)
     monkeypatch.setattr(queue, "_evaluate", evaluated.append)
     queue.processes[run], queue.begun[run] = SimpleNamespace(returncode=code, poll=lambda: code), 100
     queue._reap()

@@ -187,13 +187,21 @@ class Config:
     def why_unknown(self, name: str) -> str:
         """The error for a key that this config does not have: unknown, or only for other algorithms or runtimes."""
         users = [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]
-        runtimes = [each for each, kind in RUNTIMES.items() if name in replace(self, runtime=kind()).flat_keys()]
+        runtimes = [each for each in runtimes_of(self.algo)
+                    if name in replace(self, runtime=RUNTIMES[each]()).flat_keys()]
         if users or runtimes:
             fits = [", ".join(users)] * bool(users) + [f"--runtime {' or '.join(runtimes)}"] * bool(runtimes)
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', and for '.join(fits)}")
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+
+
+def runtimes_of(algo: str) -> list[str]:
+    """The runtimes that an algorithm may have."""
+    own = ALGORITHMS[algo][1] if algo in ("a2c", "ppo", "a3c", "a3g") else None
+    return [name for name, kind in RUNTIMES.items()
+            if own in (None, kind) or (kind is Ray and algo != "a3g")]
 
 
 def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:

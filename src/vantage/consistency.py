@@ -17,7 +17,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
     own = ":" in policy.network and f"with network={policy.network}, which has layers of its own; leave it out"
     atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
-    layers = own or (policy.network != "mlp" and atari)
+    layers = own or (policy.network != "mlp" and atari and f"{atari}, or give --network mlp")
     optimizer = config.optimizer.optimizer
     for key, why in {
             "hidden": layers, "activation": layers,

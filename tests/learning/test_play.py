@@ -47,7 +47,7 @@ def test_games_without_a_time_limit_are_cut_and_all_are_played() -> None:
     assert [game.length for game in games] == [5] * 6 == [envs.longest_game] * 6
 
 
-@pytest.mark.parametrize(("frame_skip", "steps"), [("auto", 200), ("4", 50)])
+@pytest.mark.parametrize(("frame_skip", "steps"), [("auto", 200), ("6", 34)])
 def test_games_with_a_time_limit_are_played_to_their_end(frame_skip: str, steps: int) -> None:
     config = Config().change(env="MountainCar-v0", frame_skip=frame_skip)
     envs = make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)

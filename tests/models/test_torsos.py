@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -218,9 +219,21 @@ def test_the_example_trains_and_its_checkpoint_needs_the_module(monkeypatch: pyt
         vantage.load("run")
 
 
-@pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.BatchNorm1d(3)])
-def test_a_network_that_acts_otherwise_in_training_than_in_play_is_refused(
-        layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+class Noisy(nn.Module):
+    """Draws noise in training and in play, as the layers of NoisyNet-A3C do."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + torch.randn_like(x)
+
+
+@pytest.mark.parametrize(("layer", "fits"), [
+    (nn.Dropout(0.5), False), (nn.BatchNorm1d(3), False), (nn.RReLU(), False), (nn.Dropout(0.0), True), (Noisy(), True),
+    (nn.TransformerEncoderLayer(3, 1, 4, dropout=0.5), False)])
+def test_a_network_that_computes_otherwise_in_training_than_in_play_is_refused(
+        layer: nn.Module, fits: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vantage.models.torsos.load_class", lambda path, *, what: lambda shape: nn.Sequential(layer))
-    with pytest.raises(ConfigError, match=rf"network='my:Net' has {type(layer).__name__}, which would act otherwise"):
-        torso("my:Net", ArraySpec("vector", (3,)), frame_stack=1)
+    generator = torch.random.get_rng_state()
+    with nullcontext() if fits else pytest.raises(ConfigError, match="network='my:Net' computes otherwise in training"):
+        make_torso(ArraySpec("vector", (3,)), PolicyConfig(network="my:Net", norm="none"))
+    assert layer.training
+    assert type(layer) is Noisy or not fits or torch.equal(torch.random.get_rng_state(), generator)

@@ -16,7 +16,7 @@ from stopping import saved_tensors
 import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
-from vantage.runs.checkpoint import load_latest, newest_step
+from vantage.runs.checkpoint import load_latest, load_named, newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runs.mirror import Mirror, fetch, mirror_of
@@ -137,6 +137,8 @@ def test_damaged_checkpoints_are_fetched_again(root: str) -> None:
     for path in (RUN / "checkpoints").glob("*/model.safetensors"):
         path.write_bytes(b"damaged")
     assert load_latest(fetch(f"{root}/tiny-Bandit/a2c-1")).step == last.step
+    (RUN / "best/model.safetensors").write_bytes(b"damaged")
+    assert load_named(fetch(f"{root}/tiny-Bandit/a2c-1"), "best").step > 0
     (RUN / "meta.json").write_text("{")
     with pytest.raises(ConfigError, match=r"meta\.json"):
         fetch(f"{root}/tiny-Bandit/a2c-1")

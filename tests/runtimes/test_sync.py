@@ -234,7 +234,7 @@ def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeyp
     monkeypatch.setattr(recorder, "save_best", failing_once)
     finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
     assert not failures
-    assert load_named(tmp_path / "run", "best").tensors.keys() <= {"model", "rewards"}, "a policy needs no more"
+    assert {"model"} <= load_named(tmp_path / "run", "best").tensors.keys() <= {"model", "rewards"}
 
 
 def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path: Path) -> None:

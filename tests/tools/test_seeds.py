@@ -20,7 +20,7 @@ from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.tools import seeds
 from vantage.tools.scores import table
-from vantage.tools.seeds import share_cores, updates_to
+from vantage.tools.seeds import share_cores
 
 COMMAND = ["train", "a2c", "--env", "CartPole-v1", "--steps", "20k", "--seed", "3", "--seeds", "2", "--jobs", "2",
            "--threads", "1", "--no-tensorboard", "--eval-every", "0", "--hidden", "8", "--log-every-seconds", "0.01"]
@@ -48,19 +48,6 @@ def test_one_signal_saves_all_seeds_and_the_same_command_finishes_them(capsys: p
     mean = np.mean([float(row["return_mean"]) for row in rows])
     assert [row["seed"] for row in rows] == ["3", "4"] and f"| {mean:.1f} (" in capsys.readouterr().out
     assert (directory / "curve.png").exists() and json.loads((directory / "protocol.json").read_text())["command"]
-
-
-@pytest.mark.parametrize("keep", [1, 2])
-def test_a_run_killed_before_its_summary_trains_its_last_part_again_or_is_done(keep: int) -> None:
-    config = vantage.configure("a2c", env="tiny:Bandit", steps=400, save_every=100, eval_every=0, threads=1,
-                               tensorboard=False, keep_checkpoints=keep)
-    run = Path("run")
-    *_, last = vantage.train(config, run=run)
-    directory = RunDirectory.open(run)
-    directory.write_summary(directory.read_summary() | {"status": "running"})
-    steps = [update.step for update in updates_to(400, run, config, ()) if update is not None]
-    assert (min(steps) > 0 if keep == 2 else not steps) and newest_step(run) == last.step
-    assert directory.read_summary()["status"] == "done"
 
 
 def test_seeds_of_another_config_are_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -166,7 +166,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         _check_code(keys, named, source=config, trusted=is_own(text, signature_beside(Path(config))))
         env_of_file = keys.pop("env", "")
         env = env or env_of_file
-        chosen: dict[str, Any] = {} if runtime is None else {"runtime": runtime}
+        chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
         configure(algo or "a2c", env=env or "CartPole-v1", **chosen).override(keys, source=config)
         values |= keys
     if runtime is not None:

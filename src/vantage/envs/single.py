@@ -220,7 +220,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
     frames = Play.of(config, None).frames_per_step
-    longest = config.max_episode_steps or round((own_limit or 0) / frames)
+    longest = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
 
     def reset(episodes: Array, which: Array) -> Any:
         return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -29,6 +29,10 @@ Rows = TypeVar("Rows", np.ndarray, Tensor)
 class RunningStats(nn.Module):
     """Base of normalisers with Stats [N] as buffers. Training changes them by `merge`; a sink may copy those of other
     processes over them."""
+
+    of: ClassVar = "observations"
+    instead: ClassVar = "--no-obs-norm"
+    """What the statistics are of, and how to do without."""
 
     mean: Tensor
     var: Tensor
@@ -57,9 +61,10 @@ class RunningStats(nn.Module):
         batch = [part.to(stats[0].device, torch.float64) for part in (count, mean, variance)]
         merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
         if not merged[2].to(stats[2].dtype).isfinite().all():
-            raise NonFiniteError(f"the running statistics of observations overflow: new ones have a deviation of "
-                                 f"{batch[2].max().sqrt().item():.3g}. Bound what the environment returns, or give "
-                                 "--no-obs-norm")
+            place = int(merged[2].argmax())
+            raise NonFiniteError(f"the running statistics of {self.of} overflow at index {place}, where the new "
+                                 f"mean is {batch[1].flatten()[place].item():.3g}. Bound what the environment returns, "
+                                 f"or give {self.instead}")
         for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
 
@@ -129,6 +134,8 @@ class ObsNormalizer(RunningStats):
 class ImageNormalizer(ObsNormalizer):
     """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
 
+    of, instead = "images", "--image-norm none"
+
     def batch(self, x: Tensor) -> Stats:
         variance, mean = torch.var_mean(x.float(), correction=0)
         return count_of(x.numel(), mean), mean.view(1), variance.view(1)
@@ -141,6 +148,7 @@ class PixelNormalizer(RunningStats):
     stack has the same statistics.
     """
 
+    of, instead = "pixels", "--image-norm none"
     LEAST_DEVIATION, CLIP = 4.0, 5.0
 
     def __init__(self, shape: tuple[int, ...]) -> None:
@@ -172,6 +180,8 @@ class BatchNorm(RunningStats):
     Acting and learning evaluate the same policy. The gradient flows through the mean and deviation of the batch:
     (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Statistics change only in `update`.
     """
+
+    of, instead = "features", "--norm layer"
 
     def __init__(self, size: int) -> None:
         super().__init__(size)

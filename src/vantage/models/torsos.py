@@ -17,7 +17,6 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.nn.modules.dropout import _DropoutNd
 
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
@@ -204,6 +203,7 @@ class OpenTorso(nn.Module):
             self.add_module("network", factory(shape))  # TypeError if it is no module
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))
+                alike = _same_in_both_modes(self.network, shape)
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
             if features.shape != (2, self.out_features):
                 raise ValueError(f"its output for 2 observations is {list(features.shape)}, not [2, "
@@ -216,15 +216,23 @@ class OpenTorso(nn.Module):
                               f"{''.join(places[-1:])}; it must be an nn.Module class built as Class(shape) that maps "
                               "[N, *shape] to [N, out_features]") from error
 
-        unfit = {type(layer).__name__ for layer in self.network.modules()
-                 if isinstance(layer, _DropoutNd) or getattr(layer, "track_running_stats", False)}
-        if unfit:
-            raise ConfigError(f"network={path!r} has {', '.join(sorted(unfit))}, which would act otherwise in training "
-                              "than in play; use nn.LayerNorm or nn.GroupNorm, or leave it out")
+        if not alike:
+            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as dropout and batch "
+                              "normalisation do; use nn.LayerNorm or nn.GroupNorm")
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.network(to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x)
         return out
+
+
+def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
+    """Whether `network` computes the same in training as in play, from the same random numbers."""
+    x, features = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)), []
+    with torch.random.fork_rng(devices=[]):
+        for training in (False, True):
+            torch.manual_seed(0)
+            features.append(network.train(training)(x))
+    return torch.allclose(features[0], features[1], equal_nan=True)
 
 
 def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from vantage.config import ALGORITHMS, Config
+from vantage.config import ALGORITHMS, Config, runtimes_of
 from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_together
 from vantage.envs import check_options, known_names, resolve_env
@@ -97,8 +97,7 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
     values = dict(defaults(name, env_name, str(overrides.get("atari_protocol", "auto"))).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
-    own = (ALGORITHMS[config.algo][1], *[Ray] * (config.algo != "a3g")) if config.algo in ALGORITHMS else ()
-    if config.algo in ("a2c", "ppo", "a3c", "a3g") and type(config.runtime) not in own:
+    if config.runtime_name not in runtimes_of(config.algo):
         other = {("a2c", "hogwild"): "use a3c", ("a3c", "sync"): "use a2c"}.get((config.algo, config.runtime_name))
         raise ConfigError(f"runtime={config.runtime_name} contradicts {config.algo}; {other or 'leave it out'}")
     env_id = resolve_env(config.env.id, config.env.atari_protocol)

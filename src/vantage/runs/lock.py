@@ -51,6 +51,7 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         raise ConfigError(f"cannot write into the run directory {run}: {path.name}: {error.strerror}; make it writable "
                           "or copy the run elsewhere") from None
     _HELD.add(descriptor)
+    owner = os.getpid()
     try:
         deadline = time.monotonic() + patience
         while not _lock(descriptor):
@@ -66,7 +67,7 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         remove_leftovers(run)
         yield
     finally:
-        if descriptor in _HELD:
+        if os.getpid() == owner:
             _HELD.remove(descriptor)
             os.close(descriptor)
 

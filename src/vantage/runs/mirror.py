@@ -77,19 +77,23 @@ class Mirror:
         """Make the local `run` what the copy is. Reading a copied checkpoint verifies it, so this does not."""
         with _explained(self.url):
             for name in ("best", *self._checkpoints()):
-                manifest, target = self._read(f"{name}/manifest.json"), run / name
-                if manifest is None or (is_valid(target) and (target / "manifest.json").read_bytes() == manifest):
-                    continue
-                aside = target.with_name(f".{target.name}.new")
-                shutil.rmtree(aside, ignore_errors=True)
-                aside.mkdir(parents=True)
-                for file in [*json.loads(manifest)["files"], "manifest.json"]:
-                    self._fs.get_file(f"{self._root}/{name}/{file}", str(aside / PurePosixPath(file).name))
-                shutil.rmtree(target, ignore_errors=True)
-                aside.rename(target)
+                self.pull_checkpoint(run, name)
             for name in _FILES:
                 if (data := self._read(name)) is not None:
                     write_atomically(run / name, data.decode())
+
+    def pull_checkpoint(self, run: Path, name: str) -> None:
+        """Fetch the checkpoint `name`, unless the same is there and undamaged."""
+        manifest, target = self._read(f"{name}/manifest.json"), run / name
+        if manifest is None or (is_valid(target) and (target / "manifest.json").read_bytes() == manifest):
+            return
+        aside = target.with_name(f".{target.name}.new")
+        shutil.rmtree(aside, ignore_errors=True)
+        aside.mkdir(parents=True)
+        for file in [*json.loads(manifest)["files"], "manifest.json"]:
+            self._fs.get_file(f"{self._root}/{name}/{file}", str(aside / PurePosixPath(file).name))
+        shutil.rmtree(target, ignore_errors=True)
+        aside.rename(target)
 
     def adopt(self, directory: RunDirectory) -> None:
         """Be the copy of a run that was moved to `directory`, which gets its metrics. Failures are logged."""
@@ -176,6 +180,9 @@ def fetch(url: str) -> Path:
         if (newest := newest_step(run, valid=True)) is None or newest < mirror.newest_step():
             mirror.pull(run)
             log.info(f"{run} is a copy of {url}")
+        elif not is_valid(run / "best"):
+            with _explained(mirror.url):
+                mirror.pull_checkpoint(run, "best")
         meta = read_object(run / "meta.json")
         write_atomically(run / "meta.json", json.dumps(meta | _place(mirror.url), indent=2))
     return run

@@ -104,10 +104,7 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str]) -> G
     ended = checkpoint.step >= target or goal_reached(progress, config)
     if not ended or progress.get("evaluation_due"):
         yield from resume_updates(run, steps=target)
-    elif (summary := directory.read_summary()).get("status") != "done" and directory.config.run.steps <= target:
-        if len(list(checkpoint.path.parent.glob("step-*"))) == 1:
-            directory.write_summary(summary | {"status": "done"})
-            return
+    elif directory.read_summary().get("status") != "done" and directory.config.run.steps <= target:
         # Killed between its last checkpoint and the metrics of that step: train the last part again.
         shutil.rmtree(checkpoint.path)
         yield from updates_to(target, run, config, argv)
