@@ -18,7 +18,6 @@ cores each train 2,140 steps/s in all, one run on both 1,750.
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import os
 import shutil
@@ -38,6 +37,7 @@ from typing import Any
 import vantage
 from vantage.errors import ConfigError
 from vantage.keys import convert
+from vantage.processes import die_with
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import HeldError, is_locked, locked
@@ -47,7 +47,6 @@ from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
 from vantage.tools.seeds import share_cores
 
-_PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 2.0
 HANDOVER_SECONDS = 60.0
 
@@ -240,10 +239,7 @@ class Queue:
 
 def _in_child(queue: int) -> None:
     """The run is batch work of the lowest priority, in a session of its own, and gets SIGTERM when the queue dies."""
-    with suppress(AttributeError):  # prctl is Linux's
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() != queue:
-            os._exit(1)  # it died before it could be watched
+    die_with(queue, signal.SIGTERM)
     os.setsid()
     lowest_priority()
 

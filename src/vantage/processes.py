@@ -125,16 +125,16 @@ def _end() -> None:
             process.kill()
 
 
-def die_with(parent: int) -> None:
-    """End this process when `parent`, which started it by multiprocessing, ends in any way, kill -9 included.
+def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """End this process when `parent`, which started it, ends in any way, kill -9 included.
 
-    By prctl on Linux, where the parent is the thread that started it. Elsewhere a thread waits for the parent: a
-    worker busy in its environment would otherwise live on until it next reads its pipe.
+    By prctl's signal `by` on Linux, where the parent is the thread that started it. Elsewhere a thread waits for a
+    parent of multiprocessing: a worker busy in its environment would otherwise live on until it next reads its pipe.
     """
     if not sys.platform.startswith("linux"):
         threading.Thread(target=_end_after_parent, daemon=True).start()
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
     if os.getppid() != parent:  # it has already ended
         os._exit(1)
 

@@ -43,15 +43,15 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     env_id = resolve_env(env, atari_protocol)
     values: dict[str, Any] = {}
     source = ""
-    classic = env_id.atari is not None and env_id.atari.protocol.name == "classic"
-    short = resolve_env(env_id.atari.game).name if env_id.atari and classic else env_id.name
+    atari = env_id.atari
+    short = resolve_env(atari.game).name if atari and atari.protocol.name == "classic" else env_id.name
     for owner in ("", algo):
         for name in ("", env_id.family, short):
             if entry := MEASURED.get(owner, {}).get(name):
                 values |= entry.values
                 kind = _FAMILIES.get(name, name)
                 source = f"{owner or 'all algorithms'} on {kind}: {entry.source}" if name else source
-    always = {"env": env_id.name, **({"atari_protocol": env_id.atari.protocol.name} if env_id.atari else {})}
+    always = {"env": env_id.name, **({"atari_protocol": atari.protocol.name} if atari else {})}
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}
         return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
