@@ -11,10 +11,11 @@ import torch
 
 from vantage.runs import checkpoint
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runtimes.progress import Progress
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 STATE = {"spec": json.loads(json.dumps(EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))).to_json())),
-         "progress": {"step": 1, "episodes": 1, "seconds": 0.1, "recent": [[2.5, 7]], "best_return": None}}
+         "progress": Progress(1.0).state() | {"step": 1, "episodes": 1, "seconds": 0.1, "recent": [[2.5, 7]]}}
 
 
 def save(run: Path, step: int, keep: int = 3, mark: int | None = None) -> Path:

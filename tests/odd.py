@@ -14,6 +14,7 @@ import time
 from typing import Any
 
 import numpy as np
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from tiny import Bandit, Tiny
 
 
@@ -29,6 +30,10 @@ class Misbehaving(Tiny):
             raise RuntimeError("no licence for two")
         if how == "slow start":
             time.sleep(3600)
+
+    def reset(self, **kwargs: Any) -> Any:
+        time.sleep(3600 * (self.how == "hang at reset"))
+        return super().reset(**kwargs)
 
     def close(self) -> None:
         if self.how == "close":
@@ -61,6 +66,11 @@ class Misbehaving(Tiny):
             case "segfault" if self.faulty:
                 os.kill(os.getpid(), signal.SIGSEGV)
         return 0, False
+
+
+def make_vector(num_envs: int, how: str) -> SyncVectorEnv:
+    """A vector of `Misbehaving`."""
+    return SyncVectorEnv([lambda: Misbehaving(how)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
 
 
 class Leaving(Bandit):

@@ -18,10 +18,10 @@ import torch
 from processes import assert_ends
 
 import vantage
-from vantage import machine, system
+from vantage import machine, system, time_limit
 from vantage.errors import ConfigError
 from vantage.processes import ended_by
-from vantage.system import compute_for_long, cores_for, used_memory
+from vantage.system import available_cores, compute_for_long, used_memory
 from vantage.time_limit import Interrupted, TimeLimit
 
 MIB = 2**20
@@ -54,10 +54,10 @@ def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: 
 def test_the_cpu_quota_of_a_container_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
     monkeypatch.setattr(system, "CGROUP", tmp_path)
-    assert cores_for(0) == 64
+    assert available_cores() == 64
     for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):
         (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
-        assert cores_for(0) == cores and cores_for(7) == 7
+        assert available_cores() == cores
 
 
 def test_limits_of_version_1_count_as_those_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +69,10 @@ def test_limits_of_version_1_count_as_those_of_version_2(tmp_path: Path, monkeyp
                        ("memory/memory.stat", "inactive_file 9\ntotal_inactive_file 300\n")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert cores_for(0) == 64 and system.free_memory() > free // 2
+    assert available_cores() == 64 and system.free_memory() > free // 2
     (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
     (tmp_path / "memory/memory.limit_in_bytes").write_text("1000\n")
-    assert (cores_for(0), system.free_memory()) == (2, 400)
+    assert (available_cores(), system.free_memory()) == (2, 400)
 
 
 @pytest.mark.parametrize("options", [
@@ -96,7 +96,7 @@ def test_the_end_of_a_process_is_named_by_its_signal_or_status(code: int, how: s
 @pytest.mark.parametrize(("workers", "warns"), [(8, False), (9, True)])
 def test_more_than_four_workers_per_core_are_warned_about(
         workers: int, warns: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
+    monkeypatch.setattr(machine, "available_cores", lambda: 2)
     machine.prepare(vantage.configure("a3c", env="CartPole-v1", num_workers=workers))
     assert [record.message.partition(":")[0] for record in caplog.records] == ["num_workers=9 on 2 cores"] * warns
 
@@ -107,7 +107,7 @@ def test_more_than_four_workers_per_core_are_warned_about(
     ({"env": "tiny:Bandit", "network": "torch.nn:Identity"}, 1),
     ({"env": "CartPole-v1", "threads": 3}, 3)])  # as a resume has it
 def test_a_small_network_has_one_thread(keys: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 4)
+    monkeypatch.setattr(machine, "available_cores", lambda: 4)
     before = torch.random.get_rng_state()
     assert machine.prepare(vantage.configure("a2c", **keys)).runtime.threads == threads == torch.get_num_threads()
     assert torch.equal(torch.random.get_rng_state(), before)
@@ -176,6 +176,25 @@ def test_an_overdue_stop_interrupts_a_call_or_the_next_one_once() -> None:
     with TimeLimit(100):
         signal.raise_signal(signal.SIGALRM)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(0.0, False), (1.0, True)])
+def test_native_code_is_late_only_where_there_is_a_limit(
+        seconds: float, late: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    ticks = iter(range(20))
+    monkeypatch.setattr(time_limit, "sleep", lambda tick: next(ticks))
+    monkeypatch.setattr(TimeLimit, "_current", TimeLimit(seconds))
+    with pytest.raises(StopIteration):
+        time_limit._watch()
+    assert ("no answer for 1 s in native code" in capfd.readouterr().err) is late
+
+
+@pytest.mark.parametrize(("keys", "says"), [
+    ({"runtime": "ray", "num_workers": 2}, "the learner of runtime=ray takes one device"),
+    ({"num_workers": 1}, "a single process takes one device")])
+def test_a_list_of_devices_is_for_processes_that_have_one_each(keys: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        machine.resolve_device(vantage.configure("a2c", env="CartPole-v1", device="cpu,cpu", **keys))
 
 
 def test_a_time_limit_leaves_a_handler_of_the_program_alone() -> None:

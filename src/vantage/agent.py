@@ -95,19 +95,20 @@ class Agent:
         """
         tensors, spec = tensor_obs(obs, torch.device("cpu")), self.model.spec
         parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}
-        expected = spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}
-        single = {key: tuple(part.shape) for key, part in parts.items()} == {
-            key: part.shape for key, part in expected.items()}
+        expected = {key: part.shape for key, part in
+                    (spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}).items()}
+        single = {key: tuple(part.shape) for key, part in parts.items()} == expected
         if single:
             parts = {key: part[None] for key, part in parts.items()}
             tensors = parts if isinstance(tensors, Mapping) else parts["obs"]
         shapes = {key: tuple(part.shape[1:]) for key, part in parts.items()}
-        if shapes != {key: part.shape for key, part in expected.items()}:
+        if shapes != expected:
             raise ValueError(f"observations have shapes {shapes} after the batch's axis, the policy was trained on "
-                             f"{ {key: part.shape for key, part in expected.items()} }: images are [C, H, W] in uint8, "
+                             f"{expected}: images are [C, H, W] in uint8, "
                              "Discrete ones one-hot, all else a flat vector; env = agent.make_env() gives them so")
+        width = sum(spec.action.sizes)
         if spec.masked and action_mask is None:
-            raise ValueError(f"the policy was trained with masks: give action_mask [B, {sum(spec.action.sizes)}]")
+            raise ValueError(f"the policy was trained with masks: give action_mask [B, {width}]")
         batch = len(next(iter(parts.values())))
         for key, part in parts.items():
             if len(part) != batch:
@@ -120,6 +121,8 @@ class Agent:
                              f"initial_state({batch})")
         first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(batch)
         mask = None if action_mask is None else torch.as_tensor(action_mask).bool().reshape(batch, -1)
+        if mask is not None and mask.shape[1] != width:
+            raise ValueError(f"action_mask has {mask.shape[1]} columns, the policy has {width} actions")
         params, state = self.model.step(tensors, first.bool(), state, mask)
         most_probable = self.deterministic if deterministic is None else deterministic
         actions = (self.model.distribution.mode(params) if most_probable else

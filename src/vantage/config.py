@@ -77,7 +77,15 @@ class Config:
         if missing := [name for name in ("loss", "needs", "gamma", "__dataclass_fields__") if not hasattr(kind, name)]:
             raise ConfigError(f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
                               "dataclass with gamma, needs and loss, as vantage.algorithms.interface describes")
-        return cls(algo=algo, algorithm=kind())
+        own = {f.name for f in fields(kind)}
+        if taken := own & {"algo", "runtime", *(name for name, key in Config.every_key().items()
+                                                if key.group != "algorithm")}:
+            raise ConfigError(f"algorithm={algo} has a field {min(taken)}, which is a key of every run; rename it")
+        try:
+            return cls(algo=algo, algorithm=kind())
+        except TypeError as error:
+            raise ConfigError(f"algorithm={algo} cannot be built without arguments: {error}; give every field a default"
+                              ) from error
 
     @property
     def runtime_name(self) -> str:
@@ -110,7 +118,7 @@ class Config:
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
         part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
-        return Schedule.parse(getattr(part, name))(step, self.schedule_steps)
+        return Schedule.parse(str(getattr(part, name)))(step, self.schedule_steps)
 
     @property
     def schedule_steps(self) -> int:

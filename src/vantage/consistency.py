@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vantage.config import Config
-from vantage.config_groups import OPTIMIZERS, Hogwild, PolicyConfig, Ray, Sync
+from vantage.config_groups import OPTIMIZERS, PolicyConfig, Sync
 from vantage.envs.ids import is_atari
 from vantage.errors import ConfigError
 
@@ -55,24 +55,11 @@ def why_not_parallel(config: Config) -> str | None:
             config.optimizer.optimizer not in OPTIMIZERS}.items() if present), None)
 
 
-def _under_ray(config: Config) -> dict[str, bool]:
-    """Problems of a config under runtime=ray, and whether `config` has them."""
-    if not isinstance(config.runtime, Ray):
-        return {}
-    needs, gradients = config.algorithm.needs, config.ray.send == "gradients"
-    return {
-        "send=gradients is for one gradient step a rollout, and this algorithm makes several; give --send rollouts":
-            gradients and needs.reuse is not None,
-        "send=rollouts has no replay, which is with the workers; give --send gradients":
-            not gradients and needs.replay is not None,
-        "norm=batch needs the whole batch in one process; give --norm layer": config.policy.norm == "batch",
-        "replay_save_every has no effect under runtime=ray, which does not save replays; leave it out":
-            needs.replay is not None and bool(needs.replay.save_every)}
-
-
 def check_together(config: Config) -> None:
     """ConfigError where values of different groups exclude each other, or one needs another."""
-    env, policy, run, hogwild = config.env, config.policy, config.run, isinstance(config.runtime, Hogwild)
+    env, policy, run, runtime = config.env, config.policy, config.run, config.runtime_name
+    hogwild, ray = runtime == "hogwild", runtime == "ray"
+    gradients, reuse = ray and config.ray.send == "gradients", config.algorithm.needs.reuse
     burn_in, shortest = getattr(config.algorithm, "burn_in", 0), min(config.runtime.rollout_lengths)
     rows = shortest * env.num_envs * config.runtime.rollouts_per_update
     replay = config.algorithm.needs.replay
@@ -91,9 +78,15 @@ def check_together(config: Config) -> None:
         f"num_workers={config.runtime.num_workers}: {workers}": workers is not None,
         f"optimizer={config.optimizer.optimizer!r} cannot be shared among workers; use one of {', '.join(OPTIMIZERS)}":
             hogwild and config.optimizer.optimizer not in OPTIMIZERS,
-        "replay_save_every has no effect under runtime=hogwild, which does not save replays; give --runtime sync or "
-        "leave it out": hogwild and replay is not None and replay.save_every,
-        **_under_ray(config),
+        f"vector='async': the workers of runtime={runtime} are processes already; leave it sync":
+            (hogwild or ray) and env.vector == "async",
+        f"replay_save_every has no effect under runtime={runtime}, which does not save replays; leave it out":
+            (hogwild or ray) and replay is not None and replay.save_every,
+        "send=gradients is for one gradient step a rollout, and this algorithm makes several; give --send rollouts":
+            gradients and reuse is not None,
+        "send=rollouts has no replay, which is with the workers; give --send gradients":
+            ray and not gradients and replay is not None,
+        "norm=batch needs the whole batch in one process; give --norm layer": ray and policy.norm == "batch",
         "stop_at_eval needs evaluations during training; give --eval-every or --eval-every-seconds":
             run.stop_at_eval is not None and not run.evaluates,
         f"init_checkpoint={policy.init_checkpoint} chooses among a run's checkpoints; name the run with --init-from":

@@ -16,9 +16,9 @@ from vantage.envs.batched import is_vector
 from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.extras import require
-from vantage.learning.optimizers import check_optimizer
+from vantage.learning.optimizers import make_optimizer
 from vantage.runtimes.actor_learner import new_model
-from vantage.system import compute_for_long, cores_for, free_memory, keep_freed_memory
+from vantage.system import available_cores, compute_for_long, free_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
 
@@ -45,28 +45,25 @@ def prepare(config: Config) -> Config:
 
     ConfigError for devices, optimisers and trackers that training cannot use.
     """
-    hogwild = isinstance(config.runtime, Hogwild)
-    if not isinstance(config.runtime, Sync) and config.env.vector == "async":
-        raise ConfigError("vector='async': the workers of a3c and a3g are processes already; leave it sync"
-                          if hogwild else "vector='async': the workers of runtime=ray are processes already; leave it "
-                          "sync")
-    check_optimizer(config.optimizer)
+    runtime, hogwild, cores = config.runtime, isinstance(config.runtime, Hogwild), available_cores()
+    make_optimizer(config.optimizer, torch.zeros(1))  # raises for those that no learner can use
     if config.run.track != "none":
         require(config.run.track, config.run.track)
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
-    if isinstance(config.runtime, Ray):
-        return _prepare_ray(config)
-    workers = cores_for(config.runtime.num_workers) if hogwild else _ranks(config)
-    if workers > MOST_PER_CORE * cores_for(0):
-        log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
-                    workers, cores_for(0), MOST_PER_CORE)
-    _check_memory(config, workers)
-    if hogwild or workers > 1:
+    if isinstance(runtime, Ray):  # how many have room is known when the run has joined the cluster
+        workers, own, threads = runtime.num_workers, cores, runtime.threads or max(1, int(runtime.worker_cpus))
+    else:
+        workers = (runtime.num_workers or cores) if hogwild else _ranks(config)
+        if workers > MOST_PER_CORE * cores:
+            log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
+                        workers, cores, MOST_PER_CORE)
+        _check_memory(config, workers)
+        own = threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
+    if workers > 1 or not isinstance(runtime, Sync):
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
-    threads = config.runtime.threads or (1 if hogwild else threads_of(config, max(1, workers)))
-    torch.set_num_threads(threads)
+    torch.set_num_threads(own)
     keep_freed_memory()
     compute_for_long()
     return config.change(threads=threads, num_workers=workers, precision=_precision(config))
@@ -77,7 +74,7 @@ def threads_of(config: Config, processes: int) -> int:
 
     Threads meet at each operation, which for a small network takes longer than to compute it.
     """
-    threads, env = max(1, cores_for(0) // processes), resolve_env(config.env.id, config.env.atari_protocol)
+    threads, env = max(1, available_cores() // processes), resolve_env(config.env.id, config.env.atari_protocol)
     # Environments with processes of their own, and vectors of them, may be slow or impossible to build twice.
     if (threads == 1 or env.atari is not None or is_vector(env) or config.env.vector == "async"
             or "cuda" in config.runtime.device):
@@ -99,20 +96,6 @@ def _check_memory(config: Config, workers: int) -> None:
                               f"MiB of memory are free; give at most {max(1, free // each)}")
 
 
-def _prepare_ray(config: Config) -> Config:
-    """`prepare` for workers on other machines.
-
-    `num_workers` stays 0: how many have room is known when the run has joined the cluster. Where that is this machine
-    alone, the learner then leaves them their cores.
-    """
-    check_processes(resolve_env(config.env.id, config.env.atari_protocol))
-    torch.set_num_threads(cores_for(0))
-    keep_freed_memory()
-    compute_for_long()
-    return config.change(threads=config.ray.threads or max(1, int(config.ray.worker_cpus)),
-                         precision=_precision(config))
-
-
 def _ranks(config: Config) -> int:
     """How many processes share the update of `config` under sync; ConfigError where so many cannot.
 
@@ -127,11 +110,9 @@ def _ranks(config: Config) -> int:
         if why is not None:
             raise ConfigError(f"num_workers={workers}: {why}")
         return workers
-    if config.algorithm.needs.replay is not None:
-        return 0
     if config.runtime.threads or daemon or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
         return 1
-    cores = cores_for(0)
+    cores = available_cores()
     return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
                 if cores // n * n >= LEAST_BUSY * cores and why_not_parallel(config.change(num_workers=n)) is None),
                default=1)
@@ -161,6 +142,8 @@ def resolve_device(config: Config) -> str:
             raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
         if match[1] == "cuda" and int(match[2] or 0) >= count:
             raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; {hint}")
+    if "," in device and isinstance(config.runtime, Ray):
+        raise ConfigError(f"device={device!r}: the learner of runtime=ray takes one device; give cpu or cuda:0")
     if "," in device and not hogwild and config.runtime.num_workers <= 1:
         raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
     return device

@@ -22,12 +22,12 @@ class ArraySpec:
 class ActionSpec:
     """The actions an environment takes.
 
-    discrete: `sizes` is (n,), an action is an integer in [0, n); multi_discrete: `sizes` is nvec, an action
-    [len(sizes)] integers; multi_binary: `sizes` is n times 2, an action [n] of 0 or 1; box: `sizes` is (d,), an action
-    [d] floats, `low` and `high` its bounds (infinite where the space has none).
+    discrete: `sizes` is (n,), an action is an integer in [0, n); multi_discrete: `sizes` is nvec, or n times 2 for
+    MultiBinary spaces, an action [len(sizes)] integers; box: `sizes` is (d,), an action [d] floats, `low` and `high`
+    its bounds (infinite where the space has none).
     """
 
-    kind: Literal["discrete", "multi_discrete", "multi_binary", "box"]
+    kind: Literal["discrete", "multi_discrete", "box"]
     sizes: tuple[int, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
@@ -35,13 +35,7 @@ class ActionSpec:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one action: () for discrete, (n,) for the rest."""
-        match self.kind:
-            case "discrete":
-                return ()
-            case "box":
-                return (self.sizes[0],)
-            case _:
-                return (len(self.sizes),)
+        return {"discrete": (), "box": self.sizes, "multi_discrete": (len(self.sizes),)}[self.kind]
 
 
 @dataclass(frozen=True, slots=True)

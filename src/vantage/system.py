@@ -29,11 +29,6 @@ def available_cores() -> int:
     return cores if quota is None or not period else max(1, min(cores, quota // period))
 
 
-def cores_for(threads: int) -> int:
-    """`threads`, or all available cores for 0."""
-    return threads or available_cores()
-
-
 def free_memory() -> int:
     """Bytes of memory available to this process, within the limit of its control group."""
     free = int(psutil.virtual_memory().available)

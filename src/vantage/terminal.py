@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from collections.abc import Callable
 
 
 def printable(text: str) -> str:
     """`text` with every character that is not printed escaped as in JSON, except for line feeds and tabs."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() or character in "\n\t" else _escaped(character)
+    return "".join(character if character.isprintable() or character in "\n\t" else json.dumps(character)[1:-1]
                    for character in text)
 
 
@@ -24,6 +26,13 @@ def escape_message(record: logging.LogRecord) -> bool:
     return True
 
 
-def _escaped(character: str) -> str:
-    number = ord(character)
-    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
+class MessageHandler(logging.Handler):
+    """Passes each log message, without its logger and level, to a function."""
+
+    def __init__(self, show: Callable[[str], object], level: int = logging.NOTSET) -> None:
+        super().__init__(level)
+        self._show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Pass the message on."""
+        self._show(self.format(record))

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from time import monotonic, sleep
 from types import FrameType
 from typing import ClassVar
@@ -95,7 +96,7 @@ def _watch() -> None:
     while True:
         limit = TimeLimit._current
         sleep(tick := limit.tick if limit is not None else 1.0)
-        if TimeLimit._current is not limit or limit is None or TimeLimit._entries != entry:
+        if limit is None or not limit.seconds or TimeLimit._current is not limit or TimeLimit._entries != entry:
             entry, ticks = TimeLimit._entries, 0.0
             continue
         ticks += tick
@@ -108,8 +109,4 @@ def _watch() -> None:
                 os._exit(1)
 
 
-def _forget_thread() -> None:
-    TimeLimit._watched = False
-
-
-os.register_at_fork(after_in_child=_forget_thread)
+os.register_at_fork(after_in_child=partial(setattr, TimeLimit, "_watched", False))

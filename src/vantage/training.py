@@ -9,7 +9,6 @@ import atexit
 import contextlib
 import logging
 import os
-import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -40,8 +39,6 @@ from vantage.runtimes.ranks import follow_torchrun
 from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
 from vantage.types import Report
-
-__all__ = ["check", "prepare", "read_initial", "resume", "resume_updates", "train", "train_updates"]
 
 log = logging.getLogger(__name__)
 _UNFINISHED: WeakSet[Generator[object]] = WeakSet()
@@ -118,18 +115,16 @@ def train_updates(config: Config, *, run: str | Path | None = None, root: str | 
     """`train` as `train_loop.updates` yields it: also after every update and during evaluations."""
     if follow_torchrun():
         return
-    if isinstance(config.runtime, Ray):
-        ray_run()
+    runtime = runtime_of(config)
     config = prepare(_with_launched(config))
     initial = read_initial(config)
-    directory = RunDirectory.create(config, env_name=config.env.id, path=None if run is None else Path(run),
-                                    root=Path("runs" if is_url(root) else root),
-                                    argv=sys.argv if argv is None else argv)
+    directory = RunDirectory.create(config, path=None if run is None else Path(run),
+                                    root=Path("runs" if is_url(root) else root), argv=argv)
     with locked(directory.path):
         try:
             if is_url(root):
                 mirror_to(directory, str(root))
-            session = start(config, directory, None, initial)
+            session = runtime(config, directory, None, initial)
         except BaseException:
             directory.remove()
             raise
@@ -151,7 +146,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         if checkpoint is not None:
             _check_unfinished(checkpoint, config, directory)
         with continuing(checkpoint):
-            session = start(config, directory, checkpoint, read_initial(config) if checkpoint is None else None)
+            session = runtime_of(config)(config, directory, checkpoint,
+                                         read_initial(config) if checkpoint is None else None)
         try:
             directory.change_config(saved)
         except BaseException:
@@ -193,8 +189,6 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, de
     if extend_schedule or steps not in (None, config.run.steps):
         span = 0 if extend_schedule else config.schedule_steps
         config = config.change(steps=config.run.steps if steps is None else steps, schedule_steps=span)
-    if isinstance(config.runtime, Sync) and config.runtime.num_workers == 0:  # saved when A2C had one process
-        config = config.change(num_workers=1)
     if device is not None:
         config = config.change(device=resolve_device(config.change(device=device)))
     if isinstance(config.runtime, Sync) and why_not_parallel(config) is not None:  # moved to a GPU
@@ -240,17 +234,10 @@ def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
         raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 
-def start(config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
-          initial: SavedPolicy | None = None) -> Run:
-    """The run under the config's runtime; a new one may begin from the policy `initial`."""
+def runtime_of(config: Config) -> Callable[..., Run]:
+    """The class of runs under the config's runtime; ConfigError for Ray where it is not installed."""
     if isinstance(config.runtime, Ray):
-        return ray_run()(config, directory, checkpoint, initial)
-    runtime = SyncRun if isinstance(config.runtime, Sync) else HogwildRun
-    return runtime(config, directory, checkpoint, initial)
-
-
-def ray_run() -> Callable[..., Run]:
-    """The class of runs under Ray; ConfigError where Ray is not installed."""
-    with needs("ray"):
-        from vantage.runtimes.ray import RayRun
-    return RayRun
+        with needs("ray"):
+            from vantage.runtimes.ray import RayRun
+        return RayRun
+    return SyncRun if isinstance(config.runtime, Sync) else HogwildRun

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
@@ -22,9 +22,10 @@ Obs = Tensor | Mapping[str, Tensor]
 """Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
 
 
-def map_obs(function: Callable[[Tensor], Tensor], obs: Obs) -> Obs:
-    """`function` applied to each part of an observation, by key."""
-    return {key: function(part) for key, part in obs.items()} if isinstance(obs, Mapping) else function(obs)
+def map_obs(function: Callable[..., Tensor], obs: Any, *others: Any) -> Obs:
+    """`function` applied to each part of an observation, and to the same parts of `others`, by key."""
+    return ({key: function(part, *(other[key] for other in others)) for key, part in obs.items()}
+            if isinstance(obs, Mapping) else function(obs, *others))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ from vantage.algorithms.distributions import (
     Categorical,
     Distribution,
     Gaussian,
-    MultiBinary,
     MultiDiscrete,
     make_distribution,
     mask_logits,
@@ -20,8 +19,7 @@ from vantage.algorithms.distributions import (
 from vantage.types import ActionSpec
 
 KINDS: dict[str, Distribution] = {
-    "categorical": Categorical(5), "multi_discrete": MultiDiscrete((3, 2, 4)), "multi_binary": MultiBinary(4),
-    "gaussian": Gaussian(3)}
+    "categorical": Categorical(5), "multi_discrete": MultiDiscrete((3, 2, 4)), "gaussian": Gaussian(3)}
 SIZES = (3, 2, 4)
 
 
@@ -41,8 +39,6 @@ def references(kind: str, params: Tensor) -> list[reference.Distribution]:
             return [reference.Categorical(logits=params)]
         case "multi_discrete":
             return [reference.Categorical(logits=part) for part in params.split(SIZES, -1)]
-        case "multi_binary":
-            return [reference.Bernoulli(logits=part) for part in params.unbind(-1)]
         case _:
             mean, log_std = params.chunk(2, -1)
             return [reference.Normal(m, s.exp()) for m, s in zip(mean.unbind(-1), log_std.unbind(-1), strict=True)]
@@ -151,7 +147,7 @@ def test_one_allowed_action_is_certain() -> None:
 @pytest.mark.parametrize(("action", "expected", "num_params"), [
     (ActionSpec("discrete", (4,)), Categorical(4), 4),
     (ActionSpec("multi_discrete", SIZES), MultiDiscrete(SIZES), 9),
-    (ActionSpec("multi_binary", (2, 2, 2)), MultiBinary(3), 3),
+    (ActionSpec("multi_discrete", (2, 2, 2)), MultiDiscrete((2, 2, 2)), 6),
     (ActionSpec("box", (2,), (-1.0, -1.0), (1.0, 1.0)), Gaussian(2), 4),
 ])
 def test_every_kind_of_action_has_its_distribution(action: ActionSpec, expected: Distribution, num_params: int) -> None:

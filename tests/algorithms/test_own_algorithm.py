@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +65,35 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
 def test_what_is_no_algorithm_is_refused_with_what_it_lacks() -> None:
     with pytest.raises(ConfigError, match="collections:OrderedDict is not an algorithm: it lacks loss, needs, gamma"):
         Config.of("collections:OrderedDict")
+
+
+@dataclass(frozen=True)
+class Clashing(A2C):
+    """A field with the name of the optimiser's learning rate."""
+
+    lr: str = "1"
+
+
+@dataclass(frozen=True)
+class Unfinished(A2C):
+    """A field without a default."""
+
+    extra: float = field(kw_only=True)
+
+
+@dataclass(frozen=True)
+class Plain(A2C):
+    """A discount as a number."""
+
+    gamma: float = 0.5  # type: ignore[assignment]
+
+
+def test_fields_of_ones_own_are_checked_and_coefficients_may_be_numbers() -> None:
+    with pytest.raises(ConfigError, match="has a field lr, which is a key of every run; rename it"):
+        Config.of("test_own_algorithm:Clashing")
+    with pytest.raises(ConfigError, match=r"cannot be built without arguments: .*extra.*; give every field a default"):
+        Config.of("test_own_algorithm:Unfinished")
+    assert Config.of("test_own_algorithm:Plain").at("gamma", 0) == Update(0, 1).at(0.5) == 0.5  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)

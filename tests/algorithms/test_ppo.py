@@ -195,7 +195,7 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
     one = ActorLearner(vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, hidden="16",
                                          device="cpu", seed=0))
     one.begin()
-    with_values = one.collect()[0].rollout
+    with_values = one.collect()[0][0]
     current = by_current_policy(with_values, one.model)
     assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
     learner = Learner(one.model, one.config)

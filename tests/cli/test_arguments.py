@@ -179,10 +179,9 @@ def test_a_signal_that_waits_for_an_import_is_forgotten_with_the_run() -> None:
     signals: list[int] = []
     before = signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
     try:
-        stop = Stop()
-        amid_an_import = compile("stop._handle(15, sys._getframe())", "<frozen importlib._bootstrap>", "exec")
-        exec(amid_an_import, {"stop": stop, "sys": sys})
-        stop.over()
+        with Stop() as stop:
+            amid_an_import = compile("stop._handle(15, sys._getframe())", "<frozen importlib._bootstrap>", "exec")
+            exec(amid_an_import, {"stop": stop, "sys": sys})
         threading.Event().wait(0.2)
     finally:
         signal.signal(signal.SIGTERM, before)

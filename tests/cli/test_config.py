@@ -17,7 +17,7 @@ from vantage.cli import main
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import ConfigError
-from vantage.presets import configure, expectation
+from vantage.presets import configure
 from vantage.schedules import Schedule, parse_number
 
 
@@ -173,10 +173,6 @@ def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
         algo: str, env: str, options: dict[str, object], expected: dict[str, object]) -> None:
     values = configure(algo, env=env, **options).flat()
     assert {key: values[key] for key in expected} == expected
-
-
-def test_the_flat_start_of_pong_is_foretold() -> None:
-    assert "flat" in expectation(configure("a2c", env="pong")) and not expectation(configure("a2c", env="CartPole-v1"))
 
 
 def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:

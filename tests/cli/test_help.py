@@ -123,7 +123,7 @@ def test_python_gets_the_key_of_another_library_too() -> None:
 
 
 @pytest.mark.parametrize("command", [
-    "train a3c --env Pong", "train rl-a3c-pytorch", "preview CartPole-v1", "play Pong"])
+    "train a3c --env Pong", "train rl-a3c-pytorch", "preview CartPole-v1 -o x.png", "play Pong"])
 def test_the_last_line_of_help_is_a_command_that_works(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     last = printed([*command.split(), "--help"], capsys).splitlines()[-1]
     words = last.removeprefix("vantage ").removesuffix(" explains every key.").split()

@@ -127,7 +127,7 @@ def test_action_specs_have_kind_sizes_and_bounds():
         "box", (2,), (-1.0, 0.0), (1.0, float("inf")))
     spec, convert = make_actor(spaces.MultiDiscrete([[2, 3]], start=[[1, 4]]))
     assert spec == ActionSpec("multi_discrete", (2, 3)) and convert(np.array([0, 2])).tolist() == [[1, 6]]
-    assert make_actor(spaces.MultiBinary(3))[0] == ActionSpec("multi_binary", (2, 2, 2))
+    assert make_actor(spaces.MultiBinary(3))[0] == ActionSpec("multi_discrete", (2, 2, 2))
 
 
 def test_with_reward_terminates_a_reward_ends_the_return_but_not_the_episode_in_training_alone():

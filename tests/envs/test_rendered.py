@@ -45,8 +45,9 @@ def test_the_screen_is_in_full_size_and_colour_at_its_own_speed(monkeypatch: pyt
     assert envs.render().shape == (210, 160, 3)
     assert [200, 72, 72] in envs.render()[60].tolist()  # the top row of bricks is red
     monkeypatch.setattr(drawn.Drawn, "metadata", {"render_modes": ["rgb_array"]})
-    for env, fps in (("CartPole-v1", 50), ("drawn:Drawn", 30), ("Breakout", 15)):
-        envs = rendered(env)
+    for env, fps, keys in (("CartPole-v1", 50, {}), ("CartPole-v1", 25, {"frame_skip": "2"}), ("drawn:Drawn", 30, {}),
+                           ("Breakout", 15, {})):
+        envs = rendered(env, **keys)
         envs.reset()
         assert envs.fps == fps
 

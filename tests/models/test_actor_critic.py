@@ -69,7 +69,7 @@ def test_unrolling_is_stepping(obs: str, memory: str, frame_stack: int, stack_pa
         state = used_state(net, obs)
         net.observe(data)
         params, values, states = step_all(net, data, MIDDLE, state)
-        unrolled, policy = net.unroll(data, MIDDLE, state), net.unroll_policy(data, MIDDLE, state)
+        unrolled, policy = net.unroll(data, MIDDLE, state), net.unroll_features(data, MIDDLE, state, critic=False)[0]
         without_values = net.step(map_obs(lambda part: part[0], data), MIDDLE[0], state)
     torch.testing.assert_close(without_values, (params[0], states[1]), rtol=0, atol=0)
     torch.testing.assert_close(unrolled, (params, values), rtol=1e-10, atol=1e-12)
@@ -125,7 +125,7 @@ def test_acting_and_the_policy_alone_run_no_separate_critic_without_memory(monke
     net, obs = model(separate=True), random_obs("vector")
     monkeypatch.setattr(net.critic, "encode", None)
     assert net.step(obs[0], MIDDLE[0], ())[0].shape == (B, 4)
-    assert net.unroll_policy(obs, MIDDLE, ()).shape == (T, B, 4)
+    assert net.unroll_features(obs, MIDDLE, (), critic=False)[0].shape == (T, B, 4)
 
 
 def test_the_last_row_only_bootstraps() -> None:
@@ -211,7 +211,7 @@ def test_constant_weights_in_bfloat16_are_those_of_the_moment() -> None:
 
 @pytest.mark.parametrize(("obs", "keys", "message"), [
     ("vector", {"action": BOX, "masked": True}, "not for box"),
-    ("vector", {"action": ActionSpec("multi_binary", (2, 2)), "masked": True}, "not for multi_binary"),
+    ("vector", {"action": ActionSpec("box", (2,), (-1.0,) * 2, (1.0,) * 2), "masked": True}, "not for box"),
     ("vector", {"precision": "bfloat16"}, "precision=bfloat16 is for images"),
     ("vector", {"image_norm": "global"}, "image_norm=global is for images"),
     ("vector", {"network": "nature"}, "network=nature is for images, and this environment shows none"),

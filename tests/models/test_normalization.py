@@ -68,7 +68,7 @@ def test_frozen_image_statistics_change_only_before_training() -> None:
     normalizer, obs = net.normalizers["0"], torch.randint(0, 256, (3, 2, 1, 44, 44), dtype=torch.uint8)
     net.observe(obs)
     assert normalizer.mean.abs().max() == 0
-    net.observe_images(obs)
+    net.observe(obs, "image")
     torch.testing.assert_close(normalizer.mean.view(44, 44), obs.float().mean((0, 1, 2)), rtol=1e-3, atol=1e-2)
 
 

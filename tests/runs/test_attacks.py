@@ -163,8 +163,7 @@ def test_names_from_a_run_are_text_in_the_page(tmp_path: Path) -> None:
 def test_no_cell_of_a_table_begins_a_formula(env: str) -> None:
     runs = []
     for name, env_id in (("one", "CartPole-v1"), ("two", env)):
-        run = RunDirectory.create(vantage.configure("a2c", env="CartPole-v1").change(env=env_id), env_name="x",
-                                  path=Path(name))
+        run = RunDirectory.create(vantage.configure("a2c", env="CartPole-v1").change(env=env_id), path=Path(name))
         with (run.path / "metrics.jsonl").open("w") as file:
             file.write(json.dumps({"step": 1, "seconds": 1, "rollout/ep_rew_mean": 1.0}) + "\n")
         assert read_metrics(run.path)
@@ -226,7 +225,7 @@ def test_names_from_files_do_not_command_the_terminal(
 def test_a_live_display_shows_names_from_files_escaped() -> None:
     config = vantage.configure("a2c", env="CartPole-v1").change(env=ESCAPE)
     console = Console(file=io.StringIO(), force_terminal=True, width=200)
-    display = Display(config, "", console=console)
+    display = Display(config, console=console)
     display.show(Report(step=1, seconds=1.0, metrics={ESCAPE: 1.0}, run=ESCAPE, status="running"))
     console.print(display._panel())
     display.note(ESCAPE)

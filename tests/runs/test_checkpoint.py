@@ -98,7 +98,7 @@ def test_a_step_is_saved_again_only_where_it_is_damaged_or_asked_for(tmp_path: P
 
 
 def save_best(run: Path, step: int) -> Path:
-    return checkpoint.save_best(run, step, **content(step))
+    return checkpoint.save_as(run, "best", step, **content(step))
 
 
 def save_new(run: Path, step: int) -> None:

@@ -16,7 +16,7 @@ import vantage
 from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.learning.weights import FlatParameters
-from vantage.runs.checkpoint import load_latest, load_named, save_best
+from vantage.runs.checkpoint import load_latest, load_named, save_as
 from vantage.tools.export import export
 
 QUIET = {"threads": 1, "tensorboard": False, "log_every_seconds": 1000, "eval_every": 0, "num_envs": 2, "hidden": "8",
@@ -53,7 +53,7 @@ def test_a_run_begins_with_weights_and_normalisers_and_nothing_else(algo: str, o
     source, begun, end = load_latest(Path("source")), load_named(Path("new"), "0"), load_latest(Path("new"))
     assert source.step == end.step == 80 and begun.state["progress"]["step"] == 0
     assert_same(begun.tensors["model"], source.tensors["model"])
-    assert torch.equal(begun.tensors["rewards"]["moments"], source.tensors["rewards"]["moments"])
+    assert torch.equal(begun.tensors["rewards"]["var"], source.tensors["rewards"]["var"])
     assert begun.tensors["model"]["normalizers.0.count"] > 80
     assert source.tensors["optimizer"]["exp_avg"].abs().sum() > 0
     assert sum(float(x.abs().sum()) for x in begun.tensors["optimizer"].values()) == 0
@@ -75,7 +75,7 @@ def test_acers_critic_is_taken_over_and_its_average_policy_begins_as_a_copy(env:
 def test_the_checkpoint_is_chosen_as_for_an_evaluation(caplog: pytest.LogCaptureFixture) -> None:
     train("a2c", "source", env="CartPole-v1", save_every=40)
     former = load_named(Path("source"), "40")
-    save_best(Path("source"), former.step, tensors=former.tensors, state=former.state)
+    save_as(Path("source"), "best", former.step, tensors=former.tensors, state=former.state)
     for name, step in {"best": 40, "latest": 80, "0": 0, "auto": 40}.items():
         train("a2c", f"new-{name}", env="CartPole-v1", init_from="source", init_checkpoint=name)
         assert_same(step_0(f"new-{name}")["model"], load_named(Path("source"), str(step)).tensors["model"])
@@ -97,15 +97,15 @@ def test_the_best_of_a_run_with_workers_has_its_deviation_of_returns_and_an_expo
     options = {"env": "tiny:ContinuousTarget", "reward_norm": True}
     train("a3c", "source", **options, num_workers=1, eval_every=40, eval_episodes=1, steps=4000)
     best = load_named(Path("source"), "best").tensors
-    assert 1 < best["rewards"]["moments"][0] <= load_latest(Path("source")).tensors["rewards"]["moments"][0]
+    assert 1 < best["rewards"]["count"] <= load_latest(Path("source")).tensors["rewards"]["count"]
     train("a2c", "new", **options, init_from="source")
-    assert torch.equal(step_0("new")["rewards"]["moments"], best["rewards"]["moments"])
+    assert torch.equal(step_0("new")["rewards"]["var"], best["rewards"]["var"])
     assert "begins anew" not in caplog.text
     export("source", format="safetensors", output=Path("policy.safetensors"))
     train("a2c", "newer", **options, init_from="policy.safetensors")
     assert "the deviation of returns is not among them: reward_norm begins anew" in caplog.messages
     assert_same(step_0("newer")["model"], best["model"])
-    assert step_0("newer")["rewards"]["moments"][0] < 1
+    assert step_0("newer")["rewards"]["count"] < 1
 
 
 def test_a_resume_does_not_need_the_weights_again() -> None:

@@ -84,17 +84,6 @@ def test_a_link_in_place_of_the_lock_is_not_written_through(tmp_path: Path) -> N
     assert (tmp_path / "precious").read_text() == "text"
 
 
-def test_temporary_files_of_killed_processes_are_removed_and_others_stay(tmp_path: Path) -> None:
-    with subprocess.Popen(["true"]) as ended:
-        pass
-    names = [f".{name}.{ended.pid}.json" for name in ("config", "meta", "summary")]
-    others = [f".summary.{os.getpid()}.json", f".notes.{ended.pid}.json", ".summary.json", "summary.json"]
-    for name in (*names, *others):
-        (tmp_path / name).touch()
-    with locked(tmp_path):
-        assert {path.name for path in tmp_path.iterdir()} == {".lock", *others}
-
-
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOSYS])
 def test_a_file_system_without_locks_does_not_keep_a_run_from_training(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:

@@ -20,7 +20,7 @@ from vantage.runs.directory import RunDirectory, directory_name
 
 
 def create(tmp_path: Path, **kwargs: Any) -> RunDirectory:
-    return RunDirectory.create(Config(), **{"env_name": "CartPole-v1", "root": tmp_path / "runs", **kwargs})
+    return RunDirectory.create(Config(), **{"root": tmp_path / "runs", **kwargs})
 
 
 @pytest.mark.parametrize(("env", "name"), [
@@ -126,7 +126,7 @@ def test_a_config_without_a_key_has_its_default(tmp_path: Path) -> None:
 
 def test_a_run_opens_as_it_was_created_and_is_not_created_twice(tmp_path: Path) -> None:
     config = Config().change(env="ALE/Pong-v5", seed=7, stop_at_return=18.5, lr="linear:7e-4:0", bptt=False)
-    run = RunDirectory.create(config, env_name="ALE/Pong-v5", path=tmp_path / "mine")
+    run = RunDirectory.create(config, path=tmp_path / "mine")
     with pytest.raises(ConfigError, match=rf"mine exists.*`vantage resume {run.path}`, or choose another --run"):
         create(tmp_path, path=run.path)
     (run.path / "meta.json").unlink()

@@ -22,6 +22,7 @@ from vantage.runs import checkpoint, trust
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_policy, write_weights
 from vantage.runs.trust import foreign_code
+from vantage.runtimes.progress import Progress
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 NETWORK = """
@@ -32,15 +33,14 @@ class Net(torch.nn.Linear):
         super().__init__(shape[0], 5)
 """
 SPEC = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
-STATE = {"spec": SPEC.to_json(),
-         "progress": {"step": 1, "episodes": 0, "seconds": 0.0, "recent": [], "best_return": 0.0}}
+STATE = {"spec": SPEC.to_json(), "progress": Progress(1.0).state() | {"step": 1, "best_return": 0.0}}
 
 
 def make_run(network: str = "stranger:Net") -> RunDirectory:
     """A run with one checkpoint, whose config names code of the current folder."""
     Path("stranger.py").write_text(NETWORK)
     config = Config().change(network=network)
-    run = RunDirectory.create(config, env_name="CartPole-v1", path=Path("run"))
+    run = RunDirectory.create(config, path=Path("run"))
     checkpoint.save(run.path, 1, tensors={"model": {"w": torch.zeros(1)}}, state=STATE, keep=1)
     return run
 

@@ -12,7 +12,6 @@ import torch
 
 import vantage
 from vantage.errors import ConfigError
-from vantage.learning.learner import Learner
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.types import Rollout
@@ -84,18 +83,6 @@ def test_the_replay_may_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyP
         pass
 
 
-def test_discounted_returns_go_on_from_a_checkpoint_that_kept_them_beside_their_statistics() -> None:
-    with begun(configure(env="Pendulum-v1", reward_norm=True)) as one:
-        one.advance(lambda: 0)
-        tensors, normalizer = one.tensors(), one.learner.reward_normalizer
-        assert normalizer is not None and normalizer.returns.any()
-        saved, acting = normalizer.returns.clone(), {**tensors["acting"]}
-        rewards = {**tensors["rewards"], "returns": acting.pop("returns").clone()}
-        former = {**tensors, "acting": acting, "rewards": rewards}
-        normalizer.returns.zero_()
-        assert one.restore_acting(former) == [] and torch.equal(normalizer.returns, saved)
-
-
 def test_each_worker_draws_other_rollouts_from_its_replay() -> None:
     states = []
     for index in range(2):
@@ -109,9 +96,8 @@ def test_a_worker_pulls_before_each_update_from_the_replay_and_moves_the_average
     """Towards the shared weights, from which its own copy may be far; an average that each worker moves is a defect."""
     config = configure(runtime="hogwild", average_decay=0.75, replay_ratio=20).change(num_workers=2)
     with begun(config) as first:
-        model = first.model
-        shared = SharedWeights(model, config, multiprocessing.get_context("spawn"))
-        HogwildWeights(shared, Learner(model, config), 0).push()
+        shared = SharedWeights(first.learner, multiprocessing.get_context("spawn"))
+        HogwildWeights(shared, first.learner, 0).push()
     with begun(config, shared=shared) as worker:
         learner, updates = worker.learner, 0
         assert worker.hogwild is not None

@@ -72,7 +72,16 @@ def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch
     envs = make("odd:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
     envs.reset()
     envs.close()
+    for how in ("close", "hang at close"):  # one raises
+        make("odd:make_vector", 2, options={"how": how}).close()
     assert not children()
+
+
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.parametrize("env", ["odd:Misbehaving", "odd:make_vector"])
+def test_a_first_reset_that_hangs_is_noticed(env: str) -> None:
+    with pytest.raises(EnvError, match=rf"of {env}|{env} \(seed.*no answer for 0.5 s, at .*odd.py"):
+        make(env, 1, env_timeout=0.5, options={"how": "hang at reset"})
 
 
 def test_a_process_of_environments_ends_silently_after_the_main_process(monkeypatch: pytest.MonkeyPatch) -> None:

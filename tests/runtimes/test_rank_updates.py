@@ -71,7 +71,7 @@ def sharing(config: vantage.Config, how: str, monkeypatch: pytest.MonkeyPatch) -
     pair = learners(config, 2)
     if how == "memory":
         context = multiprocessing.get_context("spawn")
-        memory = RankMemory(len(pair[0].flat.vector), 2, 8, config.optimizer, context)
+        memory = RankMemory(len(pair[0].flat.vector), 2, 64, config.optimizer, context)
         for rank, learner in enumerate(pair):
             SharedRankWeights(memory, learner, rank)
         return pair
@@ -227,7 +227,7 @@ def test_a_rollout_of_resets_alone_has_no_weight(
 def test_no_rank_leaves_a_barrier_before_all_have_reached_it() -> None:
     config = configure(num_envs=6, num_workers=3)
     trio = learners(config, 3)
-    memory = RankMemory(len(trio[0].flat.vector), 3, 8, config.optimizer, multiprocessing.get_context("spawn"))
+    memory = RankMemory(len(trio[0].flat.vector), 3, 64, config.optimizer, multiprocessing.get_context("spawn"))
     rounds, reached, behind = 200, torch.zeros(3, dtype=torch.int64), []
 
     def visit(rank: int) -> None:

@@ -22,7 +22,6 @@ from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.runtimes.ranks import rank_config
 from vantage.tools.bench import bench
-from vantage.training import prepare
 
 PLAIN: dict[str, Any] = {
     "env": "CartPole-v1", "num_envs": 4, "num_workers": 2, "threads": 1, "tensorboard": False, "eval_every": 0,
@@ -69,19 +68,19 @@ def test_an_algorithm_with_a_replay_has_one_process() -> None:
 ])
 def test_atari_has_a_rank_per_core_with_at_least_eight_environments_each(
         cores: int, options: dict[str, Any], workers: int, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or cores)
-    prepared = prepare(configure(**({"num_workers": 0, "threads": 0} | options)))
+    monkeypatch.setattr(machine, "available_cores", lambda: cores)
+    prepared = machine.prepare(configure(**({"num_workers": 0, "threads": 0} | options)))
     assert (prepared.runtime.num_workers, prepared.runtime.threads) == (workers, threads)
     assert prepared.all_threads == workers * threads
 
 
 def test_a_process_of_a_pool_trains_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is daemonic, and so may have no children."""
-    monkeypatch.setattr(machine, "cores_for", lambda asked: asked or 2)
+    monkeypatch.setattr(machine, "available_cores", lambda: 2)
     monkeypatch.setattr(multiprocessing.current_process(), "_config", {"daemon": True})
-    assert prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
+    assert machine.prepare(configure(env="Pong", num_envs=16, num_workers=0, threads=0)).runtime.num_workers == 1
     with pytest.raises(ConfigError, match="num_workers=2: a daemonic process"):
-        prepare(configure())
+        machine.prepare(configure())
 
 
 # Runs
@@ -272,5 +271,3 @@ def test_a_resume_on_a_gpu_has_one_process(
     runtime = training._resumed_config(configure(), None, False, "cuda").runtime
     assert (runtime.num_workers, runtime.threads, runtime.device) == (1, 2, "cuda")
     assert "one process instead of 2: this resume is not exact" in caplog.messages
-    of_old = configure(num_workers=0)  # saved when A2C had one process
-    assert training._resumed_config(of_old, None, False, None).runtime.num_workers == 1

@@ -17,7 +17,7 @@ import vantage
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError
 from vantage.learning.learner import Learner
 from vantage.runs import checkpoint
-from vantage.runs.checkpoint import load_latest, load_named, save_best
+from vantage.runs.checkpoint import load_latest, load_named, save_as
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import recorder
 from vantage.runtimes.actor_learner import ActorLearner
@@ -40,15 +40,13 @@ CASES: dict[str, dict[str, Any]] = {
                               "frame_stack": 3, "eval_every": 0},
     "eleven parts": {"env": "tiny:ManyParts", "frame_stack": 2, "steps": 320, "num_envs": 2, "rollout_length": 4,
                      "eval_every": 0},
-    "draws in two processes": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 640, "num_workers": 2,
-                               "eval_every": 0},
     "draws of an own algorithm": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 640, "eval_every": 0},
     "bipedal walker": {"env": "BipedalWalker-v3", "steps": 3_000, "num_envs": 2, "obs_norm": True, "reward_norm": True,
                        "eval_every": 0},
     "pong": {"env": "Pong", "steps": 600, "num_envs": 5, "rollout_length": 5, "memory": "none",
              "image_norm_steps": 160},
-    "two processes": {"env": "CartPole-v1", "steps": 4_000, "num_workers": 2, "eval_every": 1_500, "eval_episodes": 2,
-                      "optimizer": "adam", "memory": "lstm", "memory_size": 8},
+    "two processes": {"algo": "drawing:Drawing", "env": "CartPole-v1", "steps": 4_000, "num_workers": 2,
+                      "eval_every": 1_500, "eval_episodes": 2, "optimizer": "adam", "memory": "lstm", "memory_size": 8},
     "ppo in two processes": {"algo": "ppo", "env": "CartPole-v1", "steps": 1_536, "rollout_length": 32,
                              "num_workers": 2, "eval_every": 0},
     "ppo": PPO,
@@ -186,7 +184,7 @@ def test_a_best_that_is_newer_than_the_checkpoint_stays(tmp_path: Path) -> None:
     finish(config, run)
     latest = load_latest(run)
     progress = latest.state["progress"] | {"best_return": 99.0}
-    save_best(run, 999, tensors=latest.tensors, state={**latest.state, "progress": progress})
+    save_as(run, "best", 999, tensors=latest.tensors, state={**latest.state, "progress": progress})
     *_, last = vantage.resume(run, steps=512)
     assert last.status == "done" and last.metrics["eval/mean_reward"] <= 1
     assert load_named(run, "best").step == 999
@@ -224,14 +222,14 @@ def test_an_interrupted_notebook_has_saved(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real, failures = recorder.save_best, [CheckpointError("no space left on the device")]
+    real, failures = recorder.save_as, [CheckpointError("no space left on the device")]
 
     def failing_once(*arguments: Any, **contents: Any) -> Path:
         if failures:
             raise failures.pop()
         return real(*arguments, **contents)
 
-    monkeypatch.setattr(recorder, "save_best", failing_once)
+    monkeypatch.setattr(recorder, "save_as", failing_once)
     finish(configure(env="tiny:Bandit", steps=1_024, eval_every=128, eval_episodes=2), tmp_path / "run")
     assert not failures
     assert {"model"} <= load_named(tmp_path / "run", "best").tensors.keys() <= {"model", "rewards"}

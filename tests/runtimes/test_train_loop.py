@@ -25,7 +25,7 @@ from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.train_loop import updates
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
-from vantage.tools.plot import read_curve
+from vantage.tools.plot import make_curve
 
 
 def config(**options: Any) -> vantage.Config:
@@ -38,7 +38,8 @@ class Reached:
     def __init__(self) -> None:
         self.status = "running"
         self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", finished=True,
-                                        first_report=lambda: None, last_evaluation_due=False, save=lambda **_: None)
+                                        first_report=lambda: None, report=lambda: None, last_evaluation_due=False,
+                                        save=lambda **_: None)
 
     def stop(self) -> None:
         self.recorder.finished, self.recorder.goal = False, None
@@ -81,7 +82,7 @@ def test_a_run_that_cannot_start_leaves_none_of_its_files_open(algo: str, tmp_pa
 
 def recorder_of(progress: Progress, run: Path) -> Recorder:
     chosen = config()
-    directory = RunDirectory.create(chosen, env_name="CartPole-v1", path=run, argv=())
+    directory = RunDirectory.create(chosen, path=run, argv=())
     model = new_model(chosen, EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))))
 
     def tensors() -> Groups:
@@ -102,8 +103,22 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
              if "eval/step" in line]
     assert lines == [(100, 1.0, 100), (200, 0.0, 250)]
     for axis in ("steps", "frames"):
-        curve = read_curve(run, axis, "eval/mean_reward")
+        curve = make_curve(recorder.config, read_metrics(run), axis, "eval/mean_reward", source=run)
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
+
+
+def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_the_last_policy(tmp_path: Path) -> None:
+    progress = Progress(1.0)
+    recorder = recorder_of(progress, tmp_path / "run")
+    recorder.config = recorder.config.change(eval_every=0, eval_every_seconds=1e-9)
+    metrics = {"eval/mean_reward": 1.0, "eval/deterministic": 1.0}
+    progress.add(Advance(steps=100))
+    progress.evaluated()  # begins
+    recorder.evaluated(metrics, 100, seconds=5.0)
+    assert not recorder.last_evaluation_due and progress.last_eval_seconds == 5.0
+    progress.add(Advance(steps=1))
+    recorder.evaluated(metrics, 100)
+    assert recorder.last_evaluation_due
 
 
 @pytest.mark.parametrize("copied", [False, True])
@@ -182,7 +197,7 @@ def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
     def full(directory: RunDirectory, changed: vantage.Config) -> None:
         raise ConfigError("no space")
 
-    monkeypatch.setattr("vantage.training.start", lambda *arguments: run)
+    monkeypatch.setattr("vantage.training.runtime_of", lambda config: lambda *arguments: run)
     monkeypatch.setattr(RunDirectory, "change_config", full)
     with pytest.raises(ConfigError, match="no space"):
         next(vantage.resume(tmp_path / "run"))

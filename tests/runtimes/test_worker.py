@@ -18,7 +18,6 @@ from test_actor_learner import begun
 import vantage
 from vantage.algorithms.ppo import PPO
 from vantage.errors import EnvError, NonFiniteError, VantageError
-from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
@@ -42,8 +41,8 @@ def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
 def share(config: vantage.Config) -> SharedWeights:
     """What workers of `config` share at the start of a run."""
     with begun(config) as lone:
-        shared = SharedWeights(lone.model, config, CONTEXT)
-        HogwildWeights(shared, Learner(lone.model, config), 0).push()
+        shared = SharedWeights(lone.learner, CONTEXT)
+        HogwildWeights(shared, lone.learner, 0).push()
     return shared
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import io
 import logging
+import math
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import vantage
+from vantage.cli.stop import Stop
+from vantage.terminal import MessageHandler
+from vantage.time_limit import TimeLimit
 from vantage.tools import display as module
 from vantage.tools.display import Display
 
@@ -24,7 +28,7 @@ def report(step: int, **extra: float) -> vantage.Report:
 def live_display(width: int = 120) -> tuple[Display, io.StringIO]:
     """A display, and what it writes on a terminal of `width` columns."""
     file = io.StringIO()
-    return Display(CONFIG, "flat at first", console=Console(file=file, width=width, force_terminal=True)), file
+    return Display(CONFIG, console=Console(file=file, width=width, force_terminal=True)), file
 
 
 @pytest.mark.parametrize("width", [40, 200])
@@ -32,14 +36,14 @@ def test_the_panel_shows_progress_and_metrics_below_notes_and_log_messages(width
     display, file = live_display(width)
     with display:
         display.note("a [bracket] is no markup")
-        display.handle(logging.makeLogRecord({"msg": "worker %d [failed]", "args": (3,)}))
+        MessageHandler(display.note).handle(logging.makeLogRecord({"msg": "worker %d [failed]", "args": (3,)}))
         display.show(vantage.Report(100, 0.1, {}))
         display.show(report(2_000))
     text = file.getvalue()
     assert "[bracket]" in text and text.index("worker 3 [failed]") < text.rindex("CartPole-v1")
     if width > 80:
         assert all(word in text for word in ("-20.5", "1.79", "save_age", "20.0%", "2,000 / 10,000", "0:00:04 left",
-                                             "flat at first", "runs/[x]/a2c-1"))
+                                             "runs/[x]/a2c-1"))
 
 
 def test_sixty_columns_hold_every_name_and_the_progress_in_one_line() -> None:
@@ -76,16 +80,16 @@ def test_a_terminal_that_becomes_narrower_keeps_no_rows_of_the_former_panel() ->
 
 
 def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixture[str]) -> None:
-    with Display(CONFIG, "flat at first") as display:
-        display.handle(logging.makeLogRecord({"msg": "disk full"}))
+    with Display(CONFIG) as display:
+        display.note("disk full")
         for step in (1_000, 2_000, 3_000):
             display.show(report(step, **{"eval/mean_reward": 7.5} if step == 2_000 else {}))
         for _ in range(2):
             display.show(vantage.Report(10_000, 10.0, METRICS, "done"))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[:2] == ["- flat at first", "- disk full"] and len(lines) == 4
-    assert "1,000 steps  10%" in lines[2] and "return -20.5" in lines[2] and "10,000 steps 100%" in lines[3]
-    assert "evaluation" not in lines[2] and lines[3].endswith("evaluation 7.5"), "of the newest"
+    assert lines[0] == "- disk full" and len(lines) == 3
+    assert "1,000 steps  10%" in lines[1] and "return -20.5" in lines[1] and "10,000 steps 100%" in lines[2]
+    assert "evaluation" not in lines[1] and lines[2].endswith("evaluation 7.5"), "of the newest"
 
 
 def test_a_share_of_the_minutes_is_said_to_be_one() -> None:
@@ -98,20 +102,27 @@ def test_time_left_is_by_steps_or_by_minutes() -> None:
     assert module.progress(CONFIG, report(2_000)) == (0.2, "0:00:04")
     assert module.progress(config, report(2_000, **{"time/minutes_share": 0.95})) == (0.95, "0:00:03")
     assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "–")
-    assert [module.number(v) for v in (None, 0.00071234, 12_345.6)] == ["\u2013", "0.0007123", "12,346"]
+    numbers = (None, 0.00071234, 9_999.7, 12_345.6)
+    assert [module.number(value) for value in numbers] == ["\u2013", "0.0007123", "10,000", "12,346"]
 
 
 def test_a_signal_is_shown_in_the_panel_or_at_once_on_stderr(capfd: pytest.CaptureFixture[str]) -> None:
     display, file = live_display()
     with display:
         display.show(report(1_000))
-        display.stopping("stopping after this update")
+        stop = Stop()
+        stop.display = display
+        stop.requested()
+        stop._handle(15, None)
         display.show(report(1_500))
         display.show(vantage.Report(2_000, 2.0, METRICS, "interrupted"))
     text = file.getvalue()
     assert "stopping after this update" in text and "stopping" not in text[text.rindex("2,000 / 10,000"):]
-    Display(CONFIG, "").stopping("stopping after this update")
-    assert capfd.readouterr().err == "stopping after this update\n"
+    stop = Stop()
+    stop.requested()
+    stop._handle(15, None)
+    assert capfd.readouterr().err == "stopping after this update; once more to exit at once\n"
+    TimeLimit.stop_after(math.inf)
 
 
 def test_a_terminal_that_is_gone_or_a_full_disk_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from vantage.models import make_model
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_weights, write_weights
+from vantage.runtimes.progress import Progress
 from vantage.tools.export import Export, compare, export
 from vantage.tools.onnx_policy import PolicyStep
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
@@ -44,9 +45,9 @@ def make_run(path: Path, spec: EnvSpec = SIMPLE, **keys: Any) -> Path:
     parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
     seen = {key: 5 + 3 * torch.randn(50, 1, *part.shape) for key, part in parts.items()}
     model.observe(seen if isinstance(spec.obs, Mapping) else seen[""])
-    directory = RunDirectory.create(config, env_name=config.env.id, path=path, argv=())
-    state = {"spec": spec.to_json(), "progress": {
-        "step": 1000, "episodes": 2, "seconds": 1.0, "recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
+    directory = RunDirectory.create(config, path=path, argv=())
+    state = {"spec": spec.to_json(), "progress": Progress(1.0).state() | {
+        "step": 1000, "episodes": 2, "recent": [[1.0, 5], [4.0, 5]], "best_return": 7.5}}
     checkpoint.save(directory.path, 1000, tensors={"model": model.state_dict()}, state=state, keep=1)
     return path
 
@@ -67,7 +68,7 @@ POLICIES: dict[str, tuple[EnvSpec, dict[str, Any]]] = {
     "frame-stack": (EnvSpec(IMAGE, DISCRETE), {"frame_stack": 3, "network": "universe", "stack_pad": "repeat",
                                               "norm": "layer"}),
     "lstm": (SIMPLE, {"memory": "lstm", "algo": "acer"}),
-    "gru": (EnvSpec(VECTOR, ActionSpec("multi_binary", (2, 2))), {"memory": "gru", "separate": True}),
+    "gru": (EnvSpec(VECTOR, ActionSpec("multi_discrete", (2, 2))), {"memory": "gru", "separate": True}),
     "continuous": (EnvSpec(VECTOR, BOX), {"std": "state", "min_std": 0.5}),
     "dictionary": (EnvSpec({"pos/x": VECTOR, "camera": IMAGE}, DISCRETE),
                    {"obs_norm": True, "frame_stack": 2, "network": "mlp"}),
@@ -210,6 +211,9 @@ def test_an_agent_acts_on_one_observation_and_refuses_nan_and_states_of_another_
         agent.act(np.array([[0.1, np.nan, 0.3]], np.float32), agent.initial_state())
     with pytest.raises(ValueError, match=r"a batch of 2 need .*begin with initial_state\(2\)"):
         agent.act(np.stack([obs, obs]), agent.initial_state(3))
+    masked = load(make_run(tmp_path / "masked", EnvSpec(VECTOR, ActionSpec("discrete", (3,)), masked=True)))
+    with pytest.raises(ValueError, match="action_mask has 1 columns, the policy has 3 actions"):
+        masked.act(obs[None], masked.initial_state(), action_mask=np.ones((1, 1), bool))
 
 
 @pytest.mark.parametrize(("arguments", "text"), [

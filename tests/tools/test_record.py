@@ -93,8 +93,8 @@ def test_a_frame_enlarges_small_screens_by_whole_numbers_and_is_even() -> None:
 @pytest.mark.parametrize(("fps", "count"), [(15.0, 60), (60.0, 30)])
 def test_a_gif_has_the_right_duration_where_hundredths_do_not_fit(fps: float, count: int, tmp_path: Path) -> None:
     frames = [np.full((4, 4, 3), 4 * i, np.uint8) for i in range(60)]
-    assert write_video(tmp_path / "x.gif", iter(frames), lambda: fps) == (count, fps * count / 60)
-    shown, durations = read_gif(tmp_path / "x.gif")
+    assert write_video(tmp_path / "x.GIF", iter(frames), lambda: fps) == (count, fps * count / 60)
+    shown, durations = read_gif(tmp_path / "x.GIF")
     assert len(shown) == count and min(durations) >= 20 and abs(sum(durations) - 1000 * 60 / fps) <= 40
     np.testing.assert_array_equal(shown[:2], frames[:2 * 60 // count:60 // count])
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from multiprocessing import Pipe
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import matplotlib
 import optuna
 import pytest
+from matplotlib import pyplot
 
 from vantage.cli import main
 from vantage.config import Config
@@ -23,6 +27,7 @@ from vantage.errors import VantageError
 from vantage.presets import configure
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metrics import read_metrics
 from vantage.tools.search.command import Options
 from vantage.tools.search.plan import Plan, make_plan
 from vantage.tools.search.scheduler import retry_trial_of
@@ -151,7 +156,7 @@ def test_a_full_disk_ends_the_search_and_fails_no_trial(monkeypatch: pytest.Monk
     assert not is_of_machine(FileNotFoundError(2, "no file"))
 
 
-def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part() -> None:
+def test_a_kill_before_the_summary_or_the_first_checkpoint_costs_no_step() -> None:
     config = configure("a2c", env="tiny:DelayedReward", steps=600, num_envs=4, rollout_length=5, hidden="8", threads=1,
                        tensorboard=False, save_every=200, eval_every=0)
     run = Path("run")
@@ -159,11 +164,16 @@ def test_a_kill_before_the_metrics_of_the_last_step_repeats_only_the_last_part()
     def steps() -> list[int]:
         return [report.step for report in updates_to(600, run, config, []) if report is not None]
 
-    run.mkdir()  # killed before its first checkpoint
+    run.mkdir()  # killed while it was made
+    with closing(updates_to(600, run, config, [])) as begun:
+        next(begun)
+    for path in (run / "checkpoints").iterdir():
+        shutil.rmtree(path)
+    (run / "metrics.jsonl").unlink()
     assert [steps()[0], steps()] == [0, []]
     directory = RunDirectory.open(run)
     directory.write_summary({**directory.read_summary(), "status": "running"})
-    assert steps()[0] == 400 and newest_step(run) == 600
+    assert steps() == [] and read_metrics(run)[-1]["step"] == newest_step(run) == 600
     assert next(report.step for report in updates_to(800, run, config, []) if report is not None) == 600
 
 
@@ -199,6 +209,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     write("space.json", {"lr": {"low": 1e-4, "high": 0.1, "log": True, "as": "linear:{}:0"}})
     command = ["search", "a2c", "--env", "tiny:Bandit", "--space", "space.json", "--trials", "6", "--seeds", "2",
                "--steps", "1200", "--storage", "shared.db", *SHORT]
+    own, backend = pyplot.figure(), matplotlib.get_backend()
     assert main(command) == 0
     directory = Path("runs/search/tiny-Bandit/a2c-1")
     rows = results(directory)
@@ -218,6 +229,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
             # On the schedule of the whole trial from its first step.
             assert (run.config.run.seed, run.config.run.schedule_steps) == (seed, 1200)
             assert run.config.optimizer.lr == row["lr"]
+    assert pyplot.fignum_exists(own.number) and matplotlib.get_backend() == backend
     assert {path.name for path in directory.iterdir()} >= {"history.png", "slices.png", "importance.png", "curves.png"}
     assert "shared.db" not in (run.path / "meta.json").read_text()  # a storage's URL may hold a password
     best = max(complete, key=lambda row: float(row["value"]))

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import vantage
-from vantage import system
+from vantage import machine
 from vantage.cli import main
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
@@ -78,7 +78,7 @@ def test_the_iqm_of_scores_is_the_mean_without_the_outer_quarters() -> None:
     ({"algorithm": "a3c", "env": "CartPole-v1"}, {"num_workers": 4})])
 def test_runs_at_a_time_share_the_cores(keys: dict[str, Any], shared: dict[str, int],
                                         monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system, "available_cores", lambda: 8)
+    monkeypatch.setattr(machine, "available_cores", lambda: 8)
     monkeypatch.setattr(seeds, "available_cores", lambda: 8)
     config = share_cores(vantage.configure(**{"algorithm": "a2c"} | keys), 2)
     assert {name: getattr(config.runtime, name) for name in shared} == shared

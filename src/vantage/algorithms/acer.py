@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
@@ -69,18 +69,19 @@ class ACER:
         inputs = rollout.obs, rollout.is_first, rollout.state, rollout.action_mask
         params, features = model.unroll_features(*inputs)
         with torch.no_grad():
-            average_params = update.average.unroll_policy(*inputs)[:-1]
+            average_params = update.average.unroll_features(*inputs, critic=False)[0][:-1]
         valid = rollout.valid
         if self.burn_in and update.replayed:
             valid = valid.clone()
             valid[:self.burn_in] = False
-        keywords = {"gamma": update.at(self.gamma), "value_coef": update.at(self.value_coef),
-                    "entropy_coef": update.at(self.entropy_coef)}
+        keywords: dict[str, Any] = {
+            "gamma": update.at(self.gamma), "value_coef": update.at(self.value_coef),
+            "entropy_coef": update.at(self.entropy_coef), "truncation": self.truncation,
+            "bias_correction": self.bias_correction, "trust_region": self.trust_region}
         if model.has_q:
             return discrete_acer_loss(
                 rollout.behaviour, average_params, params, model.action_values(features), rollout.actions,
-                rollout.rewards, rollout.terminated, rollout.keep, valid, truncation=self.truncation,
-                bias_correction=self.bias_correction, trust_region=self.trust_region, **keywords)
+                rollout.rewards, rollout.terminated, rollout.keep, valid, **keywords)
         distribution = model.distribution
         assert isinstance(distribution, Gaussian)
         values, features, params = model.state_values(features, params), features[:-1], params[:-1]
@@ -91,5 +92,4 @@ class ACER:
             distribution, params, average_params, rollout.behaviour, values,
             base + model.action_advantages(features, rollout.actions), base + model.action_advantages(features, drawn),
             rollout.actions, drawn, rollout.rewards, rollout.terminated, rollout.keep, valid,
-            truncation=self.truncation, bias_correction=self.bias_correction, trust_region=self.trust_region,
             fixed_deviation=model.fixed_deviation, **keywords)

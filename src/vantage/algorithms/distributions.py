@@ -34,15 +34,6 @@ def mask_logits(logits: Params, mask: Bool[Tensor, "*batch P"] | None) -> Params
     return logits if mask is None else torch.where(mask, logits, MASKED)
 
 
-def _gumbel_argmax(logits: Tensor, exponentials: Tensor) -> Tensor:
-    # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits); torch's exponential_ never returns 0.
-    return (logits - exponentials.log()).argmax(-1)
-
-
-def _exponentials(logits: Tensor, generator: Generator) -> Tensor:
-    return torch.empty_like(logits).exponential_(generator=generator)
-
-
 @dataclass(frozen=True, slots=True)
 class Categorical:
     """One of `size` actions; the parameters are logits x. Actions are int64 [...].
@@ -57,8 +48,9 @@ class Categorical:
         return self.size
 
     def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch"]:
+        # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits); torch's exponential_ never returns 0.
         logits = params.detach()
-        return _gumbel_argmax(logits, _exponentials(logits, generator))
+        return (logits - torch.empty_like(logits).exponential_(generator=generator).log()).argmax(-1)
 
     def mode(self, params: Params) -> Int[Tensor, "*batch"]:
         return params.argmax(-1)
@@ -89,65 +81,28 @@ class MultiDiscrete:
         return sum(self.sizes)
 
     def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch D"]:
-        logits = params.detach()
-        pairs = zip(self._split(logits), self._split(_exponentials(logits, generator)), strict=True)
-        return torch.stack([_gumbel_argmax(*pair) for pair in pairs], -1)
+        return self._one.sample(self._rows(params), generator)
 
     def mode(self, params: Params) -> Int[Tensor, "*batch D"]:
-        return torch.stack([part.argmax(-1) for part in self._split(params)], -1)
+        return self._one.mode(self._rows(params))
 
     def log_prob(self, params: Params, actions: Int[Tensor, "*batch D"]) -> PerRow:
-        each = zip(self._parts, self._split(params), actions.unbind(-1), strict=True)
-        return torch.stack([part.log_prob(logits, action) for part, logits, action in each]).sum(0)
+        return self._one.log_prob(self._rows(params), actions).sum(-1)
 
     def entropy(self, params: Params) -> PerRow:
-        each = zip(self._parts, self._split(params), strict=True)
-        return torch.stack([part.entropy(logits) for part, logits in each]).sum(0)
+        return self._one.entropy(self._rows(params)).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        each = zip(self._parts, self._split(p), self._split(q), strict=True)
-        return torch.stack([part.kl(a, b) for part, a, b in each]).sum(0)
+        return self._one.kl(self._rows(p), self._rows(q)).sum(-1)
 
     @property
-    def _parts(self) -> list[Categorical]:
-        return [Categorical(size) for size in self.sizes]
+    def _one(self) -> Categorical:
+        return Categorical(max(self.sizes))
 
-    def _split(self, logits: Tensor) -> tuple[Tensor, ...]:
-        return torch.split(logits, list(self.sizes), -1)
-
-
-@dataclass(frozen=True, slots=True)
-class MultiBinary:
-    """`size` independent Bernoulli variables; the parameters are logits x of a 1. Actions are int64 [..., size].
-
-    log p(a) = Σ_i log σ(±x_i), + where a_i is 1;  H and KL are also sums over the variables.
-    """
-
-    size: int
-
-    @property
-    def num_params(self) -> int:
-        return self.size
-
-    def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch P"]:
-        uniforms = torch.empty_like(params, requires_grad=False).uniform_(generator=generator)
-        return (uniforms < params.detach().sigmoid()).long()
-
-    def mode(self, params: Params) -> Int[Tensor, "*batch P"]:
-        return (params > 0).long()
-
-    def log_prob(self, params: Params, actions: Int[Tensor, "*batch P"]) -> PerRow:
-        return F.logsigmoid(params * (2 * actions - 1)).sum(-1)
-
-    def entropy(self, params: Params) -> PerRow:
-        return self._cross_entropy(params, params)
-
-    def kl(self, p: Params, q: Params) -> PerRow:
-        return self._cross_entropy(p, q) - self._cross_entropy(p, p)
-
-    @staticmethod
-    def _cross_entropy(p: Tensor, q: Tensor) -> Tensor:
-        return -(p.sigmoid() * F.logsigmoid(q) + (-p).sigmoid() * F.logsigmoid(-q)).sum(-1)
+    def _rows(self, logits: Tensor) -> Tensor:
+        """[..., D, max(sizes)]: the logits of each dimension, `MASKED` beyond its size."""
+        parts, most = torch.split(logits, list(self.sizes), -1), max(self.sizes)
+        return torch.stack([F.pad(part, (0, most - part.shape[-1]), value=MASKED) for part in parts], -2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +142,7 @@ class Gaussian:
         return (0.5 * ((2 * log_ratio).exp() + distance - 1) - log_ratio).sum(-1)
 
 
-Distribution = Categorical | MultiDiscrete | MultiBinary | Gaussian
+Distribution = Categorical | MultiDiscrete | Gaussian
 
 
 def make_distribution(action: ActionSpec) -> Distribution:
@@ -197,7 +152,5 @@ def make_distribution(action: ActionSpec) -> Distribution:
             return Categorical(action.sizes[0])
         case "multi_discrete":
             return MultiDiscrete(action.sizes)
-        case "multi_binary":
-            return MultiBinary(len(action.sizes))
         case "box":
             return Gaussian(action.sizes[0])

@@ -37,11 +37,9 @@ class Model(Protocol):
         """Parameters [T, B, P] and values [T, B] of a minibatch's inputs."""
 
     def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
-                        ) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and the critic's features [T+1, B, F]."""
-
-    def unroll_policy(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None) -> Tensor:
-        """Parameters [T+1, B, P] without the critic."""
+                        *, critic: bool = True) -> tuple[Tensor, Tensor]:
+        """Parameters [T+1, B, P] and features [T+1, B, F]: the critic's, or without `critic`, which then rests, the
+        policy's."""
 
     def state_values(self, features: Tensor, params: Tensor) -> Tensor:
         """V of the critic's features."""
@@ -111,7 +109,7 @@ class Update:
 
     def at(self, schedule: str) -> float:
         """The value of a scheduled coefficient now."""
-        return Schedule.parse(schedule)(self.step, self.steps)
+        return Schedule.parse(str(schedule))(self.step, self.steps)
 
 
 class Algorithm(Protocol):

@@ -20,8 +20,8 @@ from vantage.consistency import check_flags
 from vantage.errors import ConfigError
 from vantage.keys import read_json_object, suggestion
 from vantage.presets import configure, defaults
-from vantage.runs.directory import signature_beside
-from vantage.runs.trust import check_code, connections, foreign_code, is_own
+from vantage.runs.directory import meta_of
+from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own
 
 
 def _choice(metavar: str, without: str = "") -> Any:
@@ -107,7 +107,7 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     words, flags = _split(rest)
     first, *_ = choices = [f.name for f in fields(kind)]
     names = [*Config.every_key(), *choices, *option_names(command)]
-    for word in words:
+    for word in words if not wants_help else ():  # with --help the command's own options are among them
         if word.startswith("-"):
             raise _unexpected(word, names, prog)
     if words:
@@ -163,7 +163,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
                               "JSON file") from None
         keys.pop("algo", None)
         named = {*flags, *(["env"] if env else [])}
-        _check_code(keys, named, source=config, trusted=is_own(text, signature_beside(Path(config))))
+        _check_code(keys, named, source=config, trusted=is_own(text, meta_of(Path(config).parent).get(SIGNATURE)))
         env_of_file = keys.pop("env", "")
         env = env or env_of_file
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}

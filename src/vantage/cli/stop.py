@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import signal
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from vantage.cli.postponed import Postponed, end_process
 from vantage.time_limit import TimeLimit
@@ -23,21 +25,26 @@ PATIENCE_SECONDS = 4.0
 
 
 class Stop:
-    """SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once."""
+    """A context in which SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once.
+
+    Its end restores the signal handlers from before it.
+    """
 
     def __init__(self) -> None:
         self.signal = 0
         self.display: Display | None = None
         self._training = False
         self._postponed = Postponed()
+
+    def __enter__(self) -> Self:
         numbers = [signal.SIGINT, signal.SIGTERM]
         if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
             numbers.append(signal.SIGHUP)
         TimeLimit.ends_process = True
         self._former = {number: signal.signal(number, self._handle) for number in numbers}
+        return self
 
-    def over(self) -> None:
-        """The run has ended: restore the signal handlers from before it."""
+    def __exit__(self, *error: object) -> None:
         self._postponed.forget()
         TimeLimit.ends_process = False
         for number, handler in self._former.items():
@@ -60,5 +67,9 @@ class Stop:
         if not self._training:
             raise Stopped(number)
         TimeLimit.stop_after(PATIENCE_SECONDS)
-        if self.display is not None:
-            self.display.stopping("stopping after this update; once more to exit at once")
+        text = "stopping after this update; once more to exit at once"
+        if self.display is not None and self.display.live is not None:
+            self.display.stop_message = text
+        else:
+            with contextlib.suppress(OSError):
+                os.write(2, f"{text}\n".encode())  # without stderr's buffer, which the interrupted code may be using

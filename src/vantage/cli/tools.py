@@ -48,7 +48,7 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
     from vantage.tools.evaluate import evaluate
 
     result = evaluate(run, episodes=episodes, max_episode_steps=max_episode_steps, **arguments)
-    write_line(dumps(result.as_dict()) if json else result.sentence())
+    write_line(dumps(asdict(result)) if json else result.sentence())
 
 
 def record(run: Run, *, output: Annotated[Path, Doc("the video, .mp4 or .gif"), SHORT],

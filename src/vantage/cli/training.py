@@ -9,7 +9,7 @@ from collections.abc import Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from shlex import quote
+from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Doc
@@ -23,7 +23,7 @@ from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
-from vantage.terminal import escape_message, write_line
+from vantage.terminal import MessageHandler, escape_message, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
 
@@ -59,23 +59,26 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
         from vantage.training import check
 
         check(config)
-        stop = Stop()
-        try:
-            return train_seeds(config, seeds, jobs, run, stop)
-        finally:
-            stop.over()
+        with Stop() as stop:
+            directory = train_seeds(config, seeds, jobs, run, stop.requested)
+        if stop.signal:
+            again = ["vantage", *sys.argv[1:], *([] if run is not None else ["--run", str(directory)])]
+            write_line(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {join(again)}")
+            return 128 + stop.signal
+        return 0
     from vantage.training import train_updates
 
-    stop = Stop()
-    return _follow(config, train_updates(config, run=run, root=root, argv=sys.argv), stop, report, settings.note)
+    return _follow(config, train_updates(config, run=run, root=root), report, settings.note)
 
 
 def _check_imports(config: Config) -> None:
     """ConfigError for what only a training would notice: other modules, and files, that the config names."""
     if config.optimizer.optimizer not in OPTIMIZERS:  # the others are classes of torch
-        from vantage.learning.optimizers import check_optimizer
+        import torch
 
-        check_optimizer(config.optimizer)
+        from vantage.learning.optimizers import make_optimizer
+
+        make_optimizer(config.optimizer, torch.zeros(1))
     if ":" in config.policy.network:
         load_class(config.policy.network, what="network")
     if config.policy.init_from is not None:
@@ -95,15 +98,14 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
         from vantage.runs.mirror import fetch  # imports torch, before which a wrong RUN is refused
 
         path = fetch(run)
-    config = RunDirectory.open(path, trust=trust, runs_code=True, trains=True).config
+    config = RunDirectory.open(path, trust=trust).config  # the updates check what it connects to and runs
     from vantage.training import resume_updates
 
-    stop = Stop()
     updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
                              trust=trust)
     config = config.change(steps=steps or config.run.steps,
                            max_minutes=config.run.max_minutes if max_minutes is None else max_minutes)
-    return _follow(config, updates, stop, report)
+    return _follow(config, updates, report)
 
 
 def search(settings: Settings, *, study: Options) -> int:
@@ -111,12 +113,8 @@ def search(settings: Settings, *, study: Options) -> int:
     from vantage.tools.display import say
     from vantage.tools.search.command import search
 
-    stop = Stop()
-    try:
-        with messages_to(_Lines(), logging.INFO):
-            result = search(settings.algo, env=settings.env, stop=stop.requested, **asdict(study), **settings.values)
-    finally:
-        stop.over()
+    with Stop() as stop, messages_to(MessageHandler(say), logging.INFO):
+        result = search(settings.algo, env=settings.env, stop=stop.requested, **asdict(study), **settings.values)
     if stop.signal:
         say(f"stopped by {signal.Signals(stop.signal).name}, trials saved; the same command goes on")
         return 128 + stop.signal
@@ -126,25 +124,14 @@ def search(settings: Settings, *, study: Options) -> int:
     return 0
 
 
-class _Lines(logging.Handler):
-    """Prints log messages as lines."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the message without its logger and level."""
-        from vantage.tools.display import say
-
-        say(self.format(record))
-
-
-def _follow(config: Config, updates: Generator[Report | None], stop: Stop, report: bool, note: str = "") -> int:
+def _follow(config: Config, updates: Generator[Report | None], report: bool, note: str = "") -> int:
     """Show the reports until the run ends or a signal asks it to stop; returns the exit status."""
-    from vantage.presets import expectation
     from vantage.runs.checkpoint import newest_step
     from vantage.tools.display import Display, say
 
     last = None
-    display = Display(config, expectation(config))
-    with closing(updates), display, messages_to(display, logging.INFO):
+    with (Stop() as stop, closing(updates), Display(config) as display,
+          messages_to(MessageHandler(display.note), logging.INFO)):
         stop.display = display
         try:
             if note:
@@ -165,8 +152,6 @@ def _follow(config: Config, updates: Generator[Report | None], stop: Stop, repor
                 display.note(f"failed; fix the error, then continue from step {step:,} with: "
                              f"vantage resume {quote(last.run)}")
             raise
-        finally:
-            stop.over()
     if last is None:
         return 1
     if stop.signal:

@@ -20,11 +20,13 @@ from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
 from vantage.extras import needs
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
-from vantage.system import cores_for
+from vantage.system import available_cores
 
 with needs("atari"):
     import ale_py
     from ale_py import AtariEnv, AtariVectorEnv
+
+ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
 
 FRAME_SKIP = 4
 SIDE = 84
@@ -97,8 +99,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         raise ConfigError(f"vector={config.vector} or env_kwargs={config.env_kwargs} has no effect on Atari; its "
                           "games run in threads and are shown by options such as screen_size; leave it out")
     game = Game.of(atari, config)
-    native, threads = game.is_native and not rendered, min(num_envs, cores_for(threads))
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
+    native, threads = game.is_native and not rendered, min(num_envs, threads or available_cores())
     vector: Any = native_emulators(game, num_envs, threads) if native else SyncVectorEnv(
         [lambda: wrapped_emulator(game, rendered=rendered)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
     ale_actions = vector.ale.get_action_set() if native else vector.envs[0].unwrapped._action_set
@@ -116,13 +117,11 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
                 obs = np.stack([game.picture(screen) for screen in obs])
         return game.channels_first(obs)
 
-    def reset(episodes: Array, which: Array) -> tuple[Obs, Info]:
-        every = np.array(seeds.of_all(episodes))
-        obs, info = vector.reset(seed=every[which] if native else every.tolist(), options={"reset_mask": which.copy()})
-        return show(obs), info
-
-    def reset_bare(which: Array) -> tuple[Obs, Info]:
-        obs, info = vector.reset(options={"reset_mask": which.copy()})
+    def reset(episodes: Array | None, which: Array) -> tuple[Obs, Info]:
+        seed: Any = None if episodes is None else np.array(seeds.of_all(episodes))
+        if seed is not None:
+            seed = seed[which] if native else seed.tolist()
+        obs, info = vector.reset(seed=seed, options={"reset_mask": which.copy()})
         return show(obs), info
 
     def receive(actions: Array) -> Outcome:
@@ -134,7 +133,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
         notes=_notes(game, threads, fires=fires), reset=reset, receive=receive,
         # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
-        reset_bare=reset_bare, forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
+        forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
         send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=frames,
         longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
@@ -147,7 +146,6 @@ def forgets_games(game: str) -> bool:
 
     Not so in games that do not clear their memory, such as Ice Hockey: a quarter of 104 with ale-py 0.12.1. 0.3 s.
     """
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
     console = AtariEnv(game, frameskip=1, repeat_action_probability=0.0).unwrapped.ale
     actions, after = console.getMinimalActionSet(), set()
     for frames in (5000, 711, 352):
@@ -164,7 +162,6 @@ def forgets_games(game: str) -> bool:
 @lru_cache
 def screen_of(game: str) -> tuple[int, int]:
     """Height and width of a game's screen."""
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no banner
     height, width = AtariEnv(game, obs_type="grayscale").observation_space.shape
     return height, width
 

@@ -31,8 +31,15 @@ def is_vector(env: EnvId) -> bool:
     if not env.is_path:
         return False
     target = load_class(env.name, what="env")
-    return issubclass(target, VectorEnv) if isinstance(target, type) else (
-        "num_envs" in inspect.signature(target).parameters)
+    if isinstance(target, type):
+        return issubclass(target, VectorEnv)
+    try:
+        return "num_envs" in inspect.signature(target).parameters
+    except ValueError:  # of a function written in C
+        return False
+    except TypeError:
+        raise ConfigError(f"env={env.name!r} is a {type(target).__name__}; give a class of environments, or a function "
+                          "that builds one") from None
 
 
 def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
@@ -69,7 +76,7 @@ class Batch:
         self._shape = (vector.num_envs,)
         obs, self._observe = make_observer(vector.single_observation_space, self._shape)
         action, self._act = make_actor(vector.single_action_space, self._shape)
-        with named_errors(self._place):
+        with named_errors(self._place), limit:
             _, info = vector.reset(seed=seeds.of(0, 0))
         self.spec = EnvSpec(obs, action, MASK in info)
         self._mask = make_masker(self.spec, self._shape)
@@ -94,8 +101,8 @@ class Batch:
             return self._observe(obs), rewards, terminated, truncated, self._mask(info, terminated | truncated)
 
     def close(self) -> None:
-        """Close the vector environment, or leave it behind if it takes too long."""
-        with suppress(TimeoutError), TimeLimit(CLOSE_SECONDS):
+        """Close the vector environment, or leave it behind if it fails or takes too long."""
+        with suppress(Exception), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
 
     def _place(self) -> str:

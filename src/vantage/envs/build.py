@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import Any
 
@@ -47,7 +46,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
     options = {**config.env_options, **more}
-    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings():
+    with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings(), ExitStack() as after:
         try:
             if env.is_path:
                 factory = load_class(env.name, what="env")
@@ -58,28 +57,17 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
                 add_current_folder(env.name.partition(":")[0])
             find_plugin(env.name)  # again in worker processes
             warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
-            with _quiet_mujoco() if env.family == "mujoco" and find_spec("mujoco") else nullcontext():
-                return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
-                                disable_env_checker=True, **options)
+            if env.family == "mujoco" and find_spec("mujoco"):
+                import mujoco
+
+                # MuJoCo 4.0 warns, also in MUJOCO_LOG.TXT, of an attribute in Gymnasium 1.4's models (2026-11).
+                after.callback(mujoco.set_mju_user_warning, mujoco.get_mju_user_warning())
+                mujoco.set_mju_user_warning(lambda text: None)
+            return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
+                            disable_env_checker=True, **options)
         except (gym.error.Error, ImportError, TypeError) as error:
             if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
                 raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
             draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
             raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                               f"{type(error).__name__}: {error}{draw}") from error
-
-
-@contextmanager
-def _quiet_mujoco() -> Iterator[None]:
-    """Without MuJoCo's warnings on stderr and in MUJOCO_LOG.TXT.
-
-    MuJoCo 4.0 has one for an attribute in Gymnasium 1.4's models each time that it compiles one (2026-11).
-    """
-    import mujoco
-
-    former = mujoco.get_mju_user_warning()
-    mujoco.set_mju_user_warning(lambda text: None)
-    try:
-        yield
-    finally:
-        mujoco.set_mju_user_warning(former)

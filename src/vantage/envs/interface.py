@@ -77,11 +77,11 @@ class Simulators:
 
     spec: EnvSpec
     notes: tuple[str, ...]  # how the environment is played, in words; the last says where the simulators run
-    reset: Callable[[Array, Array], tuple[Obs, Info]]
+    reset: Callable[[Any, Array], tuple[Obs, Info]]
     """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all."""
-    reset_bare: Callable[[Array], tuple[Obs, Info]] | None = None  # reset where True, without seeds
     forgets_games: Callable[[], bool] = lambda: False
-    """The number of bare resets since a seeded one decides the next game, and not what was played between them."""
+    """reset(None, which) resets without seeds, and the number of such resets since a seeded one decides the next game,
+    and not what was played between them."""
     receive: Callable[[Array], Outcome]  # take a step with these actions, or finish the one that `send` began
     close: Callable[[], object]  # a second call does nothing
     send: Callable[[Array], object] | None = None  # begin a step, if the simulators run beside this thread

@@ -208,7 +208,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     """
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
-    spec, bounds, own_limit = probe(one, seeds)
+    limit = TimeLimit(config.env_timeout)
+    spec, bounds, own_limit = probe(one, seeds, limit)
     if longest_game and not config.max_episode_steps and own_limit is None:
         config = replace(config, max_episode_steps=longest_game)
         one = partial(build, env, config, rendered=rendered)
@@ -216,7 +217,6 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     if parent:
         check_processes(env)
     factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
-    limit = TimeLimit(config.env_timeout)
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
     frames = Play.of(config, None).frames_per_step
@@ -251,15 +251,16 @@ def with_limit(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Call
     return within
 
 
-def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds) -> tuple[EnvSpec, Bounds, int | None]:
+def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds, limit: TimeLimit
+          ) -> tuple[EnvSpec, Bounds, int | None]:
     """The spec of an environment, its bounds and the time limit of its registration, from a temporary instance."""
     env = one()
     try:
-        with named_errors(lambda: seeds.place(0, 0, 0)):
+        with named_errors(lambda: seeds.place(0, 0, 0)), limit:
             (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
             _, info = env.reset(seed=seeds.of(0, 0))
     finally:
         with suppress(Exception), TimeLimit(CLOSE_SECONDS):
             env.close()
-    limit = env.spec.max_episode_steps if env.spec else None
-    return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), limit
+    own_limit = env.spec.max_episode_steps if env.spec else None
+    return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), own_limit

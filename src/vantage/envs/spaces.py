@@ -80,7 +80,7 @@ def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Co
         case spaces.MultiDiscrete():
             spec, starts = ActionSpec("multi_discrete", tuple(int(n) for n in space.nvec.ravel())), space.start
         case spaces.MultiBinary():
-            spec, starts = ActionSpec("multi_binary", (2,) * int(np.prod(space.shape))), np.zeros(())
+            spec, starts = ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape))), np.zeros(())
         case spaces.Box():
             return _box_actor(space, batch)
         case _:

@@ -115,7 +115,8 @@ class Environments:
     @property
     def fps(self) -> float:
         """Agent steps per second of real time."""
-        return self._simulators.fps or float(self._single().metadata.get("render_fps") or DEFAULT_FPS)
+        frames = float(self._single().metadata.get("render_fps") or DEFAULT_FPS)
+        return self._simulators.fps or frames / self.frames_per_step
 
     def render(self) -> Array:
         """A picture of the first environment, uint8 RGB [H, W, 3]. EnvError if it returns none."""
@@ -196,28 +197,26 @@ class Environments:
 
     def _restore(self, snapshot: Snapshot) -> First:
         own = self.snapshot()
-        # The first edition's snapshots lack these.
-        saved = {"seeded_episode": snapshot.get("episode", own["episode"]), "lives": own["lives"],
-                 "press": own["press"], **snapshot}
         shapes, expected = ({key: array.shape for key, array in arrays.items() if key != "actions"}
-                            for arrays in (saved, own))
+                            for arrays in (snapshot, own))
         if shapes != expected:
             raise ConfigError(f"the snapshot holds {shapes}, these environments {expected}; resume with the env and "
                               "the num_envs that the run began with")
-        _check_snapshot(saved, own, self._simulators.spec.action)
+        _check_snapshot(snapshot, own, self._simulators.spec.action)
         self._history.restore(snapshot)
         for name in SAVED:
-            setattr(self, f"_{name}", saved[name].copy())
+            setattr(self, f"_{name}", snapshot[name].copy())
         dropped = self._history.starts < 0
         lost, info = np.ones(self.num_envs, bool), Info()
         for only_last in (True, False):
             if not self._simulators.exact or dropped.all() or (only_last and not self._can_skip_games()):
                 continue
+            lost[:] = True
             with suppress(EnvError):  # an environment whose replay differs may reject an action
                 self._obs, over, info = self._replay(only_last=only_last)
                 lost = dropped | (over != self._over)
                 for name, part in _obs_arrays(self._obs).items():
-                    lost |= (part != saved[name]).reshape(self.num_envs, -1).any(axis=1)
+                    lost |= (part != snapshot[name]).reshape(self.num_envs, -1).any(axis=1)
             if not lost[~dropped].any():
                 break
         if lost.any():
@@ -251,8 +250,7 @@ class Environments:
                 obs, again = self._simulators.reset(np.where(starting, self._seeded_episode, IDLE), which)
                 over, info = over & ~which, _merge(info, again, which)
                 for game in range(int(games[starting].max(initial=0))):
-                    assert self._simulators.reset_bare is not None
-                    obs, again = self._simulators.reset_bare(following := starting & (games > game))
+                    obs, again = self._simulators.reset(None, following := starting & (games > game))
                     info = _merge(info, again, following)
             if t < len(actions):
                 if self._simulators.send is not None:

@@ -162,9 +162,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
 
 def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
     """Observations as tensors on `device`."""
-    if isinstance(obs, Mapping):
-        return {key: torch.as_tensor(value).to(device) for key, value in obs.items()}
-    return torch.as_tensor(obs).to(device)
+    return map_obs(lambda part: torch.as_tensor(part).to(device), obs)
 
 
 def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:
@@ -191,20 +189,13 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
         first = parts[0]
         if first is None:
             return None
-        if isinstance(first, Mapping):
-            return {key: side_by_side([part[key] for part in parts]) for key in first}
         if isinstance(first, tuple):  # states: environments are the first axis
             return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-        return torch.cat(list(parts), 1)
+        return map_obs(lambda *each: torch.cat(each, 1), *parts)
 
     return Rollout(**{f.name: side_by_side([getattr(rollout, f.name) for rollout in rollouts])
                       for f in fields(Rollout)})
 
 
 def _write(obs: Obs, t: int, column: slice, row: Array | Obs) -> None:
-    if isinstance(obs, Mapping):
-        assert isinstance(row, Mapping)
-        for key, value in obs.items():
-            value[t, column] = torch.as_tensor(row[key])
-    else:
-        obs[t, column] = torch.as_tensor(row)
+    map_obs(lambda part, new: part[t, column].copy_(torch.as_tensor(new)), obs, row)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import cast
@@ -18,9 +18,9 @@ from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.minibatches import by_current_policy, minibatches
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.reward_normalizer import RewardNormalizer
-from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink, update_average
+from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalization import merge_batches
+from vantage.models.normalization import RunningStats, merge_batches
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
@@ -39,14 +39,10 @@ def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
     `Tensor.backward` would add to zeros, which takes two more passes over the memory.
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, allow_unused=True), strict=True))
+    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, materialize_grads=True), strict=True))
     for parameter in parameters:
         assert parameter.grad is not None
-        gradient = gradients.get(parameter)
-        if gradient is None:
-            parameter.grad.zero_()
-        else:
-            parameter.grad.copy_(gradient)
+        parameter.grad.copy_(gradients.get(parameter, torch.zeros(())))
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> float:
@@ -78,7 +74,7 @@ class OwnWeights:
         if math.isfinite(norm) and math.isfinite(loss):
             self._optimizer.step(gradient, lr)
             if self._average is not None:
-                update_average(self._average.vector, self._vector, self._average.decay)
+                self._average.follow(self._vector)
         return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
@@ -192,19 +188,25 @@ class Learner:
         if self.config.policy.norm == "batch":
             self.model.update_batch_norms()
 
-    def initialize_from(self, policy: Mapping[str, Tensor], rewards: Tensor | None) -> None:
+    def running(self) -> Iterator[tuple[str, RunningStats]]:
+        """All running statistics, by name: those of the model's normalisers and of returns."""
+        yield from self.model.running()
+        if self.reward_normalizer is not None:
+            yield "rewards", self.reward_normalizer
+
+    def initialize_from(self, policy: Mapping[str, Tensor], rewards: Mapping[str, Tensor] | None) -> None:
         """Start from another model's tensors and, if given, its reward statistics; the optimiser starts fresh."""
         self.model.load_state_dict(policy)
         if self.average is not None:
             self.average.vector.copy_(self.flat.vector)
         if self.reward_normalizer is not None and rewards is not None:
-            self.reward_normalizer.stats.copy_(rewards)
+            self.reward_normalizer.load_state_dict(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint, by group: model, optimizer, rewards, average, minibatches."""
         tensors = {"model": dict(self.model.state_dict()), "optimizer": self.sink.optimizer_tensors()}
         if self.reward_normalizer is not None:
-            tensors["rewards"] = self.reward_normalizer.tensors()
+            tensors["rewards"] = dict(self.reward_normalizer.state_dict())
         if self.average is not None:
             tensors["average"] = {"vector": self.average.vector}
         if self.needs.reuse is not None:
@@ -221,7 +223,7 @@ class Learner:
         self.model.load_state_dict(tensors["model"])
         self.sink.load_optimizer(tensors["optimizer"])
         if self.reward_normalizer is not None:
-            self.reward_normalizer.load(tensors["rewards"])
+            self.reward_normalizer.load_state_dict(tensors["rewards"])
         if self.average is not None:
             self.average.vector.copy_(tensors["average"]["vector"])
         if self.needs.reuse is not None:

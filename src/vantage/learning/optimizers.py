@@ -141,8 +141,3 @@ def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
     except (TypeError, ValueError, RuntimeError) as error:
         raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its gradient: "
                           f"{error}") from None
-
-
-def check_optimizer(config: OptimizerConfig) -> None:
-    """ConfigError if no learner can use this optimiser."""
-    make_optimizer(config, torch.zeros(1))

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
-from vantage.models.normalization import INITIAL_STATS, Stats, count_of, merge_stats
-
-_CLIP = 10.0  # as in OpenAI Baselines' VecNormalize
+from vantage.models.normalization import CLIP, RunningStats, Stats, stats_of
 
 
-class RewardNormalizer:
+class RewardNormalizer(RunningStats):
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
     R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). The
     learner updates the statistics after it has used a rollout. They are part of a checkpoint.
     """
 
+    of, instead = "discounted returns", "--no-reward-norm"
+
     def __init__(self, num_envs: int, device: torch.device) -> None:
+        super().__init__()
+        self.to(device, torch.float64)
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        self.stats = torch.tensor(INITIAL_STATS, dtype=torch.float64, device=device)
-        """Count, mean and variance of the discounted return, which scale the rewards."""
-        self.local_stats = self.stats
-        """The statistics that `merge` changes: of this actor-learner only, if several share `stats`."""
+        """R of each environment. They belong to the environments, and so to the acting part of a checkpoint."""
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation."""
-        deviation = (self.stats[2] + 1e-8).sqrt().to(rewards.dtype)
-        return (rewards / deviation).clamp(-_CLIP, _CLIP)
+        deviation = (self.var + 1e-8).sqrt().to(rewards.dtype)
+        return (rewards / deviation).clamp(-CLIP, CLIP)
 
     def batch(self, rewards: Tensor, is_first: Tensor, gamma: float) -> Stats:
         """Stats of the discounted returns of the next rollout: raw rewards [T, B], `is_first` [T+1, B]."""
@@ -37,17 +34,4 @@ class RewardNormalizer:
         for decay, after in zip(decays.unbind(), returns.unbind(), strict=True):
             self.returns = after.addcmul_(decay, self.returns)
         self.returns = self.returns.clone()
-        return count_of(returns.numel(), returns), returns.mean().view(1), returns.var(correction=0).view(1)
-
-    def merge(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
-        """Merge the Stats of a batch of returns into the statistics, in place."""
-        batch = [part.to(self.local_stats.device).squeeze() for part in (count, mean, variance)]
-        self.local_stats.copy_(torch.stack(merge_stats(*self.local_stats, *batch)))
-
-    def tensors(self) -> dict[str, Tensor]:
-        """Tensors for a checkpoint, beside `returns`, which belong to the environments."""
-        return {"moments": self.stats}
-
-    def load(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `tensors` in place."""
-        self.stats.copy_(tensors["moments"])
+        return stats_of(returns.view(-1, 1))

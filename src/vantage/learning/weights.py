@@ -27,7 +27,7 @@ class FlatParameters:
     def __init__(self, model: nn.Module) -> None:
         self.parameters = list(model.parameters())
         first = self.parameters[0]
-        vector = torch.zeros(flat_size(model), dtype=first.dtype, device=first.device)
+        vector = torch.zeros(sum(_sizes(self.parameters)), dtype=first.dtype, device=first.device)
         self.move(vector, torch.zeros_like(vector))
 
     def move(self, vector: Tensor, gradient: Tensor, *, keep: bool = True) -> None:
@@ -44,11 +44,6 @@ class FlatParameters:
             parameter.data = view
             parameter.grad = _view_like(gradient[offset:offset + parameter.numel()], parameter)
             offset += size
-
-
-def flat_size(model: nn.Module) -> int:
-    """Length of the `FlatParameters` vector of a model."""
-    return sum(_sizes(model.parameters()))
 
 
 def _sizes(parameters: Iterable[Tensor]) -> list[int]:
@@ -76,10 +71,9 @@ class AveragePolicy:
         self.vector = FlatParameters(self.model).vector
         self.model.requires_grad_(False)
 
-
-def update_average(average: Tensor, weights: Tensor, decay: float) -> None:
-    """Move an average policy's weights once towards `weights`: θ_a ← α θ_a + (1 - α) θ."""
-    average.lerp_(weights, 1 - decay)
+    def follow(self, weights: Tensor, average: Tensor | None = None) -> None:
+        """Move `average`, by default the vector of this policy, once towards `weights`."""
+        (self.vector if average is None else average).lerp_(weights, 1 - self.decay)
 
 
 class GradientSink(Protocol):

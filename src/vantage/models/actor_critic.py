@@ -167,10 +167,6 @@ class ActorCritic(nn.Module):
             features = self.critic.unroll(inputs, last, is_first, critic_state)
         return params, features.detach() if self.policy.detach_critic else features
 
-    def unroll_policy(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None) -> Params:
-        """The parameters of `unroll`, without running the critic."""
-        return self.unroll_features(obs, is_first, state, action_mask, critic=False)[0]
-
     def state_values(self, features: Features, params: Params) -> Values:
         """V of the critic's features. A critic of discrete action values has V = Σ_a π(a) Q(a)."""
         values: Tensor = self.value_head(features)
@@ -195,31 +191,27 @@ class ActorCritic(nn.Module):
         """All modules with running statistics, by name."""
         return ((name, module) for name, module in self.named_modules() if isinstance(module, RunningStats))
 
-    def observe(self, obs: Obs) -> None:
-        """Update all running statistics: from raw observations [T, B, ...], and from BatchNorm's last batch."""
-        for merge, stats in self.batches(obs):
+    def observe(self, obs: Obs, *kinds: str) -> None:
+        """Update all running statistics: from raw observations [T, B, ...] as in `batches`, and of BatchNorms."""
+        for merge, stats in self.batches(obs, *kinds):
             merge(*stats)
         self.update_batch_norms()
 
-    def observe_images(self, obs: Obs) -> None:
-        """Update the statistics of images, which `observe` leaves alone with `image_norm_steps`."""
-        for merge, stats in self._batches(obs, "image"):
-            merge(*stats)
+    def batches(self, obs: Obs, *kinds: str) -> list[Batch]:
+        """Statistics of the parts of these kinds in raw observations [T, B, ...], for their normalisers.
 
-    def batches(self, obs: Obs) -> list[Batch]:
-        """Statistics of raw observations [T, B, ...], for the normalisers that change during training."""
-        return self._batches(obs, "vector", *["image"] * (not self.policy.image_norm_steps))
+        By default of all but images whose statistics are those of `image_norm_steps`.
+        """
+        kinds = kinds or ("vector", *["image"] * (not self.policy.image_norm_steps))
+        parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
+        return [(normalizer.merge, normalizer.batch(parts[int(i)])) for i, normalizer in normalizers.items()
+                if self.parts[int(i)].kind in kinds]
 
     def update_batch_norms(self) -> None:
         """Update the statistics of each BatchNorm from its last batch."""
         for _, module in self.running():
             if isinstance(module, BatchNorm):
                 module.update()
-
-    def _batches(self, obs: Obs, *kinds: str) -> list[Batch]:
-        parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
-        return [(normalizer.merge, normalizer.batch(parts[int(i)])) for i, normalizer in normalizers.items()
-                if self.parts[int(i)].kind in kinds]
 
     @property
     def recurrent(self) -> bool:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -22,8 +21,6 @@ Stats = tuple[Tensor, Tensor, Tensor]
 
 Batch = tuple[Callable[[Tensor, Tensor, Tensor], None], Stats]
 """The `merge` of running statistics, and the Stats of new samples for it."""
-
-Rows = TypeVar("Rows", np.ndarray, Tensor)
 
 
 class RunningStats(nn.Module):
@@ -58,12 +55,13 @@ class RunningStats(nn.Module):
         NonFiniteError, without the merge, where the variance would no longer fit into its type.
         """
         stats = self.local_stats or self.stats
-        batch = [part.to(stats[0].device, torch.float64) for part in (count, mean, variance)]
-        merged = merge_stats(stats[0].clamp(max=most), stats[1].double(), stats[2].double(), *batch)
+        before = stats[0].clamp(max=most), stats[1], stats[2]
+        merged = merge_rows(*(torch.stack([old.double(), new.to(old.device, torch.float64)])
+                              for old, new in zip(before, (count, mean, variance), strict=True)))
         if not merged[2].to(stats[2].dtype).isfinite().all():
             place = int(merged[2].argmax())
             raise NonFiniteError(f"the running statistics of {self.of} overflow at index {place}, where the new "
-                                 f"mean is {batch[1].flatten()[place].item():.3g}. Bound what the environment returns, "
+                                 f"mean is {mean.flatten()[place].item():.3g}. Bound what the environment returns, "
                                  f"or give {self.instead}")
         for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
@@ -73,19 +71,13 @@ class RunningStats(nn.Module):
         self.count, self.mean, self.var = other.stats
 
 
-def merge_stats(count: Tensor, mean: Tensor, variance: Tensor, new_count: Tensor, new_mean: Tensor,
-                new_variance: Tensor) -> Stats:
-    """Stats of the union of two samples.
-
-    n = n₁ + n₂,  δ = m₂ - m₁;  m = m₁ + δ n₂/n,  s² = (n₁ s₁² + n₂ s₂² + δ² n₁ n₂/n) / n
-                                                    Chan, Golub and LeVeque 1979, STAN-CS-79-773, eq. 2.1
-    """
-    total, delta = count + new_count, new_mean - mean
-    squares = variance * count + new_variance * new_count + delta.square() * (count * new_count / total)
-    return total, mean + delta * (new_count / total), squares / total
+def stats_of(samples: Tensor) -> Stats:
+    """Stats of each column of `samples` [M, N]."""
+    variance, mean = torch.var_mean(samples, 0, correction=0)
+    return torch.tensor(len(samples), dtype=torch.float64, device=mean.device), mean, variance
 
 
-def merge_rows(counts: Rows, means: Rows, variances: Rows) -> tuple[Rows, Rows, Rows]:
+def merge_rows(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
     """Stats of the union of samples, of each a row; a single row is returned unchanged, bit for bit.
 
     n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
@@ -95,7 +87,7 @@ def merge_rows(counts: Rows, means: Rows, variances: Rows) -> tuple[Rows, Rows, 
     total = counts.sum()
     shares = (counts / total).reshape(-1, *(1,) * (means.ndim - 1))
     mean = (shares * means).sum(0)
-    return total, mean, (shares * (variances + (means - mean) ** 2)).sum(0)
+    return total, mean, (shares * (variances + (means - mean).square())).sum(0)
 
 
 def merge_batches(batches: Sequence[Batch], all_gather: Callable[[Tensor], Tensor]) -> None:
@@ -111,11 +103,6 @@ def merge_batches(batches: Sequence[Batch], all_gather: Callable[[Tensor], Tenso
         merge(*merge_rows(next(rows)[:, 0], next(rows), next(rows)))
 
 
-def count_of(samples: int, mean: Tensor) -> Tensor:
-    """The number of samples behind `mean`, as in Stats."""
-    return torch.tensor(samples, dtype=torch.float64, device=mean.device)
-
-
 class ObsNormalizer(RunningStats):
     """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N]."""
 
@@ -126,9 +113,7 @@ class ObsNormalizer(RunningStats):
 
     def batch(self, x: Tensor) -> Stats:
         """Stats of the observations `x`."""
-        samples = x.flatten(0, -2).double()
-        mean = samples.mean(0)
-        return count_of(len(samples), mean), mean, samples.var(0, correction=0)
+        return stats_of(x.flatten(0, -2).double())
 
 
 class ImageNormalizer(ObsNormalizer):
@@ -137,8 +122,7 @@ class ImageNormalizer(ObsNormalizer):
     of, instead = "images", "--image-norm none"
 
     def batch(self, x: Tensor) -> Stats:
-        variance, mean = torch.var_mean(x.float(), correction=0)
-        return count_of(x.numel(), mean), mean.view(1), variance.view(1)
+        return stats_of(x.reshape(-1, 1).float())
 
 
 class PixelNormalizer(RunningStats):
@@ -167,9 +151,7 @@ class PixelNormalizer(RunningStats):
 
     def batch(self, x: Tensor) -> Stats:
         """Stats of the images `x` [..., C, H, W], by pixel."""
-        samples = x.reshape(-1, math.prod(self.shape)).float()
-        variance, mean = torch.var_mean(samples, 0, correction=0)
-        return count_of(len(samples), mean), mean, variance
+        return stats_of(x.reshape(-1, math.prod(self.shape)).float())
 
 
 class BatchNorm(RunningStats):
@@ -203,5 +185,5 @@ class BatchNorm(RunningStats):
         """Merge the last batch with gradients into the statistics, in place, and drop it."""
         if self.batch is not None:
             size, mean, variance = self.batch
-            self.merge(count_of(size, mean), mean, variance, most=size * (1 / RATE - 1))
+            self.merge(torch.tensor(size), mean, variance, most=size * (1 / RATE - 1))
         self.batch = None

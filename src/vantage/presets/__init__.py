@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from vantage.config_keys import A2CKeys, A3CKeys, ACERKeys, EveryKey, PPOKeys
 
-__all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults", "expectation"]
+__all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults"]
 
 Env = str | Callable[..., Any]
 
@@ -122,7 +122,7 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         if config.policy.std != "fixed":
             values["log_std_init"] = PolicyConfig.log_std_init
     if isinstance(config.runtime, Ray):
-        values |= _under_ray(config)
+        values |= _ray_values(config)
     values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
@@ -134,22 +134,12 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     return values
 
 
-def _under_ray(config: Config) -> dict[str, Any]:
+def _ray_values(config: Config) -> dict[str, Any]:
     """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts."""
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
     return {"device": "auto", "send": sent, **vtrace}
-
-
-def expectation(config: Config) -> str:
-    """A note for runs whose curve is flat at first; empty for others."""
-    env_id = resolve_env(config.env.id, config.env.atari_protocol)
-    needs = config.algorithm.needs
-    if env_id.atari is None or env_id.atari.game != "pong" or needs.replay is not None or needs.reuse is not None:
-        return ""
-    return (f"{config.env.id} is a flat line at first, and that is normal: expect the first rise between 0.2 and 1 "
-            "million steps.")
 
 
 _CATALOGUE = """algorithms

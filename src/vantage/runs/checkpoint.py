@@ -49,7 +49,7 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
     """
     path = run / "checkpoints" / f"step-{step:012d}"
     if again or not is_valid(path):
-        _save_in(run, path, step, tensors, state)
+        save_as(run, str(path.relative_to(run)), step, tensors=tensors, state=state)
     # Damaged checkpoints do not count among those to keep, and stay for inspection.
     others = [other for other in _newest_first(path.parent).values() if other != path and is_valid(other)]
     for other in others[keep - 1:]:
@@ -58,20 +58,13 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
     return path
 
 
-def save_best(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any]) -> Path:
-    """Replace <run>/best, as in `save`."""
-    return _save_in(run, run / "best", step, tensors, state)
+def save_as(run: Path, name: str, step: int, *, tensors: Groups, state: Mapping[str, Any],
+            may_remove: bool = True) -> Path:
+    """Replace <run>/`name`. While the disk is full, `may_remove` the run's oldest checkpoint, not its newest valid one.
 
-
-def save_replay(run: Path, step: int, *, tensors: Groups) -> Path:
-    """Replace <run>/replay, as in `save`."""
-    return _save_in(run, run / "replay", step, tensors, {}, may_remove=False)
-
-
-def _save_in(run: Path, path: Path, step: int, tensors: Groups, state: Mapping[str, Any], *,
-             may_remove: bool = True) -> Path:
-    """Write the checkpoint `path`. While the disk is full, remove the run's oldest, but not its newest valid one."""
-    removed: list[str] = []
+    After a CheckpointError the former one is intact.
+    """
+    path, removed = run / name, list[str]()
     try:
         while True:
             try:

@@ -16,12 +16,10 @@ _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
 """Groups of tensors that are finite as long as training goes well; environments may hold anything."""
-_COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds",
-             "play_seconds")
-_NEW_COUNTERS = {"evaluated_step": 0, "evaluated_at": 0.0, "eval_seconds": 0.0, "last_eval_seconds": 0.0,
-                 "play_seconds": 0.0, "best_return": None}
-"""Counters that old checkpoints lack."""
-_FLAGS = ("evaluation_due", "solved", "deterministic")
+COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds",
+            "play_seconds")
+FLAGS = ("evaluation_due", "solved", "deterministic")
+"""Of the progress of a run: numbers from 0 on, and values that are true, false or null."""
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -29,21 +27,15 @@ def check_state(state: Mapping[str, Any]) -> None:
     progress = state.get("progress")
     if not isinstance(progress, Mapping):
         raise ValueError(f"progress is {progress!r:.80}")
-    counters = _NEW_COUNTERS | dict(progress)
-    for name in _COUNTERS:
-        if not _is_number(counters.get(name)) or counters[name] < 0:
-            raise ValueError(f"progress.{name} is {counters.get(name)!r:.80}")
-    if type(counters["step"]) is not int or counters["step"] >= 10**18:  # as in manifest.json
-        raise ValueError(f"progress.step is {counters['step']!r:.80}")
-    for name in _FLAGS:
-        if not isinstance(counters.get(name, False), bool | None):
-            raise ValueError(f"progress.{name} is {counters[name]!r:.80}")
-    if counters["best_return"] is not None and not _is_number(counters["best_return"]):
-        raise ValueError(f"progress.best_return is {counters['best_return']!r:.80}")
-    games = counters.get("recent")
-    if not isinstance(games, list) or not all(
-            isinstance(game, list) and len(game) == 2 and all(map(_is_number, game)) for game in games):
-        raise ValueError(f"progress.recent is {games!r:.80}")
+    step, best, games = progress.get("step"), progress.get("best_return", ""), progress.get("recent")
+    valid = {name: _is_number(progress.get(name)) and progress[name] >= 0 for name in COUNTERS}
+    valid |= {name: isinstance(progress.get(name, 0), bool | None) for name in FLAGS}
+    valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
+    valid["best_return"] = best is None or _is_number(best)
+    valid["recent"] = isinstance(games, list) and all(
+        isinstance(game, list) and len(game) == 2 and all(map(_is_number, game)) for game in games)
+    if wrong := [name for name, is_valid in valid.items() if not is_valid]:
+        raise ValueError(f"progress.{wrong[0]} is {progress.get(wrong[0])!r:.80}")
     if not _is_number(state.get("workers_started", 0)):
         raise ValueError(f"workers_started is {state['workers_started']!r:.80}")
     read_spec(state.get("spec"))
@@ -58,7 +50,7 @@ def read_spec(values: Any) -> EnvSpec:
         valid = (bool(shapes) and isinstance(spec.masked, bool) and all(map(_is_shape, (*shapes, action.sizes)))
                  and all(len(part.shape) == {"image": 3, "vector": 1}[part.kind] and 0 < part.unit <= 255
                          for part in spec.parts)
-                 and action.kind in ("discrete", "multi_discrete", "multi_binary", "box")
+                 and action.kind in ("discrete", "multi_discrete", "box")
                  and len(action.low) == len(action.high) == bounds
                  and all(isinstance(bound, float | int) for bound in (*action.low, *action.high)))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):

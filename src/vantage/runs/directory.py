@@ -41,16 +41,16 @@ class RunDirectory:
     config: Config
 
     @classmethod
-    def create(cls, config: Config, *, env_name: str, path: Path | None = None, root: Path = Path("runs"),
+    def create(cls, config: Config, *, path: Path | None = None, root: Path = Path("runs"),
                argv: Sequence[str] | None = None) -> RunDirectory:
-        """Make a run directory: `path`, or the next free number under `root` for this environment and algorithm.
+        """Make a run directory: `path`, or the next free number under `root` for its environment and algorithm.
 
         `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
         """
         made = None
         try:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
-            made = path = make_directory(path, root / directory_name(env_name) / config.algo.rpartition(":")[2])
+            made = path = make_directory(path, root / directory_name(config.env.id) / config.algo.rpartition(":")[2])
             text = config.to_json()
             meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
@@ -82,7 +82,7 @@ class RunDirectory:
             text = read_text(source)
             values = read_json_object(text, source=str(source))
             paths = foreign_code(values, runs_code=runs_code)
-        meta = _meta_beside(source)
+        meta = meta_of(path)
         own = is_own(text, signed := meta.get(SIGNATURE))
         check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
@@ -102,7 +102,7 @@ class RunDirectory:
             path = path.with_name(f"{path.name}-again")
         with contextlib.suppress(ConfigError):  # the disk is gone: saving says so
             config = config.change(max_minutes=self.config.run.max_minutes)
-            run = RunDirectory.create(config, env_name=config.env.id, path=path)
+            run = RunDirectory.create(config, path=path)
             log.warning(f"{self.path} was deleted or renamed while it trains: it is saved in {path} from now on")
             return run
         return None
@@ -150,6 +150,14 @@ class RunDirectory:
         path = self.path / "summary.json"
         return read_object(path) if os.path.lexists(path) else {}
 
+    def summary_line(self) -> str:
+        """The numbers of summary.json that are there, and the status, in one line; empty where there are none."""
+        summary = self.read_summary()
+        words = [f"{value:,.0f} {name}" for name in ("steps", "seconds", "episodes")
+                 if isinstance(value := summary.get(name), int | float)]
+        status = summary.get("status")
+        return ", ".join(words + [str(status)] * (status in ("running", "done", "interrupted", "failed")))
+
     def read_meta(self) -> dict[str, Any]:
         """The content of meta.json: the command and the machine. ConfigError if it is damaged."""
         return read_object(self.path / "meta.json")
@@ -183,15 +191,10 @@ def read_object(path: Path) -> dict[str, Any]:
         return read_json_object(read_text(path), source=str(path))
 
 
-def signature_beside(config: Path) -> object:
-    """The signature of `config` in the meta.json beside it; None if there is none."""
-    return _meta_beside(config).get(SIGNATURE)
-
-
-def _meta_beside(config: Path) -> dict[str, Any]:
-    """The meta.json beside `config`; empty without one, or with a damaged one."""
+def meta_of(run: Path) -> dict[str, Any]:
+    """The meta.json in `run`; empty without one, or with a damaged one."""
     with contextlib.suppress(ConfigError):
-        return read_object(config.with_name("meta.json"))
+        return read_object(run / "meta.json")
     return {}
 
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
-
 from vantage.errors import ConfigError
-
-_TEMPORARY = re.compile(r"\.(?:config|meta|summary)\.(\d{1,9})\.json")
+from vantage.system import shortage
 
 
 def is_url(place: object) -> bool:
@@ -59,9 +55,12 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file."""
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+def replacing(path: Path, mark: object = "new") -> Iterator[Path]:
+    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file.
+
+    Processes that may replace the same file at once need a `mark` each, for the temporary name.
+    """
+    temporary = path.with_name(f".{path.stem}.{mark}{path.suffix}")
     temporary.unlink(missing_ok=True)  # a link of that name, in a run of someone else, would be followed
     try:
         yield temporary
@@ -85,10 +84,12 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
         raise ConfigError(f"{output} is a directory; choose another output")
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(output) as temporary:
+        with replacing(output, os.getpid()) as temporary:
             temporary.touch()
             yield temporary
     except (OSError, UnicodeEncodeError) as error:
+        if shortage(error) is not None:  # of the machine, in whatever the block does
+            raise
         raise ConfigError(f"cannot write {str(output)!r}: {getattr(error, 'strerror', None) or error}; choose another "
                           "output") from None
 
@@ -98,11 +99,3 @@ def write_atomically(path: Path, text: str) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     with replacing(path) as temporary, open(open_file(temporary, flags), "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def remove_leftovers(run: Path) -> None:
-    """Remove temporary files of config.json, meta.json and summary.json that killed processes left in `run`."""
-    for path in run.glob(".*.json"):
-        if (match := _TEMPORARY.fullmatch(path.name)) and not psutil.pid_exists(int(match[1])):
-            with contextlib.suppress(OSError):
-                path.unlink()

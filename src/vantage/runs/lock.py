@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from vantage.errors import ConfigError
-from vantage.runs.files import open_file, remove_leftovers
+from vantage.runs.files import open_file
 
 _NAME = ".lock"
 _HELD: set[int] = set()
@@ -64,7 +64,6 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, str(os.getpid()).encode(), 0)
-        remove_leftovers(run)
         yield
     finally:
         if os.getpid() == owner:

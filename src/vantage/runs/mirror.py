@@ -11,14 +11,13 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import fsspec
 
 from vantage.errors import ConfigError
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.checkpoint_files import is_valid
-from vantage.runs.directory import RunDirectory, directory_name, read_object
+from vantage.runs.directory import RunDirectory, directory_name, meta_of, read_object
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.trust import is_own, signature
@@ -26,7 +25,7 @@ from vantage.runs.trust import is_own, signature
 log = logging.getLogger(__name__)
 
 _FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")  # a directory is a run once it has the last
-_URL, _SIGNATURE = "mirror", "mirror_hmac"
+URL, URL_SIGNATURE = "mirror", "mirror_hmac"
 """Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names no place to write."""
 
 
@@ -50,7 +49,9 @@ class Mirror:
         Without a local checkpoint the copy keeps its own: the disk of the run may be gone.
         """
         try:
-            for name in (local := _local_checkpoints(run)):
+            paths = [run / "best", *(run / "checkpoints").glob("step-*")]
+            local = [str(path.relative_to(run)) for path in paths if (path / "manifest.json").exists()]
+            for name in local:
                 self._push_checkpoint(run / name, f"{self._root}/{name}")
             for name in _FILES:
                 data = (run / name).read_bytes() if (run / name).exists() else None
@@ -98,7 +99,7 @@ class Mirror:
     def adopt(self, directory: RunDirectory) -> None:
         """Be the copy of a run that was moved to `directory`, which gets its metrics. Failures are logged."""
         try:
-            _remember(directory, self.url)
+            _remember(directory.path, self.url)
             if (metrics := self._read("metrics.jsonl")) is not None:
                 write_atomically(directory.path / "metrics.jsonl", metrics.decode())
         except Exception as error:
@@ -107,8 +108,8 @@ class Mirror:
     def newest_step(self) -> int:
         """The step of the newest complete checkpoint, -1 if there is none."""
         with _explained(self.url):
-            return max((int(name[-12:]) for name in self._checkpoints() if self._read(f"{name}/manifest.json")),
-                       default=-1)
+            whole = [name for name in self._checkpoints() if self._read(f"{name}/manifest.json")]
+            return max((int(name.rpartition("-")[2]) for name in whole), default=-1)
 
     def _checkpoints(self) -> list[str]:
         self._fs.invalidate_cache()
@@ -128,11 +129,6 @@ class Mirror:
             return None
 
 
-def _local_checkpoints(run: Path) -> list[str]:
-    paths = [run / "best", *(run / "checkpoints").glob("step-*")]
-    return [str(path.relative_to(run)) for path in paths if (path / "manifest.json").exists()]
-
-
 @contextlib.contextmanager
 def _explained(url: str) -> Iterator[None]:
     try:
@@ -150,18 +146,16 @@ def mirror_to(directory: RunDirectory, root: str) -> None:
     url = f"{root.rstrip('/')}/{name}"
     if Mirror(url).exists:
         raise ConfigError(f"{url} exists; continue it with `vantage resume {url}`, or choose another --run")
-    _remember(directory, url)
+    _remember(path, url)
 
 
 def mirror_of(directory: RunDirectory) -> Mirror | None:
     """The copy of a run that this user has given it."""
-    meta: dict[str, Any] = {}
-    with contextlib.suppress(ConfigError):
-        meta = directory.read_meta()
-    url = meta.get(_URL)
+    meta = meta_of(directory.path)
+    url = meta.get(URL)
     if not isinstance(url, str):
         return None
-    if is_own(url, meta.get(_SIGNATURE)):
+    if is_own(url, meta.get(URL_SIGNATURE)):
         return Mirror(url)
     log.warning(f"{url} no longer receives a copy: you have not named it on this machine; give `vantage resume {url}`")
     return None
@@ -173,7 +167,7 @@ def fetch(url: str) -> Path:
     if not mirror.exists:
         raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such as URL/CartPole-v1/"
                           "a2c-1")
-    if (run / "config.json").exists() and read_object(run / "meta.json").get(_URL) != mirror.url:
+    if (run / "config.json").exists() and read_object(run / "meta.json").get(URL) != mirror.url:
         raise ConfigError(f"{run} exists and is another run than {url}; call the command in another directory")
     run.mkdir(parents=True, exist_ok=True)
     with locked(run):
@@ -183,14 +177,10 @@ def fetch(url: str) -> Path:
         elif not is_valid(run / "best"):
             with _explained(mirror.url):
                 mirror.pull_checkpoint(run, "best")
-        meta = read_object(run / "meta.json")
-        write_atomically(run / "meta.json", json.dumps(meta | _place(mirror.url), indent=2))
+        _remember(run, mirror.url)
     return run
 
 
-def _remember(directory: RunDirectory, url: str) -> None:
-    write_atomically(directory.path / "meta.json", json.dumps(directory.read_meta() | _place(url), indent=2))
-
-
-def _place(url: str) -> dict[str, Any]:
-    return {_URL: url, _SIGNATURE: signature(url)}
+def _remember(run: Path, url: str) -> None:
+    meta = read_object(run / "meta.json") | {URL: url, URL_SIGNATURE: signature(url)}
+    write_atomically(run / "meta.json", json.dumps(meta, indent=2))

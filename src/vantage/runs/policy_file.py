@@ -57,8 +57,8 @@ class SavedPolicy:
 
     tensors: Mapping[str, Tensor]
     description: Description
-    rewards: Tensor | None = None
-    """Count, mean and variance of the reward normaliser; None without one, and for exported files."""
+    rewards: Mapping[str, Tensor] | None = None
+    """The statistics of the reward normaliser; None without one, and for exported files."""
 
 
 def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False,
@@ -68,8 +68,8 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     Error messages call that option `key`. `trust` and `runs_code` are those of `RunDirectory.open`; without `runs_code`
     the caller only takes the tensors.
     """
-    if path.suffix == SUFFIX and not path.is_dir():
-        if checkpoint != "auto":
+    if path.suffix.lower() == SUFFIX and not path.is_dir():
+        if checkpoint not in ("auto", "latest"):
             raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
         return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code)
@@ -84,7 +84,7 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
         scores["eval/deterministic"] = float(bool(deterministic))
     description = Description(run.config, read_spec(saved.state["spec"]), saved.step,
                               str(saved.path.relative_to(run.path)), scores)
-    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards", {}).get("moments"))
+    return SavedPolicy(saved.tensors["model"], description, saved.tensors.get("rewards"))
 
 
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:

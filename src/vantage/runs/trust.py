@@ -44,6 +44,9 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
     every group, because `Config.from_json` takes a key from any of them.
     """
     names: dict[str, None] = {}
+    # The environments' modules are imported before the current folder is on sys.path, other code after that.
+    # Where ale_py is not installed, a folder of that name could take its place.
+    of_envs = ["vantage", "gymnasium", *["ale_py"] * (version_of("ale-py") is not None)]
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
         for key in ("algo", "env", "id", "network") if runs_code else ("algo",):
             value = group.get(key)
@@ -51,10 +54,7 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
                 continue  # a group of keys
             path = value if isinstance(value, str) else json.dumps(value)
             module, colon, attribute = path.partition(":")
-            # The environments' modules are imported before the current folder is on sys.path, other code after that.
-            # Where ale_py is not installed, a folder of that name could take its place.
-            atari = ["ale_py"] * (version_of("ale-py") is not None)
-            own = ["vantage", "gymnasium", *atari] if key in ("env", "id") else ["vantage"]
+            own = of_envs if key in ("env", "id") else ["vantage"]
             if colon and (module.partition(".")[0] not in own or not _CLASS.fullmatch(attribute)):
                 names[path] = None
     return list(names)

@@ -15,13 +15,14 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import Environments, make_environments
 from vantage.errors import CheckpointError
-from vantage.learning.collect import Collected, Position, collect, empty_rollout, join_firsts, join_rollouts
+from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.torsos import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.fit import check_policy_state, fitting, restoring
+from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -75,7 +76,7 @@ class ActorLearner:
         self._act_from(Position.after(first, self.model.initial_state(self.config.env.num_envs), self.device))
 
     def _act_from(self, position: Position) -> None:
-        self.position = position
+        self.position = self._after = position
         needs = self.learner.needs.replay
         if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
             like = empty_rollout(self.model, position, self.rollout_length)
@@ -87,40 +88,47 @@ class ActorLearner:
 
         `step()` is called after collecting and returns the step of the coefficients.
         """
-        collected = self.collect()
-        total, started = advance_of(collected), perf_counter()
-        for metrics in self.updates(collected, step()):
+        rollouts, total = self.collect()
+        started = perf_counter()
+        for metrics in self.updates(rollouts, step()):
             total += Advance(updates=1, metrics=metrics)
         total.learn_seconds = perf_counter() - started
         return total
 
-    def collect(self, *, learns: bool = True) -> list[Collected]:
-        """The rollouts of one update. The position stays that before them until `updates` is done.
+    def collect(self, *, learns: bool = True) -> tuple[list[Rollout], Advance]:
+        """The rollouts of one update, their steps, games and seconds. `updates` moves the position behind them.
 
         Without `learns` other weights will learn from them: they have no values and no activation cache.
         """
         self.exact = False
         torch.set_num_threads(self.act_threads)
-        collected, position, needs = [], self.position, self.learner.needs
+        rollouts, total, needs = list[Rollout](), Advance(), self.learner.needs
+        self._after = self.position
         cache = learns and needs.activation_cache and self.config.runtime.rollouts_per_update == 1
         for _ in range(self.config.runtime.rollouts_per_update):
-            collected.append(collect(self.model, self.groups, position, length=self.rollout_length,
-                                     generator=self.generator, activation_cache=cache,
-                                     values=learns and needs.reuse is not None))
-            position = collected[-1].position
+            part = collect(self.model, self.groups, self._after, length=self.rollout_length, generator=self.generator,
+                           activation_cache=cache, values=learns and needs.reuse is not None)
+            self._after = part.position
+            rollouts.append(part.rollout)
+            total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
+                             act_seconds=part.act_seconds)
         torch.set_num_threads(self.threads)
-        return collected
+        return rollouts, total
 
-    def updates(self, collected: Sequence[Collected], step: int) -> Iterator[dict[str, float]]:
-        """Learn from these rollouts, then as often from the replay as is due; yields the metrics of each update."""
-        rollouts = [part.rollout for part in collected]
+    def updates(self, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
+        """Learn from what `collect` returned, then as often from the replay as is due; yields each update's metrics."""
         metrics = self.learner.update(join_rollouts(rollouts), step)
         for rollout in rollouts:
             self.learner.observe(rollout, step)
         yield metrics
         if self.replay is not None:
             yield from self._replay(self.replay, rollouts, step)
-        self.position, self.exact = collected[-1].position, True
+        self.move_on()
+        self.exact = True
+
+    def move_on(self) -> None:
+        """Act from behind the last rollouts from now on."""
+        self.position = self._after
 
     def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
         """Store the rollouts, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
@@ -165,12 +173,8 @@ class ActorLearner:
             if not restore_generator(self.generator, acting["generator"]):
                 notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
                              "resume is not exact")
-            if "replay_generator" in acting:
-                self.replay_generator.set_state(acting["replay_generator"])
-            # Checkpoints before 2026-11-25 have it in "draws".
-            draws = acting.get("learner_generator", tensors.get("draws", {}).get("generator"))
-            if draws is not None:
-                restore_generator(self.learner.generator, draws)
+            self.replay_generator.set_state(acting["replay_generator"])
+            restore_generator(self.learner.generator, acting["learner_generator"])
             saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
                      if name.startswith("envs_")]
             if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
@@ -185,9 +189,8 @@ class ActorLearner:
             elif first.lost:
                 notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
                              "begin a new episode: this resume is not exact")
-            returns = acting.get("returns", tensors.get("rewards", {}).get("returns"))  # there until 2026-11-24
-            if saved and returns is not None and (rewards := self.learner.reward_normalizer) is not None:
-                rewards.returns.copy_(returns)
+            if saved and (rewards := self.learner.reward_normalizer) is not None:
+                rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
             return notes
 
@@ -210,15 +213,6 @@ class ActorLearner:
         """Release the environments."""
         for group in self.groups:
             group.close()
-
-
-def advance_of(collected: Sequence[Collected]) -> Advance:
-    """Steps, games and seconds of these rollouts."""
-    total = Advance()
-    for part in collected:
-        total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
-                         act_seconds=part.act_seconds)
-    return total
 
 
 def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
@@ -251,8 +245,15 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} weights")
 
 
-def load_learner(learner: Learner, checkpoint: Checkpoint) -> None:
-    """Give `learner` the checkpoint's tensors; ConfigError where they are of another policy or optimiser."""
+def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+    """Give `learner` the tensors of the checkpoint or of the policy, if there is one.
+
+    ConfigError where a checkpoint is of another policy or optimiser.
+    """
+    if initial is not None:
+        learner.initialize_from(initial.tensors, initial.rewards)
+    if checkpoint is None:
+        return
     optimizer = learner.config.optimizer.optimizer
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from vantage.config_groups import OptimizerConfig
+from vantage.errors import ConfigError
 from vantage.learning.learner import Learner, clip_with_norm
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.weights import update_average
 from vantage.runtimes.shared_memory import SharedMemory
 
 SPIN_SECONDS = 0.02
@@ -40,18 +40,16 @@ def order_memory() -> None:
 
 
 class RankMemory:
-    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and numbers.
+    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and `columns` numbers.
 
-    The numbers are the results of an update, and what `all_gather` exchanges, at most `statistics_size`.
+    The numbers are the metrics of an update, or what `all_gather` exchanges.
     """
 
-    def __init__(self, size: int, num_ranks: int, result_size: int, config: OptimizerConfig, context: SpawnContext, *,
-                 statistics_size: int = 0) -> None:
+    def __init__(self, size: int, num_ranks: int, columns: int, config: OptimizerConfig, context: SpawnContext) -> None:
         self.config, statistics = config, STATISTICS[config.optimizer]
         tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
                    "command": torch.zeros(2, dtype=torch.int64),
-                   "results": torch.zeros(num_ranks, result_size, dtype=torch.float64),
-                   "sums": torch.zeros(num_ranks, max(64, statistics_size), dtype=torch.float64),
+                   "numbers": torch.zeros(num_ranks, columns, dtype=torch.float64),
                    "squares": torch.zeros(num_ranks, 8, dtype=torch.float64),
                    "arrivals": torch.zeros(num_ranks, 8, dtype=torch.int64)}
         tensors |= {name: torch.full((num_ranks if name == "step" else size,), value)
@@ -69,8 +67,8 @@ class SharedRankWeights:
                  check: Callable[[bool], None] = lambda collecting: None) -> None:
         memory, config = shared.memory, shared.config
         self.rank, self._check, self._collecting = rank, check, False
-        self._command, self._results = memory["command"], memory["results"]
-        self._gradients, self._sums, self._squares = memory["gradients"], memory["sums"], memory["squares"]
+        self._command, self._numbers = memory["command"], memory["numbers"]
+        self._gradients, self._squares = memory["gradients"], memory["squares"]
         self._arrivals = memory["arrivals"].numpy()[:, 0]
         self.num_ranks, size = self._gradients.shape
         self._part = slice(*(size * i // self.num_ranks for i in (rank, rank + 1)))
@@ -86,11 +84,8 @@ class SharedRankWeights:
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> tuple[float, float]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
-        columns = len(metrics) + 2
-        own = torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid
-        self._sums[self.rank, :columns] = own
-        self.barrier()
-        counts, (total, *sums) = self._sums[:, 0].tolist(), self._sums[:, :columns].sum(0).tolist()
+        rows = self._share(torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid)
+        counts, (total, *sums) = rows[:, 0].tolist(), rows.sum(0).tolist()
         total = max(1.0, total)
         loss, *means = (value / total for value in sums)
         metrics |= zip(metrics, means, strict=True)
@@ -105,15 +100,22 @@ class SharedRankWeights:
             self._optimizer.step(mean, lr)
         self.barrier()
         if moves and self._average is not None:  # each rank has an average of its own, equal to the others
-            update_average(self._average.vector, self._vector, self._average.decay)
+            self._average.follow(self._vector)
         return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:
-        self._sums[self.rank, :len(values)] = values
-        self.barrier()
-        rows = self._sums[:, :len(values)].clone()
+        rows = self._share(values).clone()
         self.barrier()
         return rows
+
+    def _share(self, values: Tensor) -> Tensor:
+        """The `values` [N] of all ranks, [num_ranks, N], a view that is valid until the next barrier."""
+        if len(values) > (most := self._numbers.shape[1]):
+            raise ConfigError(f"the algorithm exchanges {len(values)} numbers in an update, and ranks on one CPU have "
+                              f"room for {most}; log fewer metrics, or give --num-workers 1")
+        self._numbers[self.rank, :len(values)] = values
+        self.barrier()
+        return self._numbers[:, :len(values)]
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0."""
@@ -123,12 +125,6 @@ class SharedRankWeights:
         self._collecting = True  # until the next barrier
         command, step = self._command.tolist()
         return command, step
-
-    def gather_rows(self, row: Tensor) -> list[Tensor]:
-        """The tensors [N] of all ranks."""
-        self._results[self.rank] = row
-        self.barrier()
-        return list(self._results)
 
     def barrier(self) -> None:
         """Wait for all ranks; what each wrote before is visible to all after."""

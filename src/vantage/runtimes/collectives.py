@@ -91,15 +91,6 @@ class RankWeights:
             command, step = numbers.tolist()
             return command, step
 
-    def gather_rows(self, row: Tensor) -> list[Tensor]:
-        """The tensors [N] of all ranks, on rank 0; empty on others, which do not wait."""
-        with _noticing():
-            rows = [torch.empty_like(row) for _ in range(self.num_ranks)] if self.rank == 0 else []
-            work = dist.gather(row, rows or None, 0, async_op=True)
-            if rows and work is not None:
-                work.wait()
-            return rows
-
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics, which all ranks have."""
         return self._own.optimizer_tensors()

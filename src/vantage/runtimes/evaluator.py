@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from statistics import fmean
 
 import torch
 
 from vantage.config import Config
-from vantage.envs import LONGEST_GAME, Environments, is_atari, make_environments
+from vantage.envs import LONGEST_GAME, is_atari, make_environments
 from vantage.learning.play import play_games
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
@@ -32,15 +33,23 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_ga
     better ones. Games without a time limit are cut after `longest_game` steps. With `stop_at_eval`, the first games
     must reach it before the others are played.
     """
-    generator = torch.Generator(next(model.parameters()).device)
+    run = config.run
+    generator, goal, episodes = torch.Generator(next(model.parameters()).device), run.stop_at_eval, run.eval_episodes
     results: dict[bool, tuple[list[Episode], int]] = {}
     for deterministic in ways(config):
-        generator.manual_seed(derive_seed(config.run.seed, "eval", step))
+        generator.manual_seed(derive_seed(run.seed, "eval", step))
         # In this process: to start others takes seconds at every evaluation.
-        envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, stream=STREAM,
-                                 num_envs=even_envs(config.run.eval_episodes), evaluation=True,
-                                 threads=config.all_threads, longest_game=longest_game)
-        results[deterministic] = yield from _games(model, envs, config, generator, deterministic=deterministic)
+        envs = make_environments(replace(config.env, vector="sync"), seed=run.seed, stream=STREAM,
+                                 num_envs=even_envs(episodes), evaluation=True, threads=config.all_threads,
+                                 longest_game=longest_game)
+        games: list[Episode] = []
+        with closing(envs), torch_threads(config.all_threads):  # data-parallel ranks wait meanwhile
+            for total in [episodes] if goal is None else [min(PRETEST, episodes), episodes]:
+                games += yield from play_games(model, envs, episodes=total - len(games), deterministic=deterministic,
+                                               generator=generator)
+                if goal is None or len(games) == episodes or fmean(game.score for game in games) < goal:
+                    break
+        results[deterministic] = games, sum(game.length >= envs.longest_game for game in games)
     means = {way: fmean(game.score for game in games) for way, (games, _) in results.items()}
     shown = max(means, key=lambda way: means[way])
     games, cut = results[shown]
@@ -48,8 +57,7 @@ def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_ga
                "eval/cut_games": cut, "eval/deterministic": float(shown)}
     if len(means) > 1:
         metrics |= {"eval/mean_reward_deterministic": means[True], "eval/mean_reward_sampled": means[False]}
-    goal = config.run.stop_at_eval
-    return metrics, goal is not None and means[shown] >= goal and len(games) >= config.run.eval_episodes
+    return metrics, goal is not None and means[shown] >= goal and len(games) >= episodes
 
 
 def ways(config: Config) -> tuple[bool, ...]:
@@ -63,20 +71,12 @@ def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
     return -(-episodes // rounds)
 
 
-def _games(model: ActorCritic, envs: Environments, config: Config, generator: torch.Generator, *,
-           deterministic: bool) -> Generator[None, None, tuple[list[Episode], int]]:
-    """The games of one way to play, and how many of them were cut; closes `envs`."""
-    goal, episodes = config.run.stop_at_eval, config.run.eval_episodes
-    own_threads = torch.get_num_threads()
-    torch.set_num_threads(config.all_threads)  # data-parallel ranks wait meanwhile
-    games: list[Episode] = []
+@contextmanager
+def torch_threads(count: int) -> Iterator[None]:
+    """Compute with `count` threads; one is fastest for one observation at a time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
     try:
-        for total in [episodes] if goal is None else [min(PRETEST, episodes), episodes]:
-            games += yield from play_games(model, envs, episodes=total - len(games), deterministic=deterministic,
-                                           generator=generator)
-            if goal is None or len(games) == episodes or fmean(game.score for game in games) < goal:
-                break
-        return games, sum(game.length >= envs.longest_game for game in games)
+        yield
     finally:
-        torch.set_num_threads(own_threads)
-        envs.close()
+        torch.set_num_threads(before)

@@ -110,13 +110,10 @@ class HogwildRun:
         log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
-        self._shared = SharedWeights(model, config, self._context)
+        self._shared = SharedWeights(self._learner, self._context)
         self._counters = self._shared.workers
         self._weights = HogwildWeights(self._shared, self._learner, 0)
-        if initial is not None:
-            self._learner.initialize_from(initial.tensors, initial.rewards)
-        elif checkpoint is not None:
-            load_learner(self._learner, checkpoint)
+        load_learner(self._learner, checkpoint, initial)
         self._weights.push()
         return frames_per_step
 
@@ -147,10 +144,8 @@ class HogwildRun:
         self._evaluated_model.load_state_dict(policy["model"])
         metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step,
                                                      longest_game=self.progress.longest_game())
-        self.progress.last_eval_seconds = self.progress.eval_seconds - seconds_before
-        self.progress.solved = solved
-        self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
-        self.recorder.evaluated(metrics, step, policy)
+        self.recorder.evaluated(metrics, step, policy, solved=solved,
+                                seconds=self.progress.eval_seconds - seconds_before)
 
     # Workers
 

@@ -34,7 +34,7 @@ def measure_images(model: ActorCritic, config: Config) -> None:
         position = Position.after(envs.reset(), model.initial_state(num_envs), device)
         for _ in range(-(-steps // (num_envs * ROLLOUT_LENGTH))):
             part = collect(model, [envs], position, length=ROLLOUT_LENGTH, generator=generator)
-            model.observe_images(part.rollout.obs)
+            model.observe(part.rollout.obs, "image")
             position = part.position
     finally:
         envs.close()

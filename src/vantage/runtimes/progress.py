@@ -10,10 +10,10 @@ from typing import Any
 
 from vantage.config import Config
 from vantage.envs import LONGEST_GAME
+from vantage.runs.content import COUNTERS, FLAGS
 from vantage.types import Episode
 
-_SAVED = ("step", "episodes", "seconds", "evaluation_due", "evaluated_step", "evaluated_at", "best_return", "solved",
-          "eval_seconds", "last_eval_seconds", "play_seconds", "deterministic")
+_SAVED = (*COUNTERS, *FLAGS, "best_return")
 
 SHORTEST_CUT = 1_000
 """Steps that a game of an evaluation beside training may always have."""
@@ -165,10 +165,10 @@ class Progress:
         return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore `state`; counters that an old checkpoint lacks stay as at the start."""
+        """Restore `state`."""
         self._started = perf_counter() - state["seconds"]
         for name in _SAVED:
-            if name != "seconds" and name in state:
+            if name != "seconds":
                 setattr(self, name, state[name])
         self._logged_step = self.step
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}

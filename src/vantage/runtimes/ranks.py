@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
-from typing import Any
+from types import ModuleType
 
 import torch
 from torch import Tensor
@@ -26,7 +26,6 @@ from vantage.config import Config
 from vantage.envs.ids import resolve_env
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
-from vantage.models.normalization import INITIAL_STATS
 from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
@@ -82,9 +81,9 @@ class Ranks:
         context, size, shared = multiprocessing.get_context("spawn"), self._config.runtime.num_workers, None
         if self._actor_learner.device.type == "cpu":
             one = self._actor_learner
-            numbers = [part.numel() for _, normalizer in one.model.running() for part in normalizer.stats]
-            shared = RankMemory(len(one.learner.flat.vector), size, _row_size(one.config), self._config.optimizer,
-                                context, statistics_size=sum(numbers) + len(INITIAL_STATS))
+            numbers = [part.numel() for _, normalizer in one.learner.running() for part in normalizer.stats]
+            shared = RankMemory(len(one.learner.flat.vector), size, max(64, sum(numbers), _row_size(one.config)),
+                                self._config.optimizer, context)
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
@@ -115,7 +114,7 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for row in self._weights.gather_rows(_row(self._actor_learner.config, total))[1:]:
+                for row in self._weights.all_gather(_row(self._actor_learner, total))[1:]:
                     total += _from_row(row)
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
@@ -224,7 +223,7 @@ def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> None:
     while (order := weights.share_command())[0] != Command.STOP:
         command, step = order
         if command == Command.ADVANCE:
-            weights.gather_rows(_row(one.config, one.advance(lambda: step)))  # noqa: B023  called at once
+            weights.all_gather(_row(one, one.advance(lambda: step)))  # noqa: B023  called at once
         else:
             gather(one.acting_tensors())
 
@@ -238,12 +237,13 @@ def _row_size(config: Config) -> int:
     return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
 
 
-def _row(config: Config, advance: Advance) -> Tensor:
+def _row(one: ActorLearner, advance: Advance) -> Tensor:
     """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (_row_size(config) - len(numbers)), dtype=torch.float64)
+    numbers += [torch.nan] * (_row_size(one.config) - len(numbers))
+    return torch.tensor(numbers, dtype=torch.float64, device=one.device)
 
 
 def _from_row(row: Tensor) -> Advance:
@@ -268,11 +268,8 @@ def _without_main(config: Config) -> Iterator[None]:
         yield
         return
     with _main_hidden:
-        main: dict[str, Any] = sys.modules["__main__"].__dict__
-        hidden: dict[str, Any] = {name: main.pop(name) for name in ("__spec__", "__file__") if name in main}
-        main["__spec__"] = None
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
         try:
             yield
         finally:
-            del main["__spec__"]
-            main.update(hidden)
+            sys.modules["__main__"] = main

@@ -63,7 +63,9 @@ class RayRun:
             workers = config.runtime.num_workers
             if config.ray.ray_address == "local":
                 torch.set_num_threads(max(1, torch.get_num_threads() - workers * config.runtime.threads))
-            self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // config.runtime.rollouts_per_update)
+            self._sends_gradients = config.ray.send == "gradients"
+            in_update = 1 if self._sends_gradients else config.runtime.rollouts_per_update
+            self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // in_update)
             self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
                                      self._learner.tensors, self._learner.policy_tensors)
@@ -115,21 +117,14 @@ class RayRun:
         config = self.config
         model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
         self._learner = Learner(model.to(config.runtime.device), config)
-        if initial is not None:
-            self._learner.initialize_from(initial.tensors, initial.rewards)
-        elif checkpoint is not None:
-            load_learner(self._learner, checkpoint)
-        changes: dict[str, Any] = {"device": "cpu", "env_timeout": 0}  # this process watches them
-        if not self._sends_gradients:
-            changes["rollouts_per_update"] = 1
-        self._worker_config = config.change(**changes).to_json()
+        load_learner(self._learner, checkpoint, initial)
+        changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
+        # This process watches the workers. Their evaluator, which plays for as long as it takes, watches itself.
+        self._worker_config = config.change(device="cpu", env_timeout=0, **changes).to_json()
+        self._evaluator_config = config.change(device="cpu").to_json()
         log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
                  f"{config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step
-
-    @property
-    def _sends_gradients(self) -> bool:
-        return self.config.ray.send == "gradients"
 
     # Learning
 
@@ -179,7 +174,7 @@ class RayRun:
         if self._evaluation is None:
             self.progress.evaluated()
             self._evaluator = self._evaluator or ray.remote(Worker).options(num_cpus=0).remote(
-                self._worker_config, 0, 0)
+                self._evaluator_config, 0, 0)
             begun = self.progress.step
             self._evaluation = (
                 self._evaluator.evaluate.remote(self._learner.model.spec, self._weights, begun,
@@ -196,11 +191,9 @@ class RayRun:
             return
         if isinstance(result, VantageError):
             raise result
-        metrics, solved, self.progress.last_eval_seconds = result
-        self.progress.add(Advance(eval_seconds=self.progress.last_eval_seconds))
-        self.progress.solved = solved
-        self.progress.evaluation_due = passed(self.config.run.eval_every, step, self.progress.step)
-        self.recorder.evaluated(metrics, step, policy)
+        metrics, solved, seconds = result
+        self.progress.add(Advance(eval_seconds=seconds))
+        self.recorder.evaluated(metrics, step, policy, solved=solved, seconds=seconds)
 
     # Workers
 

@@ -24,7 +24,7 @@ from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.play import result_of
 from vantage.models.normalization import Stats
-from vantage.runtimes.actor_learner import ActorLearner, advance_of, new_model, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.child import portable, prepare_process
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance
@@ -86,10 +86,8 @@ class Worker:
         room = max(1, int(available_cores() / config.ray.worker_cpus))
         self._one = one = ActorLearner(config, worker=worker, index=index,
                                        replay_bytes=replay_share(min(room, config.runtime.num_workers)))
-        for _, normalizer in one.model.running():
+        for _, normalizer in one.learner.running():
             normalizer.local_stats = cast(Stats, tuple(map(torch.zeros_like, normalizer.stats)))
-        if (rewards := one.learner.reward_normalizer) is not None:
-            rewards.local_stats = torch.zeros_like(rewards.stats)
         self._sink = one.learner.sink = GradientCopy()
         one.begin()
 
@@ -98,11 +96,11 @@ class Worker:
         """Act for one rollout."""
         one = self._one
         load_weights(one.learner, weights)
-        collected = one.collect(learns=False)
-        one.position = collected[-1].position
-        rollout = join_rollouts([part.rollout for part in collected])
+        rollouts, advance = one.collect(learns=False)
+        one.move_on()
+        rollout = join_rollouts(rollouts)
         one.learner.observe(rollout, step)
-        return Reply(advance_of(collected), self._statistics(),
+        return Reply(advance, self._statistics(),
                      {f.name: _map(Tensor.numpy, getattr(rollout, f.name)) for f in fields(Rollout)})
 
     @answering
@@ -112,9 +110,9 @@ class Worker:
         load_weights(one.learner, weights)
         metrics, started = next(self._updates, None), perf_counter()
         if metrics is None:
-            collected = one.collect()
-            advance, started = advance_of(collected), perf_counter()
-            self._updates = one.updates(collected, step)
+            rollouts, advance = one.collect()
+            started = perf_counter()
+            self._updates = one.updates(rollouts, step)
             metrics = next(self._updates)
         advance += Advance(updates=1, metrics=metrics, learn_seconds=perf_counter() - started)
         return Reply(advance, self._statistics(), self._sink.reply)
@@ -131,10 +129,7 @@ class Worker:
         return metrics, solved, perf_counter() - started
 
     def _statistics(self) -> Arrays:
-        learner = self._one.learner
-        parts = [part for _, normalizer in learner.model.running() for part in normalizer.local_stats or ()]
-        if learner.reward_normalizer is not None:
-            parts.append(learner.reward_normalizer.local_stats)
+        parts = [part for _, normalizer in self._one.learner.running() for part in normalizer.local_stats or ()]
         arrays = [part.numpy().copy() for part in parts]
         for part in parts:
             part.zero_()
@@ -171,8 +166,7 @@ def weight_parts(learner: Learner) -> list[Tensor]:
     parts = [learner.flat.vector]
     if learner.average is not None:
         parts.append(learner.average.vector)
-    parts += [part for _, normalizer in learner.model.running() for part in normalizer.stats]
-    return parts if learner.reward_normalizer is None else [*parts, learner.reward_normalizer.stats]
+    return parts + [part for _, normalizer in learner.running() for part in normalizer.stats]
 
 
 def weights_argument(learner: Learner) -> Any:
@@ -195,12 +189,10 @@ def load_weights(learner: Learner, arrays: Arrays) -> None:
 def merge_statistics(learner: Learner, arrays: Arrays) -> None:
     """Merge the statistics of a `Reply` into those in use."""
     rest = iter(arrays)
-    for _, normalizer in learner.model.running():
+    for _, normalizer in learner.running():
         count, mean, variance = (tensor(next(rest)) for _ in range(3))
         if count > 0:
             normalizer.merge(count, mean, variance)
-    if learner.reward_normalizer is not None and (batch := tensor(next(rest)))[0] > 0:
-        learner.reward_normalizer.merge(*batch)
 
 
 def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:

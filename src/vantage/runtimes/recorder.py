@@ -13,7 +13,7 @@ from typing import Any, Literal
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
-from vantage.runs.checkpoint import Checkpoint, load_named, save, save_best, save_replay
+from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import locked
@@ -56,9 +56,6 @@ class Recorder:
         self._locks = ExitStack()
         self._failures: dict[str, int | str] = {}
         """Why checkpoints, best or replay could not be saved the last time."""
-        self._metrics: dict[str, float] = {}
-        self._metrics_step = -1
-        """The newest metrics, and their step."""
         self._unreported: dict[str, float] = {}
         """Metrics of an evaluation that no report has yet."""
         self._written_step = checkpoint.step if checkpoint else 0
@@ -118,8 +115,7 @@ class Recorder:
         former = self.last_report if self.last_report and self.last_report.step == self.progress.step else None
         if former and not self._unreported:
             return replace(former, status=status)
-        self._write_metrics({})
-        metrics = {**(former.metrics if former else {}), **self._unreported, **self._metrics}
+        metrics = {**(former.metrics if former else {}), **self._unreported, **self._write_metrics({})}
         self._unreported, now = {}, perf_counter()
         if self._saved_at is not None:
             metrics["time/save_age"] = now - self._saved_at
@@ -128,21 +124,26 @@ class Recorder:
         self.last_report = replace(self.first_report(), metrics=metrics, status=status)
         return self.last_report
 
-    def _write_metrics(self, evaluation: Mapping[str, float]) -> None:
-        """Write the metrics of this step if they are new, and those of an `evaluation`."""
-        step, again = self.progress.step, self._metrics_step == self.progress.step
-        if again and not evaluation:
-            return
-        self._metrics = {**(self._metrics if again else {}), **self.progress.metrics(), **evaluation}
-        self._metrics_step = step
+    def _write_metrics(self, evaluation: Mapping[str, float]) -> dict[str, float]:
+        """The metrics of this step with those of an `evaluation`; writes what is new of them."""
+        step, metrics = self.progress.step, {**self.progress.metrics(), **evaluation}
         if (memory := used_memory()) is not None:
-            self._metrics["time/memory_mib"] = memory / 2**20
+            metrics["time/memory_mib"] = memory / 2**20
         if step > self._written_step or evaluation:
-            self._writer.write(step, self.progress.seconds, self._metrics)
+            self._writer.write(step, self.progress.seconds, metrics)
             self._written_step = step
+        return metrics
 
-    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None) -> None:
-        """Record the evaluation of the policy of `step`; saves it, or the tensors `policy`, if it is the best."""
+    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None, *, solved: bool = False,
+                  seconds: float = 0.0) -> None:
+        """Record an evaluation of `seconds`, of the policy of `step`; saves it, or `policy`, if it is the best.
+
+        Another one is due if the training that went on beside it has passed its step.
+        """
+        progress = self.progress
+        progress.last_eval_seconds, progress.solved = seconds, solved
+        progress.evaluation_due = passed(self.config.run.eval_every, step, progress.step) or (
+            progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
         self._move_if_gone()
         self._unreported = {**metrics, "eval/step": step}
         self._write_metrics(self._unreported)
@@ -201,7 +202,7 @@ class Recorder:
         if self._replay_step == self.progress.step:
             return
         try:
-            save_replay(self.directory.path, self.progress.step, tensors=tensors())
+            save_as(self.directory.path, "replay", self.progress.step, tensors=tensors(), state={}, may_remove=False)
         except CheckpointError as error:
             self._note_saving("replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
         else:
@@ -256,7 +257,7 @@ class Recorder:
             return
         self.progress.best_return, self.progress.deterministic = mean, deterministic
         try:
-            save_best(self.directory.path, step, tensors=policy or self._policy(), state=self._state())
+            save_as(self.directory.path, "best", step, tensors=policy or self._policy(), state=self._state())
         except CheckpointError as error:
             self.progress.best_return, self.progress.deterministic = former
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")

@@ -20,12 +20,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.config import Config
 from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
-from vantage.learning.weights import flat_size, update_average
-from vantage.models.actor_critic import ActorCritic
-from vantage.models.normalization import INITIAL_STATS, merge_rows
+from vantage.models.normalization import Stats, merge_rows
 
 _ALIGNMENT = 64
 """Bytes of a cache line: what two workers write is not on the same one."""
@@ -58,14 +55,14 @@ class SharedMemory:
 class SharedWeights:
     """Everything that the workers of one run share; created in the main process and inherited by the workers."""
 
-    def __init__(self, model: ActorCritic, config: Config, context: SpawnContext) -> None:
-        size, workers, optimizer = flat_size(model), config.runtime.num_workers, config.optimizer.optimizer
+    def __init__(self, learner: Learner, context: SpawnContext) -> None:
+        config, size = learner.config, len(learner.flat.vector)
+        workers, optimizer = config.runtime.num_workers, config.optimizer.optimizer
         self.log_weights = config.run.log_weights
         vectors = ["vector", *["average"] * (config.algorithm.needs.average_decay is not None),
                    *["gradient"] * self.log_weights]
         self.memory = SharedMemory({"limit": torch.tensor([config.run.steps]),
                                     "workers": torch.zeros(workers, WORKER.itemsize, dtype=torch.uint8),
-                                    "rewards": torch.tensor([INITIAL_STATS] * workers, dtype=torch.float64),
                                     **{name: torch.zeros(size) for name in vectors}}, context)
         """Vectors have the layout of `FlatParameters`; the gradient is that of the first worker's last update."""
         rows = 1 if config.hogwild.shared_statistics else workers
@@ -74,8 +71,8 @@ class SharedWeights:
         """The optimiser's statistics, by torch's names: one row for all workers, or one for each."""
         self.normalizers = {name: SharedMemory({str(i): part.expand(workers, *part.shape)
                                                 for i, part in enumerate(normalizer.stats)}, context)
-                            for name, normalizer in model.running()}
-        """Count, mean and variance of the model's normalisers: a row for each worker. All use the merged rows."""
+                            for name, normalizer in learner.running()}
+        """Count, mean and variance of each normaliser: a row for each worker. All use the merged rows."""
         # A lock of the file system ends with the process that holds it, killed or not, unlike one of multiprocessing.
         # As a Connection, its descriptor is inherited by spawned processes.
         self._lock = None
@@ -132,15 +129,11 @@ class HogwildWeights:
         self._optimizer = FlatOptimizer(config, self._vector, own)
         self._pulled_updates = 0
         # Normalisers update the rows of this worker, and normalise with the merged rows of all.
-        self._normalizers: list[tuple[tuple[Tensor, ...], tuple[Tensor, ...]]] = []
-        for name, normalizer in learner.model.running():
+        self._normalizers: list[tuple[Stats, Stats]] = []
+        for name, normalizer in learner.running():
             counts, means, variances = shared.normalizers[name].tensors().values()
             normalizer.local_stats = counts[worker], means[worker], variances[worker]
             self._normalizers.append((normalizer.stats, (counts, means, variances)))
-        if learner.reward_normalizer is not None:
-            rewards = shared.memory["rewards"]
-            learner.reward_normalizer.local_stats = rewards[worker]
-            self._normalizers.append((learner.reward_normalizer.stats.unbind(), rewards.unbind(1)))
         learner.sink = self
 
     def pull(self) -> None:
@@ -150,8 +143,8 @@ class HogwildWeights:
         if self._learner.average is not None:
             self._learner.average.vector.copy_(self._shared.average)
         for stats, rows in self._normalizers:
-            for own, merged in zip(stats, merge_rows(*(part.numpy() for part in rows)), strict=True):
-                own.copy_(torch.as_tensor(merged))
+            for own, merged in zip(stats, merge_rows(*rows), strict=True):
+                own.copy_(merged)
 
     def push(self) -> None:
         """Copy the model's weights and statistics into the shared ones of the first worker, to start a run."""
@@ -177,7 +170,7 @@ class HogwildWeights:
             if self._learner.needs.reuse is not None:  # the next minibatch learns with the weights that this one moved
                 self._learner.flat.vector.copy_(self._vector)
             if self._learner.average is not None:
-                update_average(self._shared.average, self._vector, self._learner.average.decay)
+                self._learner.average.follow(self._vector, self._shared.average)
         return norm, loss
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -37,12 +37,9 @@ class SyncRun:
         self.ranks: Ranks | None = None
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)
-            if initial is not None:
-                one.learner.initialize_from(initial.tensors, initial.rewards)
-            elif checkpoint is None:
+            if initial is None and checkpoint is None:
                 measure_images(one.model, config)
-            else:
-                load_learner(one.learner, checkpoint)
+            load_learner(one.learner, checkpoint, initial)
             notes = one.groups[0].notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
@@ -88,11 +85,10 @@ class SyncRun:
         started = perf_counter()
         metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step,
                                                      longest_game=self.progress.longest_game())
-        self.progress.last_eval_seconds = perf_counter() - started
-        self.progress.add(Advance(eval_seconds=self.progress.last_eval_seconds))
-        self.progress.evaluation_due, self.progress.solved = False, solved
+        seconds = perf_counter() - started
+        self.progress.add(Advance(eval_seconds=seconds))
         self.progress.evaluated()
-        self.recorder.evaluated(metrics, self.progress.step)
+        self.recorder.evaluated(metrics, self.progress.step, solved=solved, seconds=seconds)
 
     def stop(self) -> None:
         """Nothing runs between two calls of `advance`."""

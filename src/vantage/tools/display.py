@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -47,12 +46,13 @@ def discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-class Display(logging.Handler):
-    """A context manager that shows reports, and above them notes and the log messages that it handles."""
+class Display:
+    """A context manager that shows reports, and above them notes."""
 
-    def __init__(self, config: Config, expectation: str, *, console: Console | None = None) -> None:
-        super().__init__()
-        self.config, self.expectation, self.stop_message = config, expectation, ""
+    def __init__(self, config: Config, *, console: Console | None = None) -> None:
+        self.config = config
+        self.stop_message = ""
+        """What the panel says once a signal has arrived."""
         self.report: Report | None = None
         self.evaluation: dict[str, float] = {}
         """Metrics of the newest evaluation."""
@@ -65,18 +65,12 @@ class Display(logging.Handler):
     def __enter__(self) -> Self:
         if self.live is not None:
             self.live.start()
-        elif self.expectation:
-            self.note(self.expectation)
         return self
 
     def __exit__(self, *error: object) -> None:
         if self.live is not None:
             with contextlib.suppress(OSError):  # the terminal is gone
                 self.live.stop()
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print the message without its logger and level."""
-        self.note(self.format(record))
 
     def note(self, text: str) -> None:
         """Print `text` once."""
@@ -85,13 +79,6 @@ class Display(logging.Handler):
             return
         with contextlib.suppress(OSError):
             self.console.print(f"[dim]-[/] {escape(printable(text))}", highlight=False)
-
-    def stopping(self, text: str) -> None:
-        """Show that a signal has arrived. Called by its handler, at any point of the program."""
-        self.stop_message = text
-        if self.live is None:
-            with contextlib.suppress(OSError):
-                os.write(2, f"{text}\n".encode())  # without stderr's buffer, which the interrupted code may be using
 
     def show(self, report: Report) -> None:
         """Show the newest report; as a line only if 10 s have passed or if it is the last."""
@@ -110,14 +97,13 @@ class Display(logging.Handler):
         report, title = self.report, escape(printable(
             f"vantage {self.config.algo} · {self.config.env.id} · seed {self.config.run.seed}"))
         if report is None:
-            return Panel(self.stop_message or self.expectation or "starting", title=title)
+            return Panel(self.stop_message or "starting", title=title)
         done, left = progress(self.config, report)
         bar = Table.grid(expand=True, padding=(0, 1))
         bar.add_column(ratio=1)
         bar.add_row(ProgressBar(completed=done * 100), f"{done:.1%}")
         steps = f"{report.step:,} / {self.config.run.steps:,} steps"
-        stopping = report.status == "running" and self.stop_message
-        words = [f"[bold yellow]{stopping}"] if stopping else [f"[dim]{self.expectation}"] if self.expectation else []
+        words = [f"[bold yellow]{self.stop_message}"] if report.status == "running" and self.stop_message else []
         return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
                            table({**self.evaluation, **report.metrics}, self.console.width), *words),
                      title=title, subtitle=escape(printable(report.run)))
@@ -182,4 +168,4 @@ def number(value: float | None) -> str:
     """Four digits, or a dash without a value."""
     if value is None:
         return "–"
-    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e9 else f"{value:,.4g}"
+    return f"{value:,.0f}" if 9999.5 <= abs(value) < 1e9 else f"{value:,.4g}"

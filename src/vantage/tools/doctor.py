@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from typing import Literal
 import psutil
 
 from vantage.extras import install_command
+from vantage.processes import ended_by
 from vantage.system import available_cores, free_memory
 
 SHARED_MEMORY = Path("/dev/shm")
@@ -115,6 +115,6 @@ def attempt(code: str) -> tuple[bool, str]:
     except subprocess.TimeoutExpired:
         return False, f"no answer within {TIMEOUT} seconds"
     if done.returncode < 0:
-        return False, f"the process was killed by {signal.Signals(-done.returncode).name}"
+        return False, f"the process {ended_by(done.returncode)}"
     lines = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
     return done.returncode == 0, lines[-1] if lines else f"exit status {done.returncode} without output"

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
 
@@ -16,9 +15,9 @@ from vantage.config import Config
 from vantage.envs import Environments, make_environments, make_rendered
 from vantage.errors import ConfigError
 from vantage.learning.play import play
-from vantage.runtimes.evaluator import even_envs, ways
+from vantage.runtimes.evaluator import even_envs, torch_threads, ways
 from vantage.seeding import derive_seed
-from vantage.system import cores_for
+from vantage.system import available_cores
 
 log = logging.getLogger(__name__)
 
@@ -50,10 +49,6 @@ class Evaluation:
     """Agent steps that the policy was trained for."""
     other: Evaluation | None = None
     """The same policy played the other way, by sampled actions or by the most probable ones."""
-
-    def as_dict(self) -> dict[str, object]:
-        """The JSON object."""
-        return asdict(self)
 
     def sentence(self) -> str:
         """One line for a person, and one for the other way to play."""
@@ -94,7 +89,7 @@ def _play(agent: Agent, deterministic: bool, *, episodes: int, seed: int, num_en
     config = agent.config
     envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
                              num_envs=even_envs(episodes, num_envs), evaluation=True)
-    with closing(envs), torch_threads(cores_for(config.all_threads)):
+    with closing(envs), torch_threads(config.all_threads or available_cores()):
         games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
                      generator=action_generator(seed))
     if len(games) < episodes:
@@ -127,14 +122,3 @@ def shown_game(config: Config, seed: int) -> Environments:
 def action_generator(seed: int) -> torch.Generator:
     """The source of an evaluation's sampled actions."""
     return torch.Generator().manual_seed(derive_seed(seed, "evaluate", "actions"))
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads; one is fastest for one observation at a time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

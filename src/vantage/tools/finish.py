@@ -9,31 +9,31 @@ from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.directory import RunDirectory
 from vantage.runtimes.progress import goal_reached
-from vantage.terminal import write_line
+from vantage.tools.display import say
 from vantage.tools.evaluate import evaluate
 
 
 def final_report(run: Path, *, episodes: int = 20) -> None:
     """Evaluate the run, draw curve.png and record game.mp4 in its directory, and print what they show."""
-    write_line(f"playing {episodes} games with the trained policy ...")
-    write_line(evaluate(run, episodes=episodes, trust=True).sentence())
+    say(f"playing {episodes} games with the trained policy ...")
+    say(evaluate(run, episodes=episodes, trust=True).sentence())
     try:
         from vantage.tools.plot import plot
 
         plot([run], run / "curve.png", trust=True)
     except ConfigError as error:
-        write_line(f"no curve: {error}")
+        say(f"no curve: {error}")
     try:
         from vantage.tools.record import record
 
-        write_line(record(run, run / "game.mp4", trust=True).sentence())
+        say(record(run, run / "game.mp4", trust=True).sentence())
     except (VantageError, ImportError) as error:  # nothing to see, as in a vector environment of one's own
-        write_line(f"no video: {error}")
-    write_line(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON "
+        say(f"no video: {error}")
+    say(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON "
                "lines")
     name = quote(str(run))
     commands = [f"evaluate {name} --episodes 100", f"plot {name} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):
         commands.insert(0, f"resume {name}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
-    write_line("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))
+    say("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))

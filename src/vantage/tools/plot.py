@@ -91,19 +91,15 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
     for name, value, values in (("x", x, get_args(Axis)), ("aggregate", aggregate, get_args(Aggregate))):
         if value not in values:
             raise ConfigError(f"{name}={value!r} is not one of {', '.join(values)}")
-    unique, curves, problems = dict[Path, Path](), list[Curve](), list[str]()
-    for folder in map(Path, folders):
+    curves, problems = list[Curve](), list[str]()
+    for path in {path.resolve(): path for folder in map(Path, folders) for path in find_runs(folder)}.values():
         try:
-            unique |= {path.resolve(): path for path in find_runs(folder)}
+            config = RunDirectory.open(path, trust=trust).config
+            curves.append(make_curve(config, read_metrics(path), x, metric, source=path))
         except ConfigError as error:
-            if not folder.is_dir():
+            if not path.is_dir():
                 raise
-            problems.append(str(error))  # of a run that was killed while it was made
-    for path in unique.values():
-        try:
-            curves.append(read_curve(path, x, metric, trust=trust))
-        except ConfigError as error:
-            problems.append(str(error))
+            problems.append(str(error))  # also of a run that was killed while it was made
     if not curves:
         raise ConfigError(problems[0] if problems else "nothing to plot: name at least one run directory")
     for problem in problems:
@@ -113,26 +109,11 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
             nullcontext() if csv is None else whole_file(csv, ".csv") as numbers:
         if numbers is not None:
             _write_csv(groups, numbers, x)
-        _save(draw(groups, x, metric, aggregate), picture, numbers)
+        save(draw(groups, x, metric, aggregate), picture, numbers)
     return groups
 
 
-def redraw(csv: Path, output: Path, *, env: str, metric: str = "rollout/ep_rew_mean") -> None:
-    """Draw the numbers that `plot` wrote to `csv` again, without the lines of single runs, which they do not hold."""
-    with csv.open(newline="", encoding="utf-8") as file:
-        rows = list(csv_module.DictReader(file))
-    x: Axis = next(name for name in get_args(Axis) if name in rows[0])
-    groups = []
-    for label in dict.fromkeys(row["group"] for row in rows):
-        own = [row for row in rows if row["group"] == label]
-        at, value = (np.array([float(row[name]) for row in own]) for name in (x, "value"))
-        low, high = (np.array([float(row[name] or "nan") for row in own]) for name in ("low", "high"))
-        groups.append(Group(label, env, (), at, value, (low, high) if own[0]["low"] else None))
-    with whole_file(output, ".png") as picture:
-        _save(draw(groups, x, metric), picture, csv)
-
-
-def _save(figure: Figure, picture: Path, csv: Path | None) -> None:
+def save(figure: Figure, picture: Path, csv: Path | None) -> None:
     """Write the figure; a PNG names its environments, and the numbers that it shows by their digest."""
     metadata = {"Title": figure.axes[0].get_title()}
     if csv is not None:
@@ -146,19 +127,13 @@ def digest(csv: Path) -> str:
 
 
 def find_runs(path: Path) -> list[Path]:
-    """The run `path`, or all runs below it; ConfigError if there is none."""
-    runs = [path] if (path / "config.json").exists() else sorted(file.parent for file in path.rglob("config.json"))
-    return runs or [RunDirectory.open(path).path]
-
-
-def read_curve(path: Path, x: Axis, metric: str, *, trust: bool = False) -> Curve:
-    """`metric` of the run at `path`; ConfigError if it has none."""
-    config = RunDirectory.open(path, trust=trust).config
-    return make_curve(config, read_metrics(path), x, metric, source=path)
+    """The run `path`, or all runs below it; `path` itself if there is none."""
+    runs = [] if (path / "config.json").exists() else sorted(file.parent for file in path.rglob("config.json"))
+    return runs or [path]
 
 
 def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
-    """`read_curve` of the lines of metrics in `source`."""
+    """`metric` of a run with these lines of metrics; ConfigError, which names `source`, if they have none."""
     # A dictionary, so that the last of several lines at one x wins.
     points = {at: value for line in lines
               if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}

@@ -18,7 +18,7 @@ from vantage.extras import needs
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file
-from vantage.tools.evaluate import torch_threads
+from vantage.runtimes.evaluator import torch_threads
 from vantage.types import map_obs
 
 with needs("plot"):
@@ -64,9 +64,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
     position, step = Position.after(first, model.initial_state(1), torch.device("cpu")), 0
     for _ in range(_STEPS):
         shown = map_obs(lambda part: part[None], position.obs)
-        model.observe(shown)
-        if config.policy.image_norm_steps:
-            model.observe_images(shown)
+        model.observe(shown, "vector", "image")
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs
         rows = [_panels(name, obs[name][0], part.unit, inputs[i], config.policy.frame_stack)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from string import Template
@@ -15,7 +14,6 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text
 from vantage.runs.hub import POLICY, PREFIX, hub_api
 from vantage.runs.metrics import FILE_NAME
-from vantage.terminal import printable
 from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.export import export
 
@@ -86,10 +84,10 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
         exposed = private and not api.repo_info(repo).private
     if exposed:
         raise ConfigError(f"{repo} exists and is public; make it private on the hub, or leave --private out")
-    result = evaluate(run, episodes=episodes, checkpoint=checkpoint, trust=trust)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
+        exported = export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
+        result = evaluate(exported.path, episodes=episodes, trust=trust)  # of what is uploaded, if the run trains on
         (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
         (folder / "config.json").write_text(directory.config.to_json(), encoding="utf-8")
         if os.path.lexists(metrics := directory.path / FILE_NAME):
@@ -107,23 +105,14 @@ def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
     """The README.md of the repository; its metadata lets the hub list the score."""
     from huggingface_hub import EvalResult, ModelCardData
 
-    config, summary = run.config, run.read_summary()
+    config = run.config
     score = EvalResult(
         task_type="reinforcement-learning", dataset_type=config.env.id, dataset_name=config.env.id,
         metric_type="mean_reward", metric_value=f"{result.return_mean:.2f} +/- {result.return_std:.2f}")
     metadata = ModelCardData(
         library_name="vantage-rl", tags=["reinforcement-learning", "deep-reinforcement-learning", config.algo],
         pipeline_tag="reinforcement-learning", model_name=repo.partition("/")[2], eval_results=[score])
-    training = ", ".join(f"{name.replace('_', ' ')} {value:,.0f}" if isinstance(value, float) else
-                         f"{name} {value:,}" if isinstance(value, int) else f"{name} {_word(value)}"
-                         for name in ("status", "steps", "seconds", "episodes", "return_mean")
-                         if (value := summary.get(name)) is not None)
     return _CARD.substitute(
         metadata=metadata.to_yaml(), algo=config.algo, env=config.env.id, version=version("vantage-rl"),
-        scores="\n".join(f"- {line}" for line in result.sentence().splitlines()), training=training,
+        scores="\n".join(f"- {line}" for line in result.sentence().splitlines()), training=run.summary_line(),
         address=PREFIX + repo, seed=config.run.seed, config=config.to_json())
-
-
-def _word(value: object) -> str:
-    """A value of a file of someone else as text in one line of Markdown."""
-    return escape(printable(" ".join(str(value).split())))

@@ -17,7 +17,8 @@ from vantage.errors import ConfigError, VantageError
 from vantage.extras import needs
 from vantage.learning.play import game_steps
 from vantage.runs.files import whole_file
-from vantage.tools.evaluate import action_generator, load_player, shown_game, torch_threads
+from vantage.runtimes.evaluator import torch_threads
+from vantage.tools.evaluate import action_generator, load_player, shown_game
 from vantage.tools.frames import Picture, describe, draw_frame, number
 
 with needs("video"):
@@ -87,7 +88,7 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
 
     `fps_of` is called after the first frame. A GIF that would be too fast leaves some out.
     """
-    first, is_gif = next(frames), path.suffix == ".gif"
+    first, is_gif = next(frames), path.suffix.lower() == ".gif"
     every = max(1, math.ceil(fps_of() / _GIF_MAX_FPS)) if is_gif else 1
     fps, count, written = fps_of() / every, 0, 0
     with TemporaryDirectory() as folder:

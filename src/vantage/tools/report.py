@@ -14,10 +14,11 @@ from string import Template
 
 from vantage.config import Config
 from vantage.errors import VantageError
-from vantage.keys import convert
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.metrics import FILE_NAME, read_metrics
+from vantage.runs.mirror import URL, URL_SIGNATURE
+from vantage.runs.trust import SIGNATURE
 from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
@@ -65,8 +66,10 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
-        lead, lines, meta = _lead(directory), read_metrics(directory.path), directory.read_meta()
-        for private in ("host", "config_hmac"):  # the page may be passed on
+        lead, lines, meta = directory.summary_line(), read_metrics(directory.path), directory.read_meta()
+        if not lead:
+            log.warning("%s: summary.json is missing or empty; the page leaves its line out", directory.path)
+        for private in ("host", SIGNATURE, URL, URL_SIGNATURE):  # the page may be passed on
             meta.pop(private, None)
         result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
         config, defaults = directory.config, Config.of(directory.config.algo).flat()
@@ -80,19 +83,6 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
             changed=_table(("key", "value", "default"), changed), curves=_curves(directory, lines),
             video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8")
     return output
-
-
-def _lead(run: RunDirectory) -> str:
-    """The summary of the run in one line, or what it lacks, which a warning names too."""
-    summary, path, numbers = run.read_summary(), run.path / "summary.json", ("steps", "seconds", "episodes")
-    if missing := [name for name in (*numbers, "status") if summary.get(name) is None]:
-        text = f"{path.name} {'lacks ' + ', '.join(missing) if summary else 'is missing'}"
-        log.warning("%s: %s; the page leaves its line out", run.path, text)
-        return f"{text}."
-    steps, seconds, episodes = (convert(name, summary[name], float, source=f"correct or restore {path}")
-                                for name in numbers)
-    return (f"{steps:,.0f} agent steps · {seconds / 60:.1f} minutes · {episodes:,.0f} training episodes · "
-            f"{summary['status']}")
 
 
 def _evaluation(result: Evaluation) -> str:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import csv
 import json
 import os
-import platform
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import psutil
 
-from vantage.extras import version_of
+from vantage.agent import load
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file, write_atomically
 from vantage.tools.evaluate import evaluate
@@ -32,8 +32,9 @@ def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
     """A row for the latest checkpoint of the run, and one for the best if there is one."""
     directory = RunDirectory.open(run, trust=True)
     checkpoints = ["latest", "best"] if (run / "best").exists() else ["latest"]
-    results = [(checkpoint, evaluate(run, episodes=episodes, checkpoint=checkpoint, trust=True).as_dict())
-               for checkpoint in checkpoints]
+    results = [(checkpoint, asdict(evaluate(  # one way to play: that of the best evaluation
+        run, episodes=episodes, checkpoint=checkpoint, trust=True,
+        deterministic=load(run, checkpoint=checkpoint, trust=True).deterministic))) for checkpoint in checkpoints]
     common = {"seed": directory.config.run.seed, "minutes": round(directory.read_summary()["seconds"] / 60, 2),
               "threads": directory.config.runtime.threads or os.cpu_count()}
     return [{name: (result | common | {"checkpoint": checkpoint})[name] for name in _COLUMNS}
@@ -51,8 +52,11 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
         writer.writerows(rows)
     plot(runs, folder / "curve.png", csv=folder / "curve.csv", trust=True)
     first = RunDirectory.open(runs[0], trust=True)
-    protocol = {"command": command, "commit": first.read_meta().get("git_commit"), "episodes": EPISODES,
-                "machine": _machine(), "config": json.loads(first.config.to_json())}
+    meta, clock = first.read_meta(), psutil.cpu_freq()
+    machine = {"cores": os.cpu_count(), "ghz": clock and round(clock.current / 1000, 1),
+               "memory_gib": round(psutil.virtual_memory().total / 2**30), **meta.get("versions", {})}
+    protocol = {"command": command, "commit": meta.get("git_commit"), "episodes": EPISODES, "machine": machine,
+                "config": json.loads(first.config.to_json())}
     write_atomically(folder / "protocol.json", json.dumps(protocol, indent=2) + "\n")
     text = table(first.config.algo, first.config.env.id, max(row["step"] for row in rows), rows, command)
     write_atomically(folder / "table.md", text + "\n")
@@ -80,13 +84,3 @@ def table(algo: str, env: str, steps: int, rows: Sequence[Row], command: str) ->
 
 def _spread(scores: Sequence[float]) -> str:
     return f"{median(scores):.1f} ({min(scores):.1f} to {max(scores):.1f})" if scores else ""
-
-
-def _machine() -> dict[str, Any]:
-    """Cores, clock, memory and versions; no names."""
-    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    clock = re.search(r"cpu MHz\s*:\s*([\d.]+)", info)
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    return {"cores": os.cpu_count(), "ghz": round(float(clock[1]) / 1000, 1) if clock else None,
-            "memory_gib": round(memory), "python": platform.python_version(),
-            **{name: version_of(name) for name in ("torch", "gymnasium", "ale-py", "numpy")}}

@@ -13,9 +13,9 @@ from vantage.errors import VantageError
 from vantage.learning.play import game_steps
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.hub import local_path
-from vantage.runs.policy_file import SUFFIX
+from vantage.runtimes.evaluator import torch_threads
 from vantage.seeding import derive_seed
-from vantage.tools.evaluate import load_player, shown_game, torch_threads
+from vantage.tools.evaluate import load_player, shown_game
 from vantage.tools.frames import describe, draw_frame
 from vantage.tools.window import Window
 
@@ -30,10 +30,8 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     `evaluate`. ConfigError without a display.
     """
     path = local_path(run)
-    is_exported = path.suffix == SUFFIX and not path.is_dir()  # one policy, without checkpoints
-    follow = checkpoint == "latest" and not is_exported
-    agent, deterministic = load_player(path, "auto" if checkpoint == "latest" and is_exported else checkpoint,
-                                       deterministic, episodes=1, seed=seed, trust=trust)
+    follow = checkpoint == "latest" and path.is_dir()
+    agent, deterministic = load_player(path, checkpoint, deterministic, episodes=1, seed=seed, trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
     with torch_threads(1), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:

@@ -13,8 +13,8 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.importing import import_path
-from vantage.keys import convert, read_json_object
-from vantage.runs.directory import directory_name
+from vantage.keys import convert
+from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.trust import SIGNATURE, is_own
@@ -140,26 +140,19 @@ def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
     try:
         if path is None:
             parent = Path("runs/search", directory_name(definition["env"]))
-            path = next(path for number in itertools.count(1) if not (
-                path := parent / f"{definition['algo']}-{number}").exists() or _read_definition(path) == definition)
+            numbered = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
+            path = next(path for path in numbered
+                        if not path.exists() or read_object(path / "search.json") == definition)
         path.mkdir(parents=True, exist_ok=True)
         if not any(path.iterdir()):
             write_atomically(path / "search.json", json.dumps(definition, indent=2))
     except OSError as error:
         raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another --run") from None
-    former = _read_definition(path)
+    former = read_object(path / "search.json")
     if different := [key for key, value in definition.items() if former.get(key) != value]:
         raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
                           "repeat its command, or choose another --run")
     return path
-
-
-def _read_definition(directory: Path) -> dict[str, Any]:
-    try:
-        return read_json_object((directory / "search.json").read_text(encoding="utf-8"), source="search.json")
-    except (OSError, UnicodeDecodeError, ConfigError):
-        raise ConfigError(f"{directory}/search.json is missing or damaged, so that it is unknown what was searched "
-                          "there; put it back, or search anew with another --run") from None
 
 
 def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:

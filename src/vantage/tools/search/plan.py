@@ -95,9 +95,10 @@ class Plan:
 
 def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) -> Plan:
     """The plan of a search; ConfigError for what would keep it, or one of its trials, from the first step."""
-    if any(float(shared.get(key) or 0) > 0 for key in ("eval_every_seconds", "max_minutes")):
-        raise ConfigError("trials are compared at equal steps, without eval_every_seconds and max_minutes; leave them "
-                          "out and give --eval-every and --steps")
+    for name in ("eval_every_seconds", "max_minutes"):
+        if convert(name, shared.get(name) or 0, float) > 0:
+            raise ConfigError("trials are compared at equal steps, without eval_every_seconds and max_minutes; leave "
+                              "them out and give --eval-every and --steps")
     base = configure(algo, env=env, **{**shared, "eval_every_seconds": 0})
     flat = base.flat()
     shared = {name: flat[name] for name in shared}

@@ -16,6 +16,7 @@ from statistics import fmean
 from typing import Any
 from uuid import uuid4
 
+import matplotlib
 import optuna
 from matplotlib import pyplot
 from optuna.exceptions import ExperimentalWarning
@@ -147,6 +148,7 @@ def write_results(plan: Plan, trials: Sequence[Trial], directory: Path) -> None:
 
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], directory: Path) -> None:
     """history.png, slices.png and importance.png by Optuna, curves.png of the three best trials."""
+    backend, own = matplotlib.get_backend(), set(pyplot.get_fignums())
     pyplot.switch_backend("agg")
     drawings: dict[str, Callable[[optuna.Study], object]] = {
         "history": plots.plot_optimization_history, "slices": plots.plot_slice,
@@ -155,7 +157,9 @@ def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], direct
         with warnings.catch_warnings(action="ignore"), contextlib.suppress(ValueError, RuntimeError):  # too few trials
             draw(study)
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
-        pyplot.close("all")
+        for number in {*pyplot.get_fignums()} - own:
+            pyplot.close(number)
+    pyplot.switch_backend(backend)
     complete = [trial for trial in trials if trial.state == "complete"]
     runs = [run for trial in complete[:3] for run in sorted(Path(trial.runs).glob("seed-*"))]
     with contextlib.suppress(ConfigError):  # runs of another machine, or no metric yet
