@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +13,7 @@ import torch
 import vantage
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Needs, Reuse, Update
+from vantage.cli import main
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
@@ -24,26 +21,20 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huber_a2c.py"
-ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(vantage.__file__).parents[1])}
 
 
-def run(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-m", "vantage", *words], cwd=folder, env=ENVIRONMENT,
-                          capture_output=True, text=True, timeout=100, check=False)
-
-
-def test_the_example_trains_by_the_command_with_flags_of_its_own(tmp_path: Path) -> None:
-    shutil.copy(EXAMPLE, tmp_path)
-    done = run(tmp_path, "train", "huber_a2c:HuberA2C", "--env", "CartPole-v1", "--huber-delta", "0.25", "--steps",
-               "2k", "--threads", "1", "--tensorboard", "false", "--eval-every", "0")
-    assert done.returncode == 0, done.stderr
-    directory = tmp_path / "runs" / "CartPole-v1" / "HuberA2C-1"
+def test_the_example_trains_by_the_command_with_flags_of_its_own(
+        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.syspath_prepend(EXAMPLE.parent)
+    train = ["train", "huber_a2c:HuberA2C", "--env", "CartPole-v1"]
+    assert main([*train, "--huber-delta", "0.25", "--steps", "2k", "--threads", "1", "--tensorboard", "false",
+                 "--eval-every", "0"]) == 0
+    directory = Path("runs/CartPole-v1/HuberA2C-1")
     config = json.loads((directory / "config.json").read_text())
     assert config["algorithm"]["huber_delta"] == 0.25 and "vtrace" not in config["algorithm"]
-    resumed = run(tmp_path, "resume", str(directory), "--steps", "3k")
-    assert resumed.returncode == 0, resumed.stderr
-    refused = run(tmp_path, "train", "huber_a2c:HuberA2C", "--env", "CartPole-v1", "--vtrace")
-    assert refused.returncode == 2 and "vtrace has no effect with huber_a2c:HuberA2C" in refused.stderr
+    assert main(["resume", str(directory), "--steps", "3k"]) == 0
+    assert main([*train, "--vtrace"]) == 2
+    assert "vtrace has no effect with huber_a2c:HuberA2C" in capsys.readouterr().err
 
 
 def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatch) -> None:

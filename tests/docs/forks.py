@@ -78,6 +78,8 @@ def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> No
 
 def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     """Answer until the parent ends this process."""
+    system = import_module("vantage.system")
+    system.available_cores = lambda: 1  # type: ignore[attr-defined]  # a worker or a rank imports torch for 2 s
     for module in ("vantage.training", "vantage.tools.evaluate", "vantage.tools.plot"):  # forks then have them
         import_module(module)
     from vantage.presets.measured import MEASURED

@@ -196,17 +196,12 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
     assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in caplog.messages
 
 
-@pytest.mark.parametrize("ends", [True, False])
-def test_a_rank_killed_while_the_run_pauses_loses_nothing(ends: bool, tmp_path: Path) -> None:
+def test_a_rank_killed_while_the_run_pauses_loses_nothing(tmp_path: Path) -> None:
     reports = vantage.train(configure(steps=10**7, save_every=10**7), run=tmp_path / "run")
     reached = next(reports).step
     (rank,) = children()
     rank.kill()
-    if ends:
-        reports.close()
-    else:
-        with pytest.raises(VantageError, match="killed by SIGKILL"):
-            list(reports)
+    reports.close()
     assert not children() and load_latest(tmp_path / "run").step == reached > 0
 
 
@@ -248,7 +243,7 @@ def change_saved(run: Path, **values: Any) -> None:
     path.write_text(vantage.Config.from_json(path.read_text(), source="test").change(**values).to_json())
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3), (1, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (2, 3)])
 def test_a_run_resumes_with_another_number_of_ranks(
         before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     run = tmp_path / "run"

@@ -34,7 +34,7 @@ BATCH_NORM = {"env": "CartPole-v1", "norm": "batch", "num_envs": 2, "hidden": "8
 
 CASES: dict[str, dict[str, Any]] = {
     "cartpole": {"env": "CartPole-v1", "steps": 4_000, "eval_every": 1_500, "eval_episodes": 2},
-    "two groups, three rollouts an update": {"env": "CartPole-v1", "steps": 960, "num_envs": 4, "vector": "async",
+    "two groups, three rollouts an update": {"env": "CartPole-v1", "steps": 576, "num_envs": 4, "vector": "async",
                                              "rollout_length": 8, "rollouts_per_update": 3, "eval_every": 0},
     "recurrent with frames": {"env": "CartPole-v1", "steps": 3_000, "memory": "lstm", "memory_size": 8,
                               "frame_stack": 3, "eval_every": 0},
