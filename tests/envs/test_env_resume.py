@@ -110,11 +110,11 @@ def test_emulators_go_on_through_seeded_and_bare_resets(name, steps, keys, seede
 def test_emulators_step_through_the_current_games_alone(monkeypatch):
     """A resume of Pong with 32 environments stepped each of them through up to 20,000 steps: two minutes."""
     steps = []
-    receive = AtariVectorEnv.recv
+    send = AtariVectorEnv.send
     keys = {"max_episode_steps": 30, "reseed_steps": 10_000}
     run = uninterrupted("Breakout", 100, **keys)
     assert run[3][80]["episode"].min() >= 2 and run[3][80]["seeded_episode"].max() == 0
-    monkeypatch.setattr(AtariVectorEnv, "recv", lambda self: steps.append(1) or receive(self))
+    monkeypatch.setattr(AtariVectorEnv, "send", lambda self, actions: steps.append(1) or send(self, actions))
     check("Breakout", run, 80, 0, **keys)
     assert len(steps) == run[3][80]["length"].max() < 31
 

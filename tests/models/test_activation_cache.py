@@ -29,7 +29,7 @@ def act(*, cached: bool = True, **options: Any) -> tuple[ActorLearner, Rollout]:
     one = make(**options)
     try:
         one.begin()
-        rollout = collect(one.model, one.groups, one.position, length=4, generator=one.generator,
+        rollout = collect(one.model, one.envs, one.position, length=4, generator=one.generator,
                           activation_cache=cached).rollout
     finally:
         one.close()

@@ -29,8 +29,8 @@ def test_tensors_of_every_kind_come_back_equal(tmp_path: Path) -> None:
         "bfloat16": torch.tensor([1.5], dtype=torch.bfloat16), "expanded": torch.ones(1).expand(3),
         "not finite": torch.tensor([float("nan"), float("inf")]), "parameter": torch.nn.Parameter(torch.ones(2)),
     }
-    path = checkpoint.save(tmp_path, 1, tensors={"model": {}, "envs_0": group}, state=STATE, keep=1)
-    loaded = load(path).tensors["envs_0"]
+    path = checkpoint.save(tmp_path, 1, tensors={"model": {}, "envs": group}, state=STATE, keep=1)
+    loaded = load(path).tensors["envs"]
     assert set(loaded) == set(group)
     for name, tensor in group.items():
         assert loaded[name].dtype == tensor.dtype

@@ -48,7 +48,7 @@ def play(config: vantage.Config) -> Rollout:
     one = ActorLearner(config)
     one.begin()
     reuses = config.algorithm.needs.reuse is not None
-    rollout = collect(one.model, one.groups, one.position, length=6, generator=one.generator, values=reuses).rollout
+    rollout = collect(one.model, one.envs, one.position, length=6, generator=one.generator, values=reuses).rollout
     one.close()
     return rollout
 

@@ -34,8 +34,8 @@ BATCH_NORM = {"env": "CartPole-v1", "norm": "batch", "num_envs": 2, "hidden": "8
 
 CASES: dict[str, dict[str, Any]] = {
     "cartpole": {"env": "CartPole-v1", "steps": 4_000, "eval_every": 1_500, "eval_episodes": 2},
-    "two groups, three rollouts an update": {"env": "CartPole-v1", "steps": 576, "num_envs": 4, "vector": "async",
-                                             "rollout_length": 8, "rollouts_per_update": 3, "eval_every": 0},
+    "processes of environments": {"env": "CartPole-v1", "steps": 288, "num_envs": 2, "vector": "async",
+                                  "rollout_length": 8, "rollouts_per_update": 3, "eval_every": 0},
     "recurrent with frames": {"env": "CartPole-v1", "steps": 3_000, "memory": "lstm", "memory_size": 8,
                               "frame_stack": 3, "eval_every": 0},
     "eleven parts": {"env": "tiny:ManyParts", "frame_stack": 2, "steps": 320, "num_envs": 2, "rollout_length": 4,
@@ -110,7 +110,7 @@ def test_another_seed_gives_other_weights_and_other_episodes(tmp_path: Path) -> 
         finish(configure(env="CartPole-v1", steps=500, seed=seed, eval_every=0), tmp_path / str(seed))
         found.append(saved_tensors(tmp_path / str(seed)))
     assert not torch.equal(found[0]["optimizer/exp_avg"], found[1]["optimizer/exp_avg"])
-    obs = [name for name in found[0] if name.startswith("envs_") and "obs" in name]
+    obs = [name for name in found[0] if name.startswith("envs/") and "obs" in name]
     assert obs and not any(torch.equal(found[0][name], found[1][name]) for name in obs)
 
 

@@ -124,17 +124,17 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         obs, info = vector.reset(seed=seed, options={"reset_mask": which.copy()})
         return show(obs), info
 
-    def receive(actions: Array) -> Outcome:
-        obs, rewards, terminated, truncated, info = vector.recv() if native else vector.step(actions)
+    def step(actions: Array) -> Outcome:
+        obs, rewards, terminated, truncated, info = vector.step(actions)
         return show(obs), rewards, terminated, truncated, info
 
     frames = game.play.frames_per_step
     return Simulators(
         spec=EnvSpec(ArraySpec("image", game.shape), ActionSpec("discrete", (len(meanings),))),
-        notes=_notes(game, threads, fires=fires), reset=reset, receive=receive,
+        notes=_notes(game, threads, fires=fires), reset=reset, step=step,
         # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
         forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
-        send=vector.send if native else None, close=vector.close, single=None if native else lambda: vector.envs[0],
+        close=vector.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=frames,
         longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
         action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)

@@ -63,7 +63,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
     return Simulators(
-        spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, receive=batch.receive,
+        spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
         close=batch.close, exact=exact, reseed_steps=RESEED_STEPS)
 
@@ -89,7 +89,7 @@ class Batch:
             obs, info = self._vector.reset(seed=seed, options=options)
             return self._observe(obs), self._mask(info, ~which)
 
-    def receive(self, actions: Array) -> Outcome:
+    def step(self, actions: Array) -> Outcome:
         self._steps += 1
         with named_errors(self._place), self._limit:
             obs, rewards, terminated, truncated, info = self._vector.step(self._act(actions))

@@ -82,9 +82,8 @@ class Simulators:
     forgets_games: Callable[[], bool] = lambda: False
     """reset(None, which) resets without seeds, and the number of such resets since a seeded one decides the next game,
     and not what was played between them."""
-    receive: Callable[[Array], Outcome]  # take a step with these actions, or finish the one that `send` began
+    step: Callable[[Array], Outcome]  # take these actions
     close: Callable[[], object]  # a second call does nothing
-    send: Callable[[Array], object] | None = None  # begin a step, if the simulators run beside this thread
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process

@@ -133,12 +133,12 @@ class Workers:
         self._call(self._vector.reset_async, options=options)
         return self._call(self._answers, self._vector.reset_wait)  # type: ignore[no-any-return]
 
-    def send(self, actions: Array) -> None:
-        self._call(self._vector.step_async, actions)
-        self._interrupted = True  # a close before `receive` must not wait for the results
+    def step(self, actions: Array) -> Any:
+        def step() -> Any:
+            self._vector.step_async(actions)
+            return self._answers(self._vector.step_wait)
 
-    def receive(self, actions: Array) -> Any:
-        return self._call(self._answers, self._vector.step_wait)
+        return self._call(step)
 
     def close(self) -> None:
         if self._vector.closed:
@@ -235,8 +235,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
         notes=(f"time limit {longest} steps" if longest else "no time limit but that of --max-episode-steps",
                *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
-        reset=reset if parent else with_limit(reset, limit, seeds), send=vector.send if parent else None,
-        receive=vector.receive if parent else with_limit(vector.step, limit, seeds),
+        reset=reset if parent else with_limit(reset, limit, seeds),
+        step=vector.step if parent else with_limit(vector.step, limit, seeds),
         close=vector.close if parent else close,
         single=None if parent else lambda: vector.envs[0].env,
         frames_per_step=frames)

@@ -63,12 +63,11 @@ class Environments:
         return First(self._obs, everyone, self._mask(info))
 
     def step(self, actions: Array) -> Step:
-        """Take one action [B, *action] in every environment: `send`, then `receive`."""
-        self.send(actions)
-        return self.receive()
+        """Take one action [B, *action] in every environment. With `over` = terminated | truncated as reported:
 
-    def send(self, actions: Array) -> None:
-        """Begin a step; emulators and worker processes run while the caller does other work."""
+        is_first[t+1] = over[t-1];  life_lost = lives fell & lives > 0 & not a reset step;
+        terminated = game over | life_lost, the latter in classic Atari training only.
+        """
         if actions.shape != self._sent.shape:
             raise ValueError(f"actions have shape {actions.shape}, {self.num_envs} environments take "
                              f"{self._sent.shape}")
@@ -77,17 +76,8 @@ class Environments:
         if self._simulators.fires:
             actions = np.where(self._press, FIRE, actions)
         self._sent = actions
-        if self._simulators.send is not None:
-            self._simulators.send(actions)
-
-    def receive(self) -> Step:
-        """Finish the step. With `over` = terminated | truncated as the simulators report it:
-
-        is_first[t+1] = over[t-1];  life_lost = lives fell & lives > 0 & not a reset step;
-        terminated = game over | life_lost, the latter in classic Atari training only.
-        """
         resetting, pressed = self._over, self._press
-        obs, raw, terminated, truncated, info = self._simulators.receive(self._sent)
+        obs, raw, terminated, truncated, info = self._simulators.step(actions)
         self._history.append(self._sent)
         self._length += 1
         if True in resetting:
@@ -253,9 +243,7 @@ class Environments:
                     obs, again = self._simulators.reset(None, following := starting & (games > game))
                     info = _merge(info, again, following)
             if t < len(actions):
-                if self._simulators.send is not None:
-                    self._simulators.send(actions[t])
-                obs, _, terminated, truncated, info = self._simulators.receive(actions[t])
+                obs, _, terminated, truncated, info = self._simulators.step(actions[t])
                 over = terminated | truncated
         return obs, over, info
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -18,7 +17,6 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode, Obs, Rollout, State, map_obs
 
 Array = np.ndarray | Mapping[str, np.ndarray]
-EVERYWHERE = slice(None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,37 +49,25 @@ class Collected:
 
 
 @torch.no_grad()
-def collect(model: ActorCritic, groups: Sequence[Environments], position: Position, *, length: int,
-            generator: torch.Generator, activation_cache: bool = False, values: bool = False) -> Collected:
+def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int, generator: torch.Generator,
+            activation_cache: bool = False, values: bool = False) -> Collected:
     """Act `length` steps in each environment with sampled actions, starting from `position`.
 
-    Each group holds some of the environments, in order. While one group steps, in its own threads or processes, the
-    policy acts for the next. With `activation_cache` the rollout has one if the model supports it, with `values` the
-    values by the weights that act.
+    With `activation_cache` the rollout has one if the model supports it, with `values` the values by the weights that
+    act.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache, values=values)
-    columns = columns_of(groups)
-    states = [tuple(part[column] for part in position.state) for column in columns]
+    state = position.state
     episodes: list[Episode] = []
     env_seconds, started = 0.0, perf_counter()
-
-    def send(t: int, g: int) -> None:
-        actions, states[g] = act(model, rollout, t, columns[g], states[g], generator)
-        groups[g].send(actions.cpu().numpy())
-
     with model.constant_weights():
-        for g in range(len(groups)):
-            send(0, g)
         for t in range(length):
-            for g, (group, column) in enumerate(zip(groups, columns, strict=True)):
-                before = perf_counter()
-                step = group.receive()
-                env_seconds += perf_counter() - before
-                store(rollout, t, column, step)
-                episodes.extend(step.episodes)
-                if t + 1 < length:
-                    send(t + 1, g)
-    state = states[0] if len(groups) == 1 else tuple(torch.cat(parts) for parts in zip(*states, strict=True))
+            actions, state = act(model, rollout, t, state, generator)
+            chosen, before = actions.cpu().numpy(), perf_counter()
+            step = envs.step(chosen)
+            env_seconds += perf_counter() - before
+            store(rollout, t, step)
+            episodes.extend(step.episodes)
     position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
     if rollout.values is not None:
@@ -90,48 +76,37 @@ def collect(model: ActorCritic, groups: Sequence[Environments], position: Positi
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
 
 
-def act(model: ActorCritic, rollout: Rollout, t: int, column: slice, state: State,
-        generator: torch.Generator) -> tuple[Tensor, State]:
-    """Sample the actions of step t in these columns, from the policy's `state`; returns them and the state after it.
+def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: torch.Generator) -> tuple[Tensor, State]:
+    """Sample the actions of step t from the policy's `state`; returns them and the state after it.
 
     Writes actions, distribution parameters, values and cached activations to the rollout.
     """
-    mask = None if rollout.action_mask is None else rollout.action_mask[t, column]
-    obs, is_first = obs_at(rollout.obs, t, column), rollout.is_first[t, column]
+    mask = None if rollout.action_mask is None else rollout.action_mask[t]
+    obs, is_first = obs_at(rollout.obs, t), rollout.is_first[t]
     cache: ActivationCache | None = None if rollout.activation_cache is None else {}
     if rollout.values is None:
         params, state = model.step(obs, is_first, state, mask, cache)
     else:
-        params, rollout.values[t, column], state = model.step_with_values(obs, is_first, state, mask)
+        params, rollout.values[t], state = model.step_with_values(obs, is_first, state, mask)
     if cache and rollout.activation_cache is not None:
-        _store_cache(rollout.activation_cache, rollout.rewards.shape, t, column, cache)
+        for name, part in cache.items():
+            if name not in rollout.activation_cache:
+                rollout.activation_cache[name] = part.new_empty((len(rollout.rewards), *part.shape))
+            rollout.activation_cache[name][t] = part
     actions = model.distribution.sample(params, generator)
-    rollout.behaviour[t, column], rollout.actions[t, column] = params, actions
+    rollout.behaviour[t], rollout.actions[t] = params, actions
     return actions, state
 
 
-def _store_cache(outputs: ActivationCache, shape: torch.Size, t: int, column: slice, cache: ActivationCache) -> None:
-    for name, part in cache.items():
-        if name not in outputs:
-            outputs[name] = part.new_empty((*shape, *part.shape[1:]))
-        outputs[name][t, column] = part
-
-
-def columns_of(groups: Sequence[Environments]) -> list[slice]:
-    """The columns of each group's environments in a rollout."""
-    ends = accumulate(group.num_envs for group in groups)
-    return [slice(end - group.num_envs, end) for end, group in zip(ends, groups, strict=True)]
-
-
-def store(rollout: Rollout, t: int, column: slice, step: Step) -> None:
-    """Write the results of step t of the environments in these columns."""
-    _write(rollout.obs, t + 1, column, step.obs)
-    rollout.rewards[t, column] = torch.from_numpy(step.rewards)
-    rollout.terminated[t, column] = torch.from_numpy(step.terminated)
-    rollout.valid[t, column] = torch.from_numpy(step.valid)
-    rollout.is_first[t + 1, column] = torch.from_numpy(step.is_first)
+def store(rollout: Rollout, t: int, step: Step) -> None:
+    """Write the results of step t."""
+    _write(rollout.obs, t + 1, step.obs)
+    rollout.rewards[t] = torch.from_numpy(step.rewards)
+    rollout.terminated[t] = torch.from_numpy(step.terminated)
+    rollout.valid[t] = torch.from_numpy(step.valid)
+    rollout.is_first[t + 1] = torch.from_numpy(step.is_first)
     if rollout.action_mask is not None:
-        rollout.action_mask[t + 1, column] = torch.from_numpy(step.action_mask)
+        rollout.action_mask[t + 1] = torch.from_numpy(step.action_mask)
 
 
 def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False,
@@ -153,7 +128,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
         behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
         state=position.state, values=torch.empty((length + 1, num_envs), device=device) if values else None,
         activation_cache={} if activation_cache and model.can_cache else None)
-    _write(rollout.obs, 0, EVERYWHERE, position.obs)
+    _write(rollout.obs, 0, position.obs)
     rollout.is_first[0] = is_first
     if rollout.action_mask is not None and mask is not None:
         rollout.action_mask[0] = mask
@@ -165,19 +140,9 @@ def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
     return map_obs(lambda part: torch.as_tensor(part).to(device), obs)
 
 
-def obs_at(obs: Obs, t: int, column: slice = EVERYWHERE) -> Obs:
-    """Row `t` of each part, for the environments of `column`."""
-    return map_obs(lambda part: part[t, column], obs)
-
-
-def join_firsts(firsts: Sequence[First]) -> First:
-    """The first observations of several groups of environments, side by side."""
-    parts: list[Any] = [first.obs for first in firsts]
-    obs = ({key: np.concatenate([part[key] for part in parts]) for key in parts[0]} if isinstance(parts[0], Mapping)
-           else np.concatenate(parts))
-    masks = [first.action_mask for first in firsts if first.action_mask is not None]
-    return First(obs, np.concatenate([first.is_first for first in firsts]), np.concatenate(masks) if masks else None,
-                 tuple(env for first in firsts for env in first.lost))
+def obs_at(obs: Obs, t: int) -> Obs:
+    """Row `t` of each part."""
+    return map_obs(lambda part: part[t], obs)
 
 
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
@@ -197,5 +162,5 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
                       for f in fields(Rollout)})
 
 
-def _write(obs: Obs, t: int, column: slice, row: Array | Obs) -> None:
-    map_obs(lambda part, new: part[t, column].copy_(torch.as_tensor(new)), obs, row)
+def _write(obs: Obs, t: int, row: Array | Obs) -> None:
+    map_obs(lambda part, new: part[t].copy_(torch.as_tensor(new)), obs, row)

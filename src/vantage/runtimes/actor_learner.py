@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from time import perf_counter
 
@@ -13,9 +12,9 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, make_environments
+from vantage.envs import make_environments
 from vantage.errors import CheckpointError
-from vantage.learning.collect import Position, collect, empty_rollout, join_firsts, join_rollouts
+from vantage.learning.collect import Position, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
@@ -51,12 +50,11 @@ class ActorLearner:
         self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
         devices = config.runtime.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])
-        self.threads = torch.get_num_threads()
         self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
-        self.groups = make_groups(config, first_env=index * config.env.num_envs)
+        self.envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0,
+                                      threads=torch.get_num_threads(), first_env=index * config.env.num_envs)
         try:
-            self.spec = self.groups[0].spec
-            self.act_threads = self.threads if len(self.groups) == 1 else max(1, self.threads // 2)
+            self.spec = self.envs.spec
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
@@ -72,8 +70,8 @@ class ActorLearner:
 
     def begin(self) -> None:
         """Reset the environments."""
-        first = join_firsts([group.reset() for group in self.groups])
-        self._act_from(Position.after(first, self.model.initial_state(self.config.env.num_envs), self.device))
+        state = self.model.initial_state(self.config.env.num_envs)
+        self._act_from(Position.after(self.envs.reset(), state, self.device))
 
     def _act_from(self, position: Position) -> None:
         self.position = self._after = position
@@ -101,18 +99,16 @@ class ActorLearner:
         Without `learns` other weights will learn from them: they have no values and no activation cache.
         """
         self.exact = False
-        torch.set_num_threads(self.act_threads)
         rollouts, total, needs = list[Rollout](), Advance(), self.learner.needs
         self._after = self.position
         cache = learns and needs.activation_cache and self.config.runtime.rollouts_per_update == 1
         for _ in range(self.config.runtime.rollouts_per_update):
-            part = collect(self.model, self.groups, self._after, length=self.rollout_length, generator=self.generator,
+            part = collect(self.model, self.envs, self._after, length=self.rollout_length, generator=self.generator,
                            activation_cache=cache, values=learns and needs.reuse is not None)
             self._after = part.position
             rollouts.append(part.rollout)
             total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
                              act_seconds=part.act_seconds)
-        torch.set_num_threads(self.threads)
         return rollouts, total
 
     def updates(self, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
@@ -158,9 +154,8 @@ class ActorLearner:
         if (rewards := self.learner.reward_normalizer) is not None:
             tensors["acting"]["returns"] = rewards.returns
         if self.exact:
-            for g, group in enumerate(self.groups):
-                tensors[f"envs_{g}"] = {name: torch.from_numpy(np.ascontiguousarray(array))
-                                        for name, array in group.snapshot().items()}
+            tensors["envs"] = {name: torch.from_numpy(np.ascontiguousarray(array))
+                               for name, array in self.envs.snapshot().items()}
         return tensors
 
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
@@ -175,15 +170,14 @@ class ActorLearner:
                              "resume is not exact")
             self.replay_generator.set_state(acting["replay_generator"])
             restore_generator(self.learner.generator, acting["learner_generator"])
-            saved = [{key: x.numpy() for key, x in tensors[name].items()} for name in sorted(tensors)
-                     if name.startswith("envs_")]
-            if saved and [len(part["action_counts"]) for part in saved] != [group.num_envs for group in self.groups]:
+            saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
+            if saved and len(saved["action_counts"]) != self.envs.num_envs:
                 self.begin()
                 return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
             names = sorted((name for name in acting if name.startswith("state_")), key=lambda name: int(name[6:]))
             state = tuple(acting[name].to(self.device) for name in names)
             check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
-            first = join_firsts([group.reset(saved[g] if saved else None) for g, group in enumerate(self.groups)])
+            first = self.envs.reset(saved or None)
             if not saved:
                 notes.append("the checkpoint follows an error, so every environment begins a new episode")
             elif first.lost:
@@ -211,8 +205,7 @@ class ActorLearner:
 
     def close(self) -> None:
         """Release the environments."""
-        for group in self.groups:
-            group.close()
+        self.envs.close()
 
 
 def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
@@ -259,23 +252,3 @@ def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: Saved
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")
         learner.load(checkpoint.tensors)
-
-
-def make_groups(config: Config, *, first_env: int = 0) -> list[Environments]:
-    """Training's environments: two groups if they have processes of their own, so that one steps while this one acts.
-
-    Emulators take turns with acting, whose threads use the same cores: two groups of them would halve the batches of
-    the network (Pong with the defaults on 2 cores: A2C 1,598 to 1,647 steps/s, and 1,671 to 1,781 in one group).
-    """
-    threads = torch.get_num_threads()
-    half = config.env.num_envs // 2 if config.env.vector == "async" and config.env.num_envs >= 4 else 0
-    sizes = [config.env.num_envs - half, half] if half else [config.env.num_envs]
-    groups: list[Environments] = []
-    with ExitStack() as stack:  # closes the first group if the second cannot be made
-        for size in sizes:
-            groups.append(make_environments(config.env, seed=config.run.seed, num_envs=size, stream=0,
-                                            threads=max(1, threads // len(sizes)),
-                                            first_env=first_env + sum(group.num_envs for group in groups)))
-            stack.callback(groups[-1].close)
-        stack.pop_all()
-    return groups

@@ -33,7 +33,7 @@ def measure_images(model: ActorCritic, config: Config) -> None:
     try:
         position = Position.after(envs.reset(), model.initial_state(num_envs), device)
         for _ in range(-(-steps // (num_envs * ROLLOUT_LENGTH))):
-            part = collect(model, [envs], position, length=ROLLOUT_LENGTH, generator=generator)
+            part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
             model.observe(part.rollout.obs, "image")
             position = part.position
     finally:

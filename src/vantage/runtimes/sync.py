@@ -40,9 +40,9 @@ class SyncRun:
             if initial is None and checkpoint is None:
                 measure_images(one.model, config)
             load_learner(one.learner, checkpoint, initial)
-            notes = one.groups[0].notes
+            notes = one.envs.notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
-            self.progress = Progress(one.groups[0].frames_per_step, workers, config.run.return_window)
+            self.progress = Progress(one.envs.frames_per_step, workers, config.run.return_window)
             self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors,
                                      one.learner.policy_tensors)
             stack.callback(self.recorder.abandon)
