@@ -96,7 +96,7 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
         ray_worker.merge_statistics(learner, reply.statistics)
         if gradients:
             learner.sink.apply(ray_worker.tensor(reply.payload["gradient"]).clone(), reply.payload["num_valid"],
-                               {"train/loss": reply.payload["loss"]}, lr=1e-6, max_grad_norm=0.0)
+                               reply.payload["loss"], {}, lr=1e-6, max_grad_norm=0.0)
         else:
             learner.update(ray_worker.rollout_of(reply.payload, learner.flat.vector.device), 0)
         argument = ray_worker.weights_argument(learner)

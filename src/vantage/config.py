@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, NamedTuple, get_type_hints
 
@@ -80,12 +80,10 @@ class Config:
         own = {f.name for f in fields(kind)}
         if taken := own & {"algo", "runtime", *(name for name, key in Config.every_key().items()
                                                 if key.group != "algorithm")}:
-            raise ConfigError(f"algorithm={algo} has a field {min(taken)}, which is a key of every run; rename it")
-        try:
-            return cls(algo=algo, algorithm=kind())
-        except TypeError as error:
-            raise ConfigError(f"algorithm={algo} cannot be built without arguments: {error}; give every field a default"
-                              ) from error
+            raise ConfigError(f"algorithm={algo} has a field {min(taken)}, which is the name of another key; rename it")
+        if required := [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]:
+            raise ConfigError(f"algorithm={algo} has a field {required[0]} without a default; give it one")
+        return cls(algo=algo, algorithm=kind())
 
     @property
     def runtime_name(self) -> str:

@@ -52,6 +52,16 @@ def close(actual: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
 
 
+def test_bits_are_bernoulli_variables() -> None:
+    bits, logits = make_distribution(ActionSpec("multi_discrete", (2, 2, 2))), torch.randn(6, 3, dtype=torch.float64)
+    params = torch.stack([torch.zeros_like(logits), logits], -1).flatten(1)
+    expected = reference.Bernoulli(logits=logits)
+    actions = bits.sample(params, generator())
+    close(bits.log_prob(params, actions), expected.log_prob(actions.double()).sum(-1))
+    close(bits.entropy(params), expected.entropy().sum(-1))
+    assert torch.equal(bits.mode(params), (logits > 0).long())
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_log_probabilities_and_entropies_and_their_gradients_are_those_of_torch(kind: str) -> None:
     params = random_params(kind).requires_grad_()

@@ -12,7 +12,7 @@ from vantage.runs.checkpoint import load_latest
 
 def test_every_runtime_begins_with_the_same_frozen_statistics(tmp_path: Path) -> None:
     statistics = []
-    for algo, workers in (("a2c", 1), ("a2c", 2), ("a3c", 1)):
+    for algo, workers in (("a2c", 1), ("a2c", 2), ("a3c", 2)):
         run = tmp_path / f"{algo}-{workers}"
         config = vantage.configure(algo, env="Pong", num_workers=workers, num_envs=4, rollout_length=5, steps=80,
                                    memory_size=8, image_norm="pixel", image_norm_steps=100, threads=1,

@@ -17,7 +17,7 @@ from torch import Tensor
 import vantage
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Needs
-from vantage.errors import NonFiniteError
+from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.runtimes.actor_learner import ActorLearner, new_model
@@ -179,6 +179,16 @@ def test_ranks_share_minibatches_and_the_statistics_of_advantages(
     assert torch.equal(first.flat.vector, second.flat.vector)
     for name in expected.keys() - {"train/explained_variance"}:  # the mean of each rank's
         assert metrics[0][name] == metrics[1][name] == pytest.approx(expected[name], rel=1e-3, abs=1e-6)
+
+
+def test_more_numbers_than_ranks_have_room_for_are_refused() -> None:
+    config = configure()
+    (learner,) = learners(config, 1)
+    memory = RankMemory(len(learner.flat.vector), 1, 4, config.optimizer, multiprocessing.get_context("spawn"))
+    weights = SharedRankWeights(memory, learner, 0)
+    assert weights.all_gather(torch.arange(4.0)).tolist() == [[0, 1, 2, 3]]
+    with pytest.raises(ConfigError, match="exchanges 5 numbers in an update, and ranks on one CPU have room for 4"):
+        weights.all_gather(torch.zeros(5))
 
 
 @pytest.mark.parametrize("how", ["memory", "gloo"])

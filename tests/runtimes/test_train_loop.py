@@ -38,8 +38,7 @@ class Reached:
     def __init__(self) -> None:
         self.status = "running"
         self.recorder = SimpleNamespace(last_report=None, goal="the mean of the last games", finished=True,
-                                        first_report=lambda: None, report=lambda: None, last_evaluation_due=False,
-                                        save=lambda **_: None)
+                                        first_report=lambda: None, last_evaluation_due=False, save=lambda **_: None)
 
     def stop(self) -> None:
         self.recorder.finished, self.recorder.goal = False, None
@@ -96,7 +95,7 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
     recorder = recorder_of(progress, run)
     for step, score in ((100, 1.0), (200, 0.0)):
         progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step)
+        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step, solved=False, seconds=0.0)
         progress.add(Advance(steps=50))
     recorder.report()
     lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)
@@ -114,10 +113,10 @@ def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_
     metrics = {"eval/mean_reward": 1.0, "eval/deterministic": 1.0}
     progress.add(Advance(steps=100))
     progress.evaluated()  # begins
-    recorder.evaluated(metrics, 100, seconds=5.0)
+    recorder.evaluated(metrics, 100, solved=False, seconds=5.0)
     assert not recorder.last_evaluation_due and progress.last_eval_seconds == 5.0
     progress.add(Advance(steps=1))
-    recorder.evaluated(metrics, 100)
+    recorder.evaluated(metrics, 100, solved=False, seconds=0.0)
     assert recorder.last_evaluation_due
 
 
@@ -129,7 +128,8 @@ def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best
     monkeypatch.setattr(recorder, "_mirror", SimpleNamespace(adopt=lambda run: None) if copied else None)
     for score in (5.0, 1.0):
         progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step)
+        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step, solved=False,
+                           seconds=0.0)
         if run.exists():
             shutil.rmtree(run)
     assert (tmp_path / "run-recovered" / "best").exists() is not copied
@@ -143,7 +143,7 @@ def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_ow
     progress.add(Advance(steps=100, updates=1, metrics={"train/entropy": 2.0}))
     before = recorder.report()
     progress.add(Advance(eval_seconds=1e9))
-    recorder.evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, 100)
+    recorder.evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, 100, solved=False, seconds=0.0)
     after = recorder.report()
     assert after.metrics["eval/mean_reward"] == 1.0
     for name in ("time/fps", "time/eval_share", "train/entropy"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -96,8 +97,10 @@ def test_the_page_names_what_is_missing(run: Path, tmp_path: Path, caplog: pytes
     (copy / "summary.json").write_text('{"steps": 3000, "seconds": null, "episodes": 12.0, "status": "<b>"}')
     lines = (copy / "metrics.jsonl").read_text()
     (copy / "metrics.jsonl").write_text("broken\n" + lines)
+    meta = json.loads((copy / "meta.json").read_text())
+    (copy / "meta.json").write_text(json.dumps(meta | {"mirror": "s3://private/run"}))
     page = Page(report(copy, episodes=1, video=False).read_text()).text
-    assert "3,000 steps, 12 episodes" in page and "<b>" not in page
+    assert "3,000 steps, 12 episodes" in page and "<b>" not in page and "s3://private" not in page
     assert len(caplog.messages) == 1 and "metrics.jsonl is damaged: lines 1 " in caplog.messages[0]
     (copy / "metrics.jsonl").unlink()
     (copy / "summary.json").unlink()

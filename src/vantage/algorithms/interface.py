@@ -38,8 +38,8 @@ class Model(Protocol):
 
     def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                         *, critic: bool = True) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and features [T+1, B, F]: the critic's, or without `critic`, which then rests, the
-        policy's."""
+        """Parameters [T+1, B, P] and the critic's features [T+1, B, F]; without `critic` it is not computed, and the
+        features are the policy's."""
 
     def state_values(self, features: Tensor, params: Tensor) -> Tensor:
         """V of the critic's features."""

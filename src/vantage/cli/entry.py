@@ -14,6 +14,7 @@ from typing import Any
 
 from vantage.cli import tools, training
 from vantage.cli.arguments import read
+from vantage.cli.parsing import first_line
 from vantage.cli.stop import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
@@ -106,7 +107,7 @@ def _explain(error: Exception) -> int | None:
 
 
 def _overview() -> str:
-    lines = [f"  {name:<10}{(command.__doc__ or '').partition(chr(10))[0]}" for name, command in COMMANDS.items()]
+    lines = [f"  {name:<10}{first_line(command)}" for name, command in COMMANDS.items()]
     return "\n".join(["usage: vantage COMMAND ..., and vantage COMMAND --help", "", *lines])
 
 

@@ -27,7 +27,8 @@ def print_help(shown: Config, kind: Any, own: Any, prog: str, word: str, text: s
     """
     text = f"{text} Defaults are those of {shown.algo} on {shown.env.id}."
     if everything:
-        parse(all_options(shown, kind, own), ["--help"], prog, text)
+        groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
+        parse(make_dataclass("Arguments", [*options(kind, own), *groups]), ["--help"], prog, text)
     with suppress(SystemExit):
         parse(make_dataclass("Arguments", options(kind, own)), ["--help"], prog, text)
     width = shutil.get_terminal_size().columns
@@ -35,12 +36,6 @@ def print_help(shown: Config, kind: Any, own: Any, prog: str, word: str, text: s
         print(_group_help(shown, group, width))
     print(f"{prog} {word} --help-all explains every key.")
     raise SystemExit(0)
-
-
-def all_options(shown: Config, kind: Any, own: Any) -> type:
-    """The class of all options of a command, by group; the defaults of config keys are those of `shown`."""
-    groups = [(name, Annotated[_group(getattr(shown, name)), FlagConversionOff]) for name in GROUPS]
-    return make_dataclass("Arguments", [*options(kind, own), *groups])
 
 
 def options(kind: Any, own: Any) -> list[tuple[str, Any]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
@@ -171,8 +170,8 @@ def list_(what: Positional[Annotated[str, Doc("algorithms, networks, presets, de
     """List algorithms, networks, presets, defaults and environments, or one of these."""
     from vantage.presets import catalogue
 
-    whole = catalogue()
-    lists = {part.split()[0].strip(",:"): part for part in re.split(r"\n\n(?=\w)", whole)} | {"all": whole}
+    lists = catalogue()
+    lists["all"] = "\n\n".join(lists.values())
     if what not in lists:
         raise ConfigError(f"there is no list {what!r}; give {', '.join(lists)}")
     write_line(lists[what])

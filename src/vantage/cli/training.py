@@ -55,6 +55,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
         write_line(config.to_json())
         return 0
     if seeds > 1:
+        from vantage.tools.display import say
         from vantage.tools.seeds import train_seeds
         from vantage.training import check
 
@@ -63,7 +64,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
             directory = train_seeds(config, seeds, jobs, run, stop.requested)
         if stop.signal:
             again = ["vantage", *sys.argv[1:], *([] if run is not None else ["--run", str(directory)])]
-            write_line(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {join(again)}")
+            say(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {join(again)}")
             return 128 + stop.signal
         return 0
     from vantage.training import train_updates

@@ -78,10 +78,10 @@ class Simulators:
     spec: EnvSpec
     notes: tuple[str, ...]  # how the environment is played, in words; the last says where the simulators run
     reset: Callable[[Any, Array], tuple[Obs, Info]]
-    """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all."""
+    """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all. Atari's
+    also take None: no seeds."""
     forgets_games: Callable[[], bool] = lambda: False
-    """reset(None, which) resets without seeds, and the number of such resets since a seeded one decides the next game,
-    and not what was played between them."""
+    """The number of resets without seeds since a seeded one decides the next game, not what was played between them."""
     step: Callable[[Array], Outcome]  # take these actions
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)

@@ -42,7 +42,10 @@ def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
     gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, materialize_grads=True), strict=True))
     for parameter in parameters:
         assert parameter.grad is not None
-        parameter.grad.copy_(gradients.get(parameter, torch.zeros(())))
+        if parameter in gradients:
+            parameter.grad.copy_(gradients[parameter])
+        else:
+            parameter.grad.zero_()
 
 
 def clip_gradient(gradient: Tensor, max_norm: float) -> float:

@@ -92,6 +92,8 @@ class ActorCritic(nn.Module):
         features, params, state = self._step(obs, is_first, state, action_mask, None, values=True)
         return params, self.state_values(features, params), state
 
+    forward = step_with_values  # what TensorBoard traces for its graph
+
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
               cache: ActivationCache | None, *, values: bool) -> tuple[Tensor, Tensor, State]:
         raw, frames = self._split(obs), []

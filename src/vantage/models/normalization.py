@@ -80,7 +80,7 @@ def stats_of(samples: Tensor) -> Stats:
 def merge_rows(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
     """Stats of the union of samples, of each a row; a single row is returned unchanged, bit for bit.
 
-    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
+    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n     Chan, Golub and LeVeque 1979, STAN-CS-79-773
     """
     if len(counts) == 1:
         return counts[0], means[0], variances[0]

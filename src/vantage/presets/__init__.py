@@ -163,13 +163,16 @@ networks, with --memory none, lstm or gru, and --frame-stack N
 """
 
 
-def catalogue() -> str:
-    """Algorithms, networks, presets, environments, and where their defaults come from, for a person."""
-    lines = [_CATALOGUE, "presets", *(f"  {name:<20} {system.title}" for name, system in SYSTEMS.items()), "",
-             "defaults, whose values `vantage train ALGO --env ENV --help` shows"]
+def catalogue() -> dict[str, str]:
+    """Algorithms, networks, presets, where defaults come from, and environments, for a person, by these names."""
+    algorithms, networks = _CATALOGUE.rstrip().split("\n\n")
+    presets = ["presets", *(f"  {name:<20} {system.title}" for name, system in SYSTEMS.items())]
+    lines = ["defaults, whose values `vantage train ALGO --env ENV --help` shows"]
     for owner, entries in MEASURED.items():
         for name, entry in entries.items():
             lines += [fill(f"{name}{f', {owner}' * bool(owner)}: {entry.source}", 118, initial_indent="  ",
                            subsequent_indent="      ")] * bool(entry.source)
-    return "\n".join([*lines, "", "environments: any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
-                      fill(", ".join(known_names()), 118, initial_indent="  ", subsequent_indent="  ")])
+    envs = ["environments: any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
+            fill(", ".join(known_names()), 118, initial_indent="  ", subsequent_indent="  ")]
+    return {"algorithms": algorithms, "networks": networks, "presets": "\n".join(presets),
+            "defaults": "\n".join(lines), "environments": "\n".join(envs)}

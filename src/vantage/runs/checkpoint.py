@@ -60,9 +60,9 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
 
 def save_as(run: Path, name: str, step: int, *, tensors: Groups, state: Mapping[str, Any],
             may_remove: bool = True) -> Path:
-    """Replace <run>/`name`. While the disk is full, `may_remove` the run's oldest checkpoint, not its newest valid one.
+    """Replace <run>/`name`; after a CheckpointError the former one is intact.
 
-    After a CheckpointError the former one is intact.
+    While the disk is full, the run's oldest checkpoints are removed if they may be, but never its newest valid one.
     """
     path, removed = run / name, list[str]()
     try:

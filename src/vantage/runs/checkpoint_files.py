@@ -25,7 +25,7 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import read_json_object
 from vantage.runs.files import open_file, sync
 
-VERSION = 1
+VERSION = 2
 _FILE_NAME = re.compile(r"[A-Za-z0-9_]+(\.safetensors|\.json)")
 Groups = Mapping[str, Mapping[str, Tensor]]
 

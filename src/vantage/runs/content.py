@@ -19,7 +19,7 @@ _LEARNED = ("model", "average", "optimizer", "rewards")
 COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds",
             "play_seconds")
 FLAGS = ("evaluation_due", "solved", "deterministic")
-"""Of the progress of a run: numbers from 0 on, and values that are true, false or null."""
+"""What the progress of a run holds: numbers, at least 0, and values that are true, false or null."""
 
 
 def check_state(state: Mapping[str, Any]) -> None:

@@ -50,9 +50,9 @@ class RunDirectory:
         made = None
         try:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
-            made = path = make_directory(path, root / directory_name(config.env.id) / config.algo.rpartition(":")[2])
             text = config.to_json()
             meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
+            made = path = make_directory(path, root / directory_name(config.env.id) / config.algo.rpartition(":")[2])
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)

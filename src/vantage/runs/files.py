@@ -94,8 +94,8 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
                           "output") from None
 
 
-def write_atomically(path: Path, text: str) -> None:
+def write_atomically(path: Path, text: str, mark: object = "new") -> None:
     """Replace the content of `path` by `text`, as in `replacing`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with replacing(path) as temporary, open(open_file(temporary, flags), "w", encoding="utf-8") as file:
+    with replacing(path, mark) as temporary, open(open_file(temporary, flags), "w", encoding="utf-8") as file:
         file.write(text)

@@ -69,7 +69,7 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     the caller only takes the tensors.
     """
     if path.suffix.lower() == SUFFIX and not path.is_dir():
-        if checkpoint not in ("auto", "latest"):
+        if checkpoint != "auto":
             raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
         return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code)

@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import logging
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
 
 from vantage.config import Config
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.metrics import MetricWriter
-from vantage.types import Obs, State
+from vantage.types import Obs
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -40,7 +39,7 @@ class WeightLog:
             example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), *masks)
         try:
             with torch.no_grad(), warnings.catch_warnings(action="ignore"):
-                board.add_graph(_Step(model), example, use_strict_trace=False)
+                board.add_graph(model, example, use_strict_trace=False)
         except Exception as error:  # tracing raises many types for a network that it cannot follow
             log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
 
@@ -59,14 +58,3 @@ class WeightLog:
         values = {key: value if isinstance(value, bool | int | float) else str(value)
                   for key, value in self._config.flat().items()}
         self._writer.show(lambda board: board.add_hparams(values, scores, run_name="."))
-
-
-class _Step(nn.Module):
-    """`ActorCritic.step_with_values` as a module, which tracing requires."""
-
-    def __init__(self, model: ActorCritic) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None) -> tuple[Any, ...]:
-        return self.model.step_with_values(obs, is_first, state, action_mask)

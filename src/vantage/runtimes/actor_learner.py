@@ -244,7 +244,8 @@ def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: Saved
     ConfigError where a checkpoint is of another policy or optimiser.
     """
     if initial is not None:
-        learner.initialize_from(initial.tensors, initial.rewards)
+        with fitting(Path(str(learner.config.policy.init_from)), initial.tensors, learner.model, "its config"):
+            learner.initialize_from(initial.tensors, initial.rewards)
     if checkpoint is None:
         return
     optimizer = learner.config.optimizer.optimizer

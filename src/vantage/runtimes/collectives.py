@@ -72,9 +72,9 @@ class RankWeights:
 
     def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
         """Send one of the `parts` to each rank; returns what each has sent to this one, of the given `sizes`."""
-        received = parts[0].new_empty(sum(sizes))
+        received, group = parts[0].new_empty(sum(sizes)), self._group if parts[0].is_cuda else None
         _complete(lambda: dist.all_to_all_single(received, torch.cat(list(parts)), list(sizes), list(map(len, parts)),
-                                                 group=self._group, async_op=True))
+                                                 group=group, async_op=True))
         return list(torch.split(received, list(sizes)))
 
     def all_gather(self, values: Tensor) -> Tensor:

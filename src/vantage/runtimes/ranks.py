@@ -243,7 +243,7 @@ def _row(one: ActorLearner, advance: Advance) -> Tensor:
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
     numbers += [torch.nan] * (_row_size(one.config) - len(numbers))
-    return torch.tensor(numbers, dtype=torch.float64, device=one.device)
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _from_row(row: Tensor) -> Advance:

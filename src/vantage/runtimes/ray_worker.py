@@ -29,6 +29,7 @@ from vantage.runtimes.child import portable, prepare_process
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance
 from vantage.system import available_cores
+from vantage.time_limit import TimeLimit
 from vantage.types import EnvSpec, Rollout
 
 Arrays = list[np.ndarray]
@@ -123,6 +124,7 @@ class Worker:
         """Play the games of an evaluation; returns its metrics, whether the task is solved, and seconds."""
         config, started = Config.from_json(self._arguments[0], source="config"), perf_counter()
         prepare_process(config)
+        TimeLimit.ends_process = True  # where native code hangs
         learner = Learner(new_model(config, spec), config)
         load_weights(learner, weights)
         metrics, solved = result_of(evaluate_policy(learner.model, config, step, longest_game=longest_game))

@@ -134,8 +134,8 @@ class Recorder:
             self._written_step = step
         return metrics
 
-    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None, *, solved: bool = False,
-                  seconds: float = 0.0) -> None:
+    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None, *, solved: bool,
+                  seconds: float) -> None:
         """Record an evaluation of `seconds`, of the policy of `step`; saves it, or `policy`, if it is the best.
 
         Another one is due if the training that went on beside it has passed its step.
@@ -155,6 +155,7 @@ class Recorder:
         `again`: this step has been saved, and evaluated since.
         """
         self._move_if_gone()
+        self._write_metrics({})  # first: after the last checkpoint nothing is trained again
         if not self.config.run.evaluates and self.progress.window_is_full:
             self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step, deterministic=False)
         try:

@@ -49,7 +49,6 @@ def updates(run: Run) -> Generator[Report | None]:
             yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
         goal = recorder.goal
         run.stop()
-        recorder.report()  # its metrics are written before the last checkpoint, after which nothing is trained again
         if evaluates := recorder.last_evaluation_due:
             recorder.save()  # before games that may take minutes
             yield from run.evaluate()

@@ -21,16 +21,15 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         from vantage.tools.plot import plot
 
         plot([run], run / "curve.png", trust=True)
-    except ConfigError as error:
+    except (ConfigError, OSError) as error:
         say(f"no curve: {error}")
     try:
         from vantage.tools.record import record
 
         say(record(run, run / "game.mp4", trust=True).sentence())
-    except (VantageError, ImportError) as error:  # nothing to see, as in a vector environment of one's own
+    except (VantageError, ImportError, OSError) as error:  # nothing to see, as in a vector environment of one's own
         say(f"no video: {error}")
-    say(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON "
-               "lines")
+    say(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON lines")
     name = quote(str(run))
     commands = [f"evaluate {name} --episodes 100", f"plot {name} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)

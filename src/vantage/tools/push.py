@@ -114,5 +114,6 @@ def model_card(run: RunDirectory, repo: str, result: Evaluation) -> str:
         pipeline_tag="reinforcement-learning", model_name=repo.partition("/")[2], eval_results=[score])
     return _CARD.substitute(
         metadata=metadata.to_yaml(), algo=config.algo, env=config.env.id, version=version("vantage-rl"),
-        scores="\n".join(f"- {line}" for line in result.sentence().splitlines()), training=run.summary_line(),
+        scores="\n".join(f"- {line}" for line in result.sentence().splitlines()),
+        training=run.summary_line() or "unknown",
         address=PREFIX + repo, seed=config.run.seed, config=config.to_json())

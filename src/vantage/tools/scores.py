@@ -6,6 +6,7 @@ import csv
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
@@ -52,8 +53,10 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
         writer.writerows(rows)
     plot(runs, folder / "curve.png", csv=folder / "curve.csv", trust=True)
     first = RunDirectory.open(runs[0], trust=True)
-    meta, clock = first.read_meta(), psutil.cpu_freq()
-    machine = {"cores": os.cpu_count(), "ghz": clock and round(clock.current / 1000, 1),
+    meta, clock = first.read_meta(), None
+    with suppress(Exception):  # a container may hide it
+        clock = round(psutil.cpu_freq().current / 1000, 1)
+    machine = {"cores": os.cpu_count(), "ghz": clock,
                "memory_gib": round(psutil.virtual_memory().total / 2**30), **meta.get("versions", {})}
     protocol = {"command": command, "commit": meta.get("git_commit"), "episodes": EPISODES, "machine": machine,
                 "config": json.loads(first.config.to_json())}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import shlex
-import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -24,6 +23,8 @@ from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, directory_name, make_directory
 from vantage.runs.files import read_text, write_atomically
+from vantage.runs.lock import locked
+from vantage.runs.metrics import FILE_NAME
 from vantage.runtimes.child import Process, start
 from vantage.runtimes.progress import goal_reached
 from vantage.system import available_cores
@@ -34,7 +35,7 @@ from vantage.training import resume_updates, train_updates
 from vantage.types import Report
 
 _FILE = "seeds.json"
-_STOP, _EVALUATING = "stop", f"playing {EPISODES} games"
+_STOP, _SAVED, _EVALUATING = "stop", "stopped and saved", f"playing {EPISODES} games"
 
 
 def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Callable[[], bool]) -> Path:
@@ -42,24 +43,22 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Ca
 
     The runs are DIR/seed-N in the directory `run`, by default runs/ENV/ALGO-N. If `run` holds unfinished seeds of the
     same config, they go on. Where `stop` returns True, all runs are saved and nothing is summarised. VantageError if a
-    seed fails.
+    seed fails, also to save itself.
     """
     directory = _directory(config, run)
     numbers = range(config.run.seed, config.run.seed + seeds)
     say(f"{directory}: {seeds} seeds, {min(jobs, seeds)} at a time")
     fleet = _Fleet(share_cores(config, jobs) if jobs > 1 else config, directory, jobs)
     fleet.train(numbers, stop)
-    if fleet.stopped:
-        return directory
-    if fleet.scores:
+    if fleet.scores and not fleet.stopped:
         done = sorted(fleet.scores)
         text = write_results(directory, [directory / f"seed-{seed}" for seed in done],
                              [row for seed in done for row in fleet.scores[seed]],
                              command=shlex.join(["vantage", *sys.argv[1:]]))
         say(f"{text}\nin {directory}: curve.png and curve.csv, the mean with its 95% bootstrap interval; scores.csv; "
             "protocol.json; table.md")
-    if len(fleet.scores) < seeds:
-        raise VantageError(f"{seeds - len(fleet.scores)} of {seeds} seeds failed: see their messages above; the same "
+    if fleet.failed:
+        raise VantageError(f"{len(fleet.failed)} of {seeds} seeds failed: see their messages above; the same "
                            f"command with --run {shlex.quote(str(directory))} tries them again")
     return directory
 
@@ -78,10 +77,14 @@ def share_cores(config: Config, jobs: int) -> Config:
 def updates_to(target: int, run: Path, config: Config, argv: Sequence[str]) -> Generator[Report | None]:
     """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done."""
     if not (run / "config.json").exists():
-        shutil.rmtree(run, ignore_errors=True)  # killed while it was made
+        with suppress(OSError):  # killed while it was made: it holds nothing else
+            (run / "meta.json").unlink(missing_ok=True)
+            run.rmdir()
         yield from train_updates(config, run=run, argv=argv)
         return
-    if newest_step(run) is None:  # killed before its first checkpoint, or trained by another process
+    if newest_step(run) is None and not (run / "best").exists():  # killed before its first checkpoint
+        with locked(run):
+            (run / FILE_NAME).unlink(missing_ok=True)
         yield from resume_updates(run, steps=target)
         return
     checkpoint = load_latest(run)
@@ -116,9 +119,11 @@ class _Fleet:
     directory: Path
     jobs: int
     scores: dict[int, list[Row]] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)
+    evaluating: set[int] = field(default_factory=set)
+    saved: set[int] = field(default_factory=set)
+    """Seeds that a stop has ended."""
     running: dict[int, Process] = field(default_factory=dict)
-    last: dict[int, str] = field(default_factory=dict)
-    """The newest line of each seed."""
     shown_at: dict[int, float] = field(default_factory=dict)
     stopped: bool = False
 
@@ -145,7 +150,8 @@ class _Fleet:
     def _stop(self, seed: int) -> None:
         """Ask a run to save; an evaluation has nothing to save and ends at once."""
         process = self.running[seed]
-        if self.last.get(seed) == _EVALUATING:
+        if seed in self.evaluating:
+            self.saved.add(seed)
             process.process.kill()
         else:
             with suppress(OSError):  # it has just ended
@@ -155,7 +161,8 @@ class _Fleet:
         """Show a message of a run, or take it off the list if its process has ended."""
         if isinstance(message, VantageError):  # also where it has ended well
             self.running.pop(seed).end()
-            if seed not in self.scores and not self.stopped:
+            if seed not in self.scores and seed not in self.saved:
+                self.failed.add(seed)
                 self._show(seed, f"error: {message}")
         elif isinstance(message, Report):
             self._show(seed, progress_line(self.config, message, {}), final=message.status != "running")
@@ -164,12 +171,15 @@ class _Fleet:
             self._show(seed, "  ".join(f"{row['checkpoint']} {row['return_mean']:.1f}" for row in message) + ", done")
         else:
             self._show(seed, message)
-            if self.stopped and message == _EVALUATING:
-                self._stop(seed)
+            if message == _SAVED:
+                self.saved.add(seed)
+            if message == _EVALUATING:
+                self.evaluating.add(seed)
+                if self.stopped:
+                    self._stop(seed)
 
     def _show(self, seed: int, text: str, *, final: bool = True) -> None:
         """Print `text` as the line of a seed, only if 10 s have passed since its last one, or if `final`."""
-        self.last[seed] = text
         if final or monotonic() - self.shown_at.get(seed, -LINE_EVERY_SECONDS) >= LINE_EVERY_SECONDS:
             self.shown_at[seed] = monotonic()
             say(f"seed {seed}: {text}")
@@ -181,11 +191,15 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
         MessageHandler(lambda text: parent.send(f"warning: {text}"), logging.WARNING))
     if not _is_done(run):
         with closing(updates_to(config.run.steps, run, config, argv)) as updates:  # saves the run if it is stopped
+            stopped = False
             for update in updates:
                 if update is not None and update.metrics:
                     parent.send(update)
-                if parent.poll():
-                    return
+                if stopped := parent.poll():
+                    break
+        if stopped:
+            parent.send(_SAVED)
+            return
     parent.send(_EVALUATING)
     parent.send(score(run))
 

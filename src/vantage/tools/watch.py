@@ -31,7 +31,8 @@ def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str
     """
     path = local_path(run)
     follow = checkpoint == "latest" and path.is_dir()
-    agent, deterministic = load_player(path, checkpoint, deterministic, episodes=1, seed=seed, trust=trust)
+    shown = "auto" if checkpoint == "latest" and not follow else checkpoint  # an exported file has one policy
+    agent, deterministic = load_player(path, shown, deterministic, episodes=1, seed=seed, trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
     with torch_threads(1), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -141,18 +143,24 @@ def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
         if path is None:
             parent = Path("runs/search", directory_name(definition["env"]))
             numbered = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
-            path = next(path for path in numbered
-                        if not path.exists() or read_object(path / "search.json") == definition)
+            path = next(path for path in numbered if not path.exists() or _read_definition(path) == definition)
         path.mkdir(parents=True, exist_ok=True)
         if not any(path.iterdir()):
-            write_atomically(path / "search.json", json.dumps(definition, indent=2))
+            write_atomically(path / "search.json", json.dumps(definition, indent=2), os.getpid())
     except OSError as error:
         raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another --run") from None
-    former = read_object(path / "search.json")
+    if not (former := _read_definition(path)):
+        raise ConfigError(f"{path} holds no search: search.json is missing or damaged; choose another --run")
     if different := [key for key, value in definition.items() if former.get(key) != value]:
         raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
                           "repeat its command, or choose another --run")
     return path
+
+
+def _read_definition(directory: Path) -> dict[str, Any]:
+    with suppress(ConfigError):
+        return read_object(directory / "search.json")
+    return {}
 
 
 def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:

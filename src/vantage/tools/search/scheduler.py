@@ -148,7 +148,7 @@ def write_results(plan: Plan, trials: Sequence[Trial], directory: Path) -> None:
 
 def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], directory: Path) -> None:
     """history.png, slices.png and importance.png by Optuna, curves.png of the three best trials."""
-    backend, own = matplotlib.get_backend(), set(pyplot.get_fignums())
+    backend, own = matplotlib.get_backend(auto_select=False), set(pyplot.get_fignums())
     pyplot.switch_backend("agg")
     drawings: dict[str, Callable[[optuna.Study], object]] = {
         "history": plots.plot_optimization_history, "slices": plots.plot_slice,
@@ -159,7 +159,8 @@ def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], direct
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
         for number in {*pyplot.get_fignums()} - own:
             pyplot.close(number)
-    pyplot.switch_backend(backend)
+    with contextlib.suppress(ImportError):  # it cannot draw here
+        pyplot.switch_backend(backend or "agg")
     complete = [trial for trial in trials if trial.state == "complete"]
     runs = [run for trial in complete[:3] for run in sorted(Path(trial.runs).glob("seed-*"))]
     with contextlib.suppress(ConfigError):  # runs of another machine, or no metric yet
