@@ -102,8 +102,9 @@ def test_more_than_four_workers_per_core_are_warned_about(
 
 
 @pytest.mark.parametrize(("keys", "threads"), [
-    ({"env": "CartPole-v1"}, 1), ({"env": "HalfCheetah-v5"}, 1),
-    ({"env": "CartPole-v1", "hidden": "1024,1024"}, 4), ({"env": "vantage/Snake-v0"}, 4),
+    ({"env": "CartPole-v1"}, 1), ({"env": "CartPole-v1", "vector": "async", "hidden": "1024,1024"}, 1),
+    ({"env": "HalfCheetah-v5"}, 1), ({"env": "CartPole-v1", "hidden": "1024,1024"}, 4),
+    ({"env": "vantage/Snake-v0"}, 4),
     ({"env": "tiny:Bandit", "network": "torch.nn:Identity"}, 1),
     ({"env": "CartPole-v1", "threads": 3}, 3)])  # as a resume has it
 def test_a_small_network_has_one_thread(keys: dict[str, Any], threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
