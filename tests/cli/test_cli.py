@@ -117,9 +117,9 @@ def test_a_signal_saves_and_names_the_way_back(uninterrupted: Callable[[str], Pa
     run = tmp_path / "run"
     words, metrics, before = train_long("CartPole-v1", run), run / "metrics.jsonl", 0
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
-        # Tests may run under nohup, which makes programs ignore SIGHUP; this one is to hear it.
+        # Under nohup the tests ignore SIGHUP, and so would the program that they start.
         process = start(words, preexec_fn=partial(signal.signal, number, signal.SIG_DFL))
-        wait_for(lambda: metrics.exists() and metrics.stat().st_size > before, process)  # noqa: B023  called at once
+        wait_for(lambda least=before: metrics.exists() and metrics.stat().st_size > least, process)
         process.send_signal(number)
         out, err = process.communicate(timeout=20)
         assert process.returncode == status and "vantage resume" in out and err.startswith("stopping")

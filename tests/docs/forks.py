@@ -16,6 +16,7 @@ import sys
 import traceback
 from importlib import import_module
 from typing import Any
+from unittest.mock import patch
 
 BLOCKS = "blocks"
 CLIENT = """#!{python} -S
@@ -78,8 +79,7 @@ def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> No
 
 def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     """Answer until the parent ends this process."""
-    system = import_module("vantage.system")
-    system.available_cores = lambda: 1  # type: ignore[attr-defined]  # a worker or a rank imports torch for 2 s
+    patch("vantage.system.available_cores", lambda: 1).start()  # a worker or a rank would import torch for 2 s
     for module in ("vantage.training", "vantage.tools.evaluate", "vantage.tools.plot"):  # forks then have them
         import_module(module)
     from vantage.presets.measured import MEASURED

@@ -66,7 +66,7 @@ def commands(page: Path) -> list[str]:
     return [line for line in [*fenced, *inline] if re.match(r"vantage [a-z]+( |$)", line)]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the program that stands for `vantage`."""
     folder = tmp_path_factory.mktemp("bin")

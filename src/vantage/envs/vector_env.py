@@ -50,7 +50,7 @@ class Environments:
         self._over = np.zeros(num_envs, bool)
         self._press = np.zeros(num_envs, bool)
         self._obs: Any = create_empty_array(policy_spaces(self.spec)[0], num_envs)
-        self._sent: Array = np.zeros((num_envs, *self.spec.action.shape), np.int64)
+        self._no_actions: Array = np.zeros((num_envs, *self.spec.action.shape), np.int64)
 
     def reset(self, snapshot: Snapshot | None = None) -> First:
         """Begin the next episode of every environment, or continue from `snapshot`."""
@@ -59,7 +59,7 @@ class Environments:
         everyone = np.ones(self.num_envs, bool)
         self._begin(everyone)
         self._obs, info = self._seeded_reset(everyone)
-        self._check(self._obs, self._score, self._sent, self._length)
+        self._check(self._obs, self._score, self._no_actions, self._length)
         return First(self._obs, everyone, self._mask(info))
 
     def step(self, actions: Array) -> Step:
@@ -68,23 +68,22 @@ class Environments:
         is_first[t+1] = over[t-1];  life_lost = lives fell & lives > 0 & not a reset step;
         terminated = game over | life_lost, the latter in classic Atari training only.
         """
-        if actions.shape != self._sent.shape:
+        if actions.shape != self._no_actions.shape:
             raise ValueError(f"actions have shape {actions.shape}, {self.num_envs} environments take "
-                             f"{self._sent.shape}")
+                             f"{self._no_actions.shape}")
         if self._subset is not None:
             actions = self._subset[actions]
         if self._simulators.fires:
             actions = np.where(self._press, FIRE, actions)
-        self._sent = actions
         resetting, pressed = self._over, self._press
         obs, raw, terminated, truncated, info = self._simulators.step(actions)
-        self._history.append(self._sent)
+        self._history.append(actions)
         self._length += 1
         if True in resetting:
             self._begin(resetting)
             obs, info = self._reseed(resetting, obs, info)
         self._score += raw
-        self._check(obs, raw, self._sent, self._length)
+        self._check(obs, raw, actions, self._length)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
                          for i in self._over.nonzero()[0].tolist())

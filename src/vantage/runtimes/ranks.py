@@ -82,8 +82,8 @@ class Ranks:
         if self._actor_learner.device.type == "cpu":
             one = self._actor_learner
             numbers = [part.numel() for _, normalizer in one.learner.running() for part in normalizer.stats]
-            shared = RankMemory(len(one.learner.flat.vector), size, max(64, sum(numbers), _row_size(one.config)),
-                                self._config.optimizer, context)
+            columns = max(64, sum(numbers), _row_size(one.config))  # the metrics of an update are fewer than 64
+            shared = RankMemory(len(one.learner.flat.vector), size, columns, self._config.optimizer, context)
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
@@ -114,7 +114,7 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for row in self._weights.all_gather(_row(self._actor_learner, total))[1:]:
+                for row in self._weights.all_gather(_row(self._actor_learner.config, total))[1:]:
                     total += _from_row(row)
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
@@ -223,7 +223,7 @@ def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> None:
     while (order := weights.share_command())[0] != Command.STOP:
         command, step = order
         if command == Command.ADVANCE:
-            weights.all_gather(_row(one, one.advance(lambda: step)))  # noqa: B023  called at once
+            weights.all_gather(_row(one.config, one.advance(lambda: step)))  # noqa: B023  called at once
         else:
             gather(one.acting_tensors())
 
@@ -237,13 +237,12 @@ def _row_size(config: Config) -> int:
     return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
 
 
-def _row(one: ActorLearner, advance: Advance) -> Tensor:
+def _row(config: Config, advance: Advance) -> Tensor:
     """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    numbers += [torch.nan] * (_row_size(one.config) - len(numbers))
-    return torch.tensor(numbers, dtype=torch.float64)
+    return torch.tensor(numbers + [torch.nan] * (_row_size(config) - len(numbers)), dtype=torch.float64)
 
 
 def _from_row(row: Tensor) -> Advance:

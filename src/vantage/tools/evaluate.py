@@ -78,14 +78,16 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     if max_episode_steps:
         agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))
-    result = _play(agent, shown, episodes=episodes, seed=seed, num_envs=num_envs)
+    result = evaluate_agent(agent, shown, episodes=episodes, seed=seed, num_envs=num_envs)
     if deterministic is None and len(ways(agent.config)) > 1:
-        other = _play(agent, not shown, episodes=episodes, seed=seed, num_envs=num_envs)
+        other = evaluate_agent(agent, not shown, episodes=episodes, seed=seed, num_envs=num_envs)
         result = replace(result, other=other)
     return result
 
 
-def _play(agent: Agent, deterministic: bool, *, episodes: int, seed: int, num_envs: int) -> Evaluation:
+def evaluate_agent(agent: Agent, deterministic: bool, *, episodes: int, seed: int = 0,
+                   num_envs: int = 16) -> Evaluation:
+    """`evaluate` of a loaded policy, in one way to play."""
     config = agent.config
     envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
                              num_envs=even_envs(episodes, num_envs), evaluation=True)

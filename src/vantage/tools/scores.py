@@ -18,7 +18,7 @@ import psutil
 from vantage.agent import load
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file, write_atomically
-from vantage.tools.evaluate import evaluate
+from vantage.tools.evaluate import evaluate_agent
 from vantage.tools.plot import bootstrap_interval, middle, plot
 
 EPISODES = 100
@@ -33,9 +33,9 @@ def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
     """A row for the latest checkpoint of the run, and one for the best if there is one."""
     directory = RunDirectory.open(run, trust=True)
     checkpoints = ["latest", "best"] if (run / "best").exists() else ["latest"]
-    results = [(checkpoint, asdict(evaluate(  # one way to play: that of the best evaluation
-        run, episodes=episodes, checkpoint=checkpoint, trust=True,
-        deterministic=load(run, checkpoint=checkpoint, trust=True).deterministic))) for checkpoint in checkpoints]
+    agents = [(checkpoint, load(run, checkpoint=checkpoint, trust=True)) for checkpoint in checkpoints]
+    results = [(checkpoint, asdict(evaluate_agent(agent, agent.deterministic, episodes=episodes)))
+               for checkpoint, agent in agents]
     common = {"seed": directory.config.run.seed, "minutes": round(directory.read_summary()["seconds"] / 60, 2),
               "threads": directory.config.runtime.threads or os.cpu_count()}
     return [{name: (result | common | {"checkpoint": checkpoint})[name] for name in _COLUMNS}
