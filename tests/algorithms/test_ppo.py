@@ -46,9 +46,10 @@ def model_of(**policy: Any) -> ActorCritic:
     return make_model(config.policy, EnvSpec(ArraySpec("vector", (2,)), ActionSpec("discrete", (A,))), critic="state")
 
 
-def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1) -> list[Minibatch]:
+def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1,
+             num_ranks: int = 1) -> list[Minibatch]:
     return list(minibatches(rollout, *algorithm.estimate(rollout, UPDATE), model, size=size, epochs=epochs,
-                            generator=torch.Generator().manual_seed(0)))
+                            generator=torch.Generator().manual_seed(0), num_ranks=num_ranks))
 
 
 def gradient(loss: Tensor, model: ActorCritic) -> Tensor:
@@ -122,6 +123,13 @@ def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dic
         params, values = model.unroll_inputs(part.inputs, part.is_first, part.state, part.action_mask)
         torch.testing.assert_close(params, part.behaviour)
         torch.testing.assert_close(values, part.values)
+
+
+def test_each_of_two_ranks_has_half_of_the_environments_of_every_minibatch() -> None:
+    model = model_of(memory="lstm")
+    parts = steps_of(rollout_of(model), PPO(), model, size=2 * T, epochs=20, num_ranks=2)
+    assert [part.valid.shape for part in parts] == [(T, 1)] * len(parts)
+    assert len({float(part.values[0, 0]) for part in parts[::4]}) > 1, "in random order"
 
 
 def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None:
