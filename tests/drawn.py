@@ -18,17 +18,20 @@ class Drawn(gym.Env[np.ndarray, Any]):
 
     def __init__(self, render_mode: str | None = None, bad: str = "", numbers: int = 0) -> None:
         self.render_mode, self._bad, self._t = render_mode, bad, 0
-        self.observation_space = spaces.Box(-10, 10, (3,), np.float32)
+        self.observation_space: spaces.Space[Any] = spaces.Box(-10, 10, (3,), np.float32)
         self.action_space: spaces.Space[Any] = spaces.Box(-1, 3, (numbers,)) if numbers else spaces.Discrete(5)
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[np.ndarray, Info]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
         super().reset(seed=seed)
         self._t = 0
-        return np.zeros(3, np.float32), {}
+        return self.obs(), {}
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, Info]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         self._t += 1
-        return np.full(3, self._t, np.float32), 1.5, self._t == 5, False, {}
+        return self.obs(), 1.5, self._t == 5, False, {}
+
+    def obs(self) -> Any:
+        return np.full(3, self._t, np.float32)
 
     def render(self) -> Any:
         if self._bad == "raises":
@@ -41,33 +44,22 @@ class Parts(Drawn):
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(render_mode)
-        self.observation_space: Any = spaces.Dict({"eye": spaces.Box(0, 255, (40, 30, 3), np.uint8),
-                                                   "ear": spaces.Box(-10, 10, (3,), np.float32)})
+        self.observation_space = spaces.Dict({"eye": spaces.Box(0, 255, (40, 30, 3), np.uint8),
+                                              "ear": spaces.Box(-10, 10, (3,), np.float32)})
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        return {"eye": self.render(), "ear": super().reset(seed=seed)[0]}, {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        obs, *rest = super().step(action)
-        return ({"eye": self.render(), "ear": obs}, *rest)
+    def obs(self) -> Any:
+        return {"eye": self.render(), "ear": super().obs()}
 
 
-class Codes(Parts):
+class Codes(Drawn):
     """A picture whose numbers end at 5, the step."""
 
     def __init__(self, render_mode: str | None = None) -> None:
         super().__init__(None)
         self.observation_space = spaces.Box(0, 5, (12, 12, 3), np.uint8)
 
-    def render(self) -> Any:
+    def obs(self) -> Any:
         return np.full((12, 12, 3), self._t, np.uint8)
-
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        return super().reset(seed=seed)[0]["eye"], {}
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        obs, *rest = super().step(action)
-        return (obs["eye"], *rest)
 
 
 class Careless(Drawn):

@@ -69,14 +69,6 @@ class Drifting(Counter):
         return np.array([self.steps, self.seed_, self.number if self.steps > 1 else 0.0])
 
 
-class Many(Counter):
-    """Has more actions than a byte tells apart; the reward is the action."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.action_space = spaces.Discrete(300)
-
-
 class TorchFree(Counter):
     """Observes whether its process has imported torch, and whether Vantage's training modules are there."""
 
@@ -141,7 +133,7 @@ class Echo(gym.Env):
             "box": spaces.Box(np.array([[-1.0, 0.0]]), np.array([[2.0, np.inf]]), dtype=np.float64),
             "whole": spaces.Box(-3, 3, (2,), np.int32), "choices": spaces.MultiDiscrete([[2, 3]]),
             "bits": spaces.MultiBinary(2), "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(2))),
-            "text": spaces.Text(3)}[kind]
+            "text": spaces.Text(3), "many": spaces.Discrete(300)}[kind]  # more than a byte tells apart
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(4, np.float32), {}

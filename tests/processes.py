@@ -1,14 +1,25 @@
-"""What tests ask of the system about processes."""
+"""What tests ask of the system about processes, and how they wait for them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import psutil
+
+
+def wait_for(condition: Callable[[], object], process: subprocess.Popen[Any] | None = None) -> None:
+    """Until the condition holds, for a minute at most and while the process runs."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert process is None or process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def assert_group_ends(group: int, seconds: float) -> None:

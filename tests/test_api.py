@@ -25,20 +25,15 @@ from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyCon
 from vantage.tools.evaluate import evaluate
 from vantage.tools.search.worker import Worker
 
-FUNCTIONS = [name for name in vantage.__all__ if inspect.isfunction(getattr(vantage, name))]
 
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_a_public_function_is_typed_and_explained_with_an_example(name: str) -> None:
-    function = getattr(vantage, name)
-    parameters = inspect.signature(function).parameters.values()
-    assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters)
-    text = inspect.getdoc(function) or ""
-    assert f" vantage.{name}(" in text and all(re.search(rf"\b{each.name}\b", text) for each in parameters)
-
-
-def test_the_commands_around_a_run_are_functions() -> None:
-    assert {"train", "resume", "evaluate", "record", "plot", "report", "export", "search"} <= set(FUNCTIONS)
+def test_a_public_function_is_typed_and_explained_with_an_example() -> None:
+    functions = [name for name in vantage.__all__ if inspect.isfunction(getattr(vantage, name))]
+    assert {"train", "resume", "evaluate", "record", "plot", "report", "export", "search"} <= set(functions)
+    for name in functions:
+        function = getattr(vantage, name)
+        parameters, text = inspect.signature(function).parameters.values(), inspect.getdoc(function) or ""
+        assert all(parameter.annotation is not inspect.Parameter.empty for parameter in parameters), name
+        assert f" vantage.{name}(" in text and all(re.search(rf"\b{each.name}\b", text) for each in parameters), name
 
 
 def test_the_types_of_configures_keywords_are_those_of_the_config_classes() -> None:
@@ -53,9 +48,9 @@ def test_help_and_docstrings_explain_every_config_field_in_the_same_words(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "500")
     shown = ""
-    for words in (["a2c"], ["ppo"], ["a3c"], ["acer"]):
+    for algo in ("a2c", "ppo", "a3c", "acer"):
         with pytest.raises(SystemExit):
-            main(["train", *words, "--help-all"])
+            main(["train", algo, "--help-all"])
         shown += " ".join(capsys.readouterr().out.split())
     for kind in (EnvConfig, PolicyConfig, OptimizerConfig, Sync, Hogwild, RunConfig, *{
             algorithm for algorithm, _ in ALGORITHMS.values()}):

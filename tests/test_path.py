@@ -48,8 +48,7 @@ def path_of_an_update(monkeypatch: pytest.MonkeyPatch, run: Path) -> list[CodeTy
                                image_norm_steps=4, tensorboard=False)
     updates = train_updates(config, run=run)
     next(updates)
-    for owner, name in ((Environments, "step"), (returns, "reverse_scan"),
-                        (FlatOptimizer, "step")):
+    for owner, name in ((Environments, "step"), (returns, "reverse_scan"), (FlatOptimizer, "step")):
         monkeypatch.setattr(owner, name, leaf(getattr(owner, name)))
     sys.setprofile(trace)
     try:

@@ -7,8 +7,6 @@ import importlib
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 import torch
+from processes import wait_for
 
 import vantage
 from vantage.runs.checkpoint import load_latest
@@ -50,17 +49,16 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("run_queue")
 
 
+@pytest.fixture
+def queue(plan: Path, tmp_path: Path, script: Any) -> Any:
+    """Of one run."""
+    return script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
+
+
 def start(plan: Path) -> subprocess.Popen[bytes]:
     folder = plan.parent
     return subprocess.Popen([sys.executable, "-c", PROGRAM, BENCHMARKS, plan, "--root", folder / "runs", "--results",
                              folder / "results"])
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_run(plan: Path, tmp_path: Path,
@@ -101,10 +99,9 @@ def test_one_of_two_runs_begins_with_half_of_the_cores(algo: str, keys: tuple[tu
     assert run.command(2) == ["vantage", "resume", str(run.path)]
 
 
-def test_a_run_that_a_process_still_trains_is_waited_for(plan: Path, tmp_path: Path, script: Any,
+def test_a_run_that_a_process_still_trains_is_waited_for(queue: Any, script: Any,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """The run of a killed queue saves while the next queue starts; `vantage resume` would refuse, and the run fail."""
-    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
     run, = queue.runs
     run.path.mkdir(parents=True)
     held = locked(run.path)
@@ -141,11 +138,9 @@ def test_a_second_queue_on_the_same_runs_is_refused(plan: Path, tmp_path: Path, 
 @pytest.mark.parametrize(("code", "status", "step", "outcome"), [
     (0, "done", 400, "evaluated"), (2, "done", 400, "evaluated"), (2, "running", 300, "failed"),
     (143, "interrupted", 100, "waiting"), (-9, "running", 300, "waiting"), (-9, "running", 100, "failed")])
-def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, step: int, outcome: str, plan: Path,
-                                                       tmp_path: Path, script: Any,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, step: int, outcome: str, queue: Any,
+                                                       script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """One that dies without progress would be begun again for ever."""
-    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
     run, = queue.runs
     evaluated: list[Any] = []
     monkeypatch.setattr(script.Run, "status", lambda run: status)
@@ -157,10 +152,8 @@ def test_what_becomes_of_a_run_whose_process_has_ended(code: int, status: str, s
     assert (bool(evaluated), run in queue.failed) == (outcome == "evaluated", outcome == "failed")
 
 
-def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, script: Any,
-                                              monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_whose_curves_failed_is_not_done(queue: Any, script: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The next start of the queue evaluates it again, and the rest of the plan goes on."""
-    queue = script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
     run, = queue.runs
 
     def fail(*args: Any, **options: Any) -> None:
@@ -171,5 +164,4 @@ def test_a_run_whose_curves_failed_is_not_done(plan: Path, tmp_path: Path, scrip
     monkeypatch.setattr(script, "plot", fail)
     run.path.parent.mkdir(parents=True)
     queue._evaluate(run)
-    assert not run.done
-    assert queue.failed == {run}
+    assert not run.done and queue.failed == {run}

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from processes import assert_ends
+from processes import assert_ends, wait_for
 
 import vantage
 from vantage import machine, system, time_limit
@@ -29,6 +28,14 @@ HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read(
 HAVE_A_CHILD_HOLD = f"import subprocess, sys\nsubprocess.run([sys.executable, '-c', {HOLD!r}])"
 
 
+@pytest.fixture
+def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the control group's limits, on a machine of 64 cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
+    monkeypatch.setattr(system, "CGROUP", tmp_path)
+    return tmp_path
+
+
 def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning() -> None:
     code = ("import multiprocessing, os\nfrom vantage.processes import deaf_to_signals\nwith deaf_to_signals():\n"
             "    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
@@ -37,11 +44,11 @@ def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="read from /proc")
-@pytest.mark.parametrize("code", [HOLD, HAVE_A_CHILD_HOLD], ids=["child", "grandchild"])
-def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: str) -> None:
+def test_used_memory_counts_what_children_of_children_hold_while_they_live() -> None:
     before = used_memory()
     assert before is not None and before > 20 * MIB
-    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+    with subprocess.Popen([sys.executable, "-c", HAVE_A_CHILD_HOLD], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
         during = used_memory()
@@ -51,27 +58,23 @@ def test_used_memory_counts_what_children_and_theirs_hold_while_they_live(code: 
     assert 60 * MIB < during - before < 120 * MIB and abs(after - before) < 20 * MIB
 
 
-def test_the_cpu_quota_of_a_container_limits_the_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
-    monkeypatch.setattr(system, "CGROUP", tmp_path)
+def test_the_cpu_quota_of_a_container_limits_the_cores(container: Path) -> None:
     assert available_cores() == 64
     for quota, cores in (("max", 64), ("250000", 2), ("50000", 1)):
-        (tmp_path / "cpu.max").write_text(f"{quota} 100000\n")
+        (container / "cpu.max").write_text(f"{quota} 100000\n")
         assert available_cores() == cores
 
 
-def test_limits_of_version_1_count_as_those_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(64), raising=False)
-    monkeypatch.setattr(system, "CGROUP", tmp_path)
+def test_limits_of_version_1_count_as_those_of_version_2(container: Path) -> None:
     free = system.free_memory()
     for name, text in (("cpu/cpu.cfs_quota_us", "-1"), ("cpu/cpu.cfs_period_us", "100000"),
                        ("memory/memory.limit_in_bytes", str(2**63 - 4096)), ("memory/memory.usage_in_bytes", "900"),
                        ("memory/memory.stat", "inactive_file 9\ntotal_inactive_file 300\n")):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+        (container / name).parent.mkdir(exist_ok=True)
+        (container / name).write_text(text)
     assert available_cores() == 64 and system.free_memory() > free // 2
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("250000\n")
-    (tmp_path / "memory/memory.limit_in_bytes").write_text("1000\n")
+    (container / "cpu/cpu.cfs_quota_us").write_text("250000\n")
+    (container / "memory/memory.limit_in_bytes").write_text("1000\n")
     assert (available_cores(), system.free_memory()) == (2, 400)
 
 
@@ -114,13 +117,13 @@ def test_a_small_network_has_one_thread(keys: dict[str, Any], threads: int, monk
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
-@pytest.mark.parametrize(("env", "precision", "device", "supported", "resolved"), [
-    ("Pong", "auto", "cpu", True, "bfloat16"), ("Pong", "auto", "cpu", False, "float32"),
-    ("CartPole-v1", "auto", "cpu", True, "float32"), ("Pong", "bfloat16", "cpu", False, "bfloat16")])
+@pytest.mark.parametrize(("env", "precision", "supported", "resolved"), [
+    ("Pong", "auto", True, "bfloat16"), ("Pong", "auto", False, "float32"), ("CartPole-v1", "auto", True, "float32"),
+    ("Pong", "bfloat16", False, "bfloat16")])
 def test_precision_auto_is_bfloat16_for_atari_on_cpus_that_compute_in_it(
-        env: str, precision: str, device: str, supported: bool, resolved: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        env: str, precision: str, supported: bool, resolved: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: supported)
-    config = vantage.configure("ppo", env=env, precision=precision, device=device, threads=1)
+    config = vantage.configure("ppo", env=env, precision=precision, device="cpu", threads=1)
     assert machine.prepare(config).policy.precision == resolved
 
 
@@ -252,9 +255,6 @@ if __name__ == "__main__":
 """)
     marker = tmp_path / "importing"
     with subprocess.Popen([sys.executable, "program.py"], cwd=tmp_path) as parent:
-        deadline = time.monotonic() + 20
-        while not marker.exists() or not marker.read_text():
-            assert time.monotonic() < deadline and parent.poll() is None
-            time.sleep(0.02)
+        wait_for(lambda: marker.exists() and marker.read_text(), parent)
         parent.kill()
     assert_ends(int(marker.read_text()), 2)

@@ -1,6 +1,8 @@
-"""ACER's losses of discrete actions against the paper, written slowly in float64, and what other versions got wrong."""
+"""ACER's losses of discrete actions against the paper, written slowly in float64."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -9,8 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vantage.algorithms.acer_losses import discrete_acer_loss, project
-from vantage.algorithms.distributions import Categorical
-from vantage.algorithms.losses import a2c_loss
 
 T, B, A, GAMMA = 6, 4, 3, 0.9
 
@@ -36,6 +36,7 @@ class Case:
         self.keep[1, 1] = self.valid[2, 1] = False  # a time limit, then a reset
         self.terminated[3, 2] = True  # a lost life, and the game goes on
         self.valid[2, 3] = False  # an action that the environment took itself
+        self.terminated[T - 1, 1] = True  # a death in the last step
 
     def loss(self, **options: object) -> tuple[Tensor, dict[str, Tensor]]:
         keywords = {"gamma": GAMMA, "truncation": 1.5, "bias_correction": True, "trust_region": 0.3, "value_coef": 0.7,
@@ -96,10 +97,12 @@ def slow_gradients(c: Case, *, c_bar: float, delta: float, beta: float, value_co
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_the_discrete_gradient_is_algorithm_2s(seed: int) -> None:
+@pytest.mark.parametrize(("truncation", "trust_region"), [(1.5, 0.3), (None, None)])
+def test_the_discrete_gradient_is_algorithm_2s(seed: int, truncation: float | None, trust_region: float | None) -> None:
     c = Case(seed)
-    policy, critic = c.gradients()
-    slow_policy, slow_critic = slow_gradients(c, c_bar=1.5, delta=0.3, beta=0.05, value_coef=0.7)
+    policy, critic = c.gradients(truncation=truncation, trust_region=trust_region)
+    slow_policy, slow_critic = slow_gradients(c, c_bar=truncation or math.inf, delta=trust_region or math.inf,
+                                              beta=0.05, value_coef=0.7)
     torch.testing.assert_close(policy, slow_policy, rtol=0, atol=1e-9)
     torch.testing.assert_close(critic, slow_critic, rtol=0, atol=1e-12)
 
@@ -135,7 +138,7 @@ def test_truncation_with_bias_correction_is_unbiased() -> None:
 def numerical_projection(g: np.ndarray, k: np.ndarray, delta: float) -> np.ndarray:
     """min ½‖g - z‖² with kᵀz ≤ δ by projected gradient steps of a dual variable."""
     multiplier = 0.0
-    for _ in range(20_000):
+    for _ in range(1_000):
         z = g - multiplier * k
         multiplier = max(0.0, multiplier + 0.05 / (k @ k) * (k @ z - delta))
     return np.asarray(g - multiplier * k)
@@ -160,61 +163,6 @@ def test_the_projection_leaves_alone_what_is_within_the_bound_and_works_on_each_
     assert torch.equal(project(g, k, None)[0], g)
 
 
-def test_with_all_terms_off_it_is_a2c_with_a_q_baseline() -> None:
-    """On-policy, no trust region, c infinite: ∇L = -A ∇log π - β ∇H with A = Q_ret - V."""
-    c = Case(3)
-    c.behaviour = c.logits.detach()[:-1]
-    policy, _ = c.gradients(truncation=None, trust_region=None, value_coef=0.0)
-    values = (F.softmax(c.logits.detach(), -1) * c.q_values.detach()).sum(-1)
-    categorical = Categorical(A)
-    x = c.logits.detach().clone().requires_grad_()
-    log_probs, entropies = categorical.log_prob(x[:-1], c.actions), categorical.entropy(x[:-1])
-    # a2c_loss with advantages that are given: rewards r' with V' = 0, every step by itself (gamma 0).
-    advantages = c.targets() - values[:-1]
-    loss, _ = a2c_loss(log_probs, entropies, torch.zeros(T + 1, B, dtype=torch.float64), advantages, c.terminated,
-                       c.keep, c.valid, gamma=0.0, gae_lambda=1.0, value_coef=0.0, entropy_coef=0.05)
-    torch.testing.assert_close(policy, torch.autograd.grad(loss, x)[0], rtol=0, atol=1e-9)
-
-
-# What public versions get wrong; each of these fails with the bug put in.
-
-
-def test_the_trust_region_divides_by_k_squared_not_by_g_squared() -> None:
-    g, k = torch.tensor([4.0, 0.0]), torch.tensor([2.0, 0.0])
-    torch.testing.assert_close(project(g, k, 1.0)[0], torch.tensor([0.5, 0.0]))  # 4 - (8 - 1) / 4 * 2
-
-
-def test_the_entropy_bonus_has_a_gradient_within_the_trust_region() -> None:
-    c = Case(4)
-    assert (c.gradients(entropy_coef=0.5)[0] - c.gradients(entropy_coef=0.0)[0]).abs().max() > 0.003
-
-
-def test_the_bias_correction_sends_no_gradient_through_its_weights_or_q() -> None:
-    c = Case(5)
-    _, critic = c.gradients(value_coef=0.0)
-    assert torch.equal(critic, torch.zeros_like(critic))
-
-
-def test_q_before_the_end_keeps_its_value() -> None:
-    """An end cuts what follows it, not V of the state that it was reached from."""
-    c = Case(6)
-    c.terminated[:], c.keep[:], c.valid[:] = False, True, True
-    c.terminated[T - 1] = True
-    torch.testing.assert_close(c.gradients()[1], slow_gradients(c, c_bar=1.5, delta=0.3, beta=0.05, value_coef=0.7)[1])
-    assert (c.targets()[T - 1] == c.rewards[T - 1]).all()
-
-
-def test_the_loss_does_not_depend_on_how_many_environments_there_are() -> None:
-    """δ binds each step by itself: a batch twice as large, of the same steps, has the same gradients."""
-    once, twice = Case(7), Case(7)
-    for name in ("average", "behaviour", "rewards", "actions", "terminated", "keep", "valid"):
-        setattr(twice, name, getattr(once, name).repeat_interleave(2, 1))
-    twice.logits = once.logits.detach().repeat_interleave(2, 1).requires_grad_()
-    twice.q_values = once.q_values.detach().repeat_interleave(2, 1).requires_grad_()
-    policy = twice.gradients()[0]
-    torch.testing.assert_close(policy[:, ::2] + policy[:, 1::2], once.gradients()[0])
-
-
 def test_masked_actions_do_no_harm() -> None:
     c = Case(8)
     masked = torch.zeros(A, dtype=torch.bool)
@@ -225,6 +173,3 @@ def test_masked_actions_do_no_harm() -> None:
     policy, critic = c.gradients()
     assert policy.isfinite().all() and critic.isfinite().all()
     assert policy[..., 2].abs().max() == 0
-
-
-# Continuous actions

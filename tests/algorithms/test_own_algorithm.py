@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from rollouts import random_rollout
 
 import vantage
 from vantage.algorithms.a2c import A2C
@@ -18,7 +19,6 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
-from vantage.types import Rollout
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "huber_a2c.py"
 
@@ -27,12 +27,12 @@ def test_the_example_trains_by_the_command_with_flags_of_its_own(
         monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.syspath_prepend(EXAMPLE.parent)
     train = ["train", "huber_a2c:HuberA2C", "--env", "CartPole-v1"]
-    assert main([*train, "--huber-delta", "0.25", "--steps", "2k", "--threads", "1", "--tensorboard", "false",
+    assert main([*train, "--huber-delta", "0.25", "--steps", "256", "--threads", "1", "--tensorboard", "false",
                  "--eval-every", "0"]) == 0
     directory = Path("runs/CartPole-v1/HuberA2C-1")
     config = json.loads((directory / "config.json").read_text())
     assert config["algorithm"]["huber_delta"] == 0.25 and "vtrace" not in config["algorithm"]
-    assert main(["resume", str(directory), "--steps", "3k"]) == 0
+    assert main(["resume", str(directory), "--steps", "512"]) == 0
     assert main([*train, "--vtrace"]) == 2
     assert "vtrace has no effect with huber_a2c:HuberA2C" in capsys.readouterr().err
 
@@ -42,20 +42,11 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
     coefficients = {"gae_lambda": "0.9", "entropy_coef": "0.01"}
     own = Config.of("huber_a2c:HuberA2C").change(huber_delta=1e6, **coefficients)
     a2c = Config.of("a2c").change(**coefficients)
-    steps, num_envs = 5, 3
     spec = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
     model = make_model(a2c.policy, spec, critic="state")
-    rollout = Rollout(torch.randn(steps + 1, num_envs, 4), torch.rand(steps + 1, num_envs) < 0.3,
-                      torch.randint(2, (steps, num_envs)), torch.randn(steps, num_envs),
-                      torch.rand(steps, num_envs) < 0.3, torch.rand(steps, num_envs) < 0.8, None,
-                      torch.randn(steps, num_envs, 2), ())
+    rollout = random_rollout(model, 5, 3)
     losses = [config.algorithm.loss(model, rollout, Update(0, 100))[0] for config in (own, a2c)]
     torch.testing.assert_close(*losses)
-
-
-def test_what_is_no_algorithm_is_refused_with_what_it_lacks() -> None:
-    with pytest.raises(ConfigError, match="collections:OrderedDict is not an algorithm: it lacks loss, needs, gamma"):
-        Config.of("collections:OrderedDict")
 
 
 @dataclass(frozen=True)
@@ -73,18 +64,22 @@ class Unfinished(A2C):
 
 
 @dataclass(frozen=True)
-class Plain(A2C):
-    """A discount as a number."""
+class Forgetful(A2C):
+    """An algorithm of minibatches without estimates."""
 
-    gamma: float = 0.5  # type: ignore[assignment]
+    @property
+    def needs(self) -> Needs:
+        return Needs(reuse=Reuse(1, 64))
 
 
-def test_fields_of_ones_own_are_checked_and_coefficients_may_be_numbers() -> None:
-    with pytest.raises(ConfigError, match="has a field lr, which is the name of another key; rename it"):
-        Config.of("test_own_algorithm:Clashing")
-    with pytest.raises(ConfigError, match="has a field extra without a default; give it one"):
-        Config.of("test_own_algorithm:Unfinished")
-    assert Config.of("test_own_algorithm:Plain").at("gamma", 0) == Update(0, 1).at(0.5) == 0.5  # type: ignore[arg-type]
+@pytest.mark.parametrize(("path", "message"), [
+    ("collections:OrderedDict", "collections:OrderedDict is not an algorithm: it lacks loss, needs, gamma"),
+    ("test_own_algorithm:Clashing", "has a field lr, which is the name of another key; rename it"),
+    ("test_own_algorithm:Unfinished", "has a field extra without a default; give it one"),
+    ("test_own_algorithm:Forgetful", "lacks estimate")])
+def test_what_is_no_whole_algorithm_is_refused_with_what_it_lacks(path: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        list(vantage.train(vantage.configure(path, env="CartPole-v1"), run=tmp_path / "run"))
 
 
 @dataclass(frozen=True)
@@ -106,27 +101,15 @@ def test_a_loss_that_returns_anything_else_is_named(result: str, tmp_path: Path)
 
 
 @dataclass(frozen=True)
-class Forgetful(A2C):
-    """An algorithm of minibatches without estimates."""
-
-    @property
-    def needs(self) -> Needs:
-        return Needs(reuse=Reuse(1, 64))
-
-
-def test_an_algorithm_of_minibatches_needs_estimates(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="lacks estimate"):
-        list(vantage.train(vantage.configure("test_own_algorithm:Forgetful", env="CartPole-v1"), run=tmp_path / "run"))
-
-
-@dataclass(frozen=True)
 class Declared(A2C):
-    """A2C with a default of its own."""
+    """A2C with defaults of its own, of which one is a number."""
 
     entropy_coef: str = "0.05"
+    gamma: float = 0.5  # type: ignore[assignment]
 
 
 def test_the_defaults_of_ones_own_algorithm_are_those_that_it_declares() -> None:
     config = vantage.configure("test_own_algorithm:Declared", env="LunarLander-v3")
     assert config.algorithm == Declared() and config.at("entropy_coef", 0) == 0.05
+    assert config.at("gamma", 0) == Update(0, 1).at(0.5) == 0.5  # type: ignore[arg-type]
     assert config.optimizer == vantage.configure("a2c", env="LunarLander-v3").optimizer

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from rollouts import begun, random_rollout
 from torch import Tensor
 
 import vantage
@@ -18,7 +18,6 @@ from vantage.algorithms.ppo import PPO
 from vantage.learning.learner import Learner
 from vantage.learning.minibatches import by_current_policy, minibatches
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.runtimes.actor_learner import ActorLearner
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Minibatch, Rollout
 
@@ -26,24 +25,14 @@ T, B, A = 6, 4, 3
 UPDATE = Update(0, 100)
 
 
-def rollout_of(model: ActorCritic, seed: int = 0, *, masked: bool = False) -> Rollout:
-    """A random rollout whose behaviour and values are those of `model`."""
-    torch.manual_seed(seed)
-    obs, is_first = torch.randn(T + 1, B, 2), torch.rand(T + 1, B) < 0.3
-    mask = torch.rand(T + 1, B, A) < 0.7 if masked else None
-    if mask is not None:
-        mask[..., 0] = True
-    state = tuple(torch.randn_like(part) for part in model.initial_state(B))
-    with torch.no_grad():
-        params, values = model.unroll(obs, is_first, state, mask)
-    return Rollout(obs, is_first, model.distribution.sample(params[:-1], torch.Generator().manual_seed(seed)),
-                   torch.randn(T, B), torch.rand(T, B) < 0.2, torch.rand(T, B) < 0.8, mask, params[:-1], state, values)
-
-
 def model_of(**policy: Any) -> ActorCritic:
     torch.manual_seed(1)
     config = vantage.Config.of("ppo").change(**{"hidden": "16", "memory_size": 8, **policy})
     return make_model(config.policy, EnvSpec(ArraySpec("vector", (2,)), ActionSpec("discrete", (A,))), critic="state")
+
+
+def configure(**options: Any) -> vantage.Config:
+    return vantage.configure("ppo", threads=1, **options)
 
 
 def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1,
@@ -102,7 +91,7 @@ def test_the_clip_stops_the_gradient_only_where_the_step_went_too_far(log_ratio:
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_epoch_over_one_minibatch_has_the_gradient_of_a2c(policy: dict[str, Any], masked: bool) -> None:
     model = model_of(**policy)
-    rollout = rollout_of(model, masked=masked)
+    rollout = random_rollout(model, T, B, masked=masked)
     ppo, a2c = PPO(advantage_norm=False, gae_lambda="0.9"), A2C(gae_lambda="0.9")
     (minibatch,) = steps_of(rollout, ppo, model, size=T * B)
     (loss, _), (expected, _) = ppo.loss(model, minibatch, UPDATE), a2c.loss(model, rollout, UPDATE)
@@ -112,7 +101,7 @@ def test_one_epoch_over_one_minibatch_has_the_gradient_of_a2c(policy: dict[str, 
 @pytest.mark.parametrize("policy", [{}, {"frame_stack": 3, "stack_pad": "repeat"}, {"memory": "lstm"}], ids=str)
 def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dict[str, Any]) -> None:
     model = model_of(**policy)
-    rollout = rollout_of(model)
+    rollout = random_rollout(model, T, B)
     parts = steps_of(rollout, PPO(), model, size=2 * T, epochs=2)
     assert len(parts) == 4
     for epoch in (parts[:2], parts[2:]):
@@ -127,14 +116,14 @@ def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dic
 
 def test_each_of_two_ranks_has_half_of_the_environments_of_every_minibatch() -> None:
     model = model_of(memory="lstm")
-    parts = steps_of(rollout_of(model), PPO(), model, size=2 * T, epochs=20, num_ranks=2)
+    parts = steps_of(random_rollout(model, T, B), PPO(), model, size=2 * T, epochs=20, num_ranks=2)
     assert [part.valid.shape for part in parts] == [(T, 1)] * len(parts)
     assert len({float(part.values[0, 0]) for part in parts[::4]}) > 1, "in random order"
 
 
 def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None:
     model = model_of()
-    rollout = rollout_of(model)
+    rollout = random_rollout(model, T, B)
     advantages, _ = PPO().estimate(rollout, UPDATE)
     chosen = advantages[rollout.valid]
     assert float(chosen.mean()) == pytest.approx(0, abs=1e-6)
@@ -147,7 +136,7 @@ def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None
 
 def test_the_ratio_is_that_of_the_new_policy_to_the_one_that_acted() -> None:
     model = model_of()
-    (minibatch,) = steps_of(rollout_of(model), PPO(), model, size=T * B)
+    (minibatch,) = steps_of(random_rollout(model, T, B), PPO(), model, size=T * B)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter), alpha=0.2)
@@ -159,51 +148,32 @@ def test_the_ratio_is_that_of_the_new_policy_to_the_one_that_acted() -> None:
     assert expected > 0.01 and float(metrics["train/approx_kl"]) == pytest.approx(expected, rel=1e-4)
 
 
-def test_a_policy_that_moved_too_far_leaves_the_rollout() -> None:
-    config = vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, minibatch_size=8, epochs=50,
-                               lr=0.05, threads=1)
+def test_a_policy_that_moved_too_far_leaves_the_rollout(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = []
     for max_kl in (None, 0.01):
-        one = ActorLearner(config.change(max_kl=max_kl))
-        calls = []
-        apply = one.learner.sink.apply
-        one.learner.sink.apply = lambda *a, calls=calls, apply=apply, **k: calls.append(1) or apply(*a, **k)  # type: ignore
-        try:
-            one.begin()
+        steps = []
+        with begun(configure(env="tiny:Bandit", num_envs=4, rollout_length=8, minibatch_size=8, epochs=25, lr=0.05,
+                             max_kl=max_kl)) as one:
+            apply = one.learner.sink.apply
+            monkeypatch.setattr(one.learner.sink, "apply", lambda *args, steps=steps, apply=apply, **options: (
+                steps.append(1) or apply(*args, **options)))
             one.advance(lambda: 0)
-        finally:
-            one.close()
-        counts.append(len(calls))
-    assert counts[0] == 200 and counts[1] < 100
+        counts.append(len(steps))
+    assert counts[0] == 100 and counts[1] < 50
 
 
 def test_values_are_those_of_the_weights_that_acted() -> None:
-    config = vantage.configure("ppo", env="tiny:Recall", memory="lstm", memory_size=8, num_envs=3, rollout_length=7,
-                               threads=1)
-    one = ActorLearner(config)
-    rollouts: list[Rollout] = []
-    update = one.learner.update
-    one.learner.update = lambda rollout, step: rollouts.append(  # type: ignore
-        replace(rollout, values=model_values(one.model, rollout) - rollout.values)) or update(rollout, step)
-    try:
-        one.begin()
-        one.advance(lambda: 0)
-    finally:
-        one.close()
-    assert float(rollouts[0].values.abs().max()) < 1e-5  # type: ignore[union-attr]
-
-
-def model_values(model: ActorCritic, rollout: Rollout) -> Tensor:
-    with torch.no_grad():
-        return model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)[1]
+    config = configure(env="tiny:Recall", memory="lstm", memory_size=8, num_envs=3, rollout_length=7)
+    with begun(config) as one, torch.no_grad():
+        (rollout,), _ = one.collect()
+        _, values = one.model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    torch.testing.assert_close(rollout.values, values, rtol=0, atol=1e-5)
 
 
 def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_one() -> None:
     """The importance weights of an unchanged policy are 1, and V-trace is then GAE."""
-    one = ActorLearner(vantage.configure("ppo", env="tiny:Bandit", num_envs=4, rollout_length=8, hidden="16",
-                                         device="cpu", seed=0))
-    one.begin()
-    with_values = one.collect()[0][0]
+    with begun(configure(env="tiny:Bandit", num_envs=4, rollout_length=8, hidden="16")) as one:
+        with_values = one.collect()[0][0]
     current = by_current_policy(with_values, one.model)
     assert current.rhos is not None and torch.allclose(current.rhos, torch.ones_like(current.rhos), atol=1e-5)
     learner = Learner(one.model, one.config)
@@ -218,4 +188,3 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
     replaced = by_current_policy(with_values, one.model).rhos
     assert replaced is not None and replaced[2, 1] == 1 and moved.rhos[2, 1] != 1
     assert torch.equal(replaced[with_values.valid], moved.rhos[with_values.valid])
-    one.close()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vantage.algorithms.returns import gae, retrace, reverse_scan, vtrace
+from vantage.algorithms.returns import gae, retrace, vtrace
 
 T, B, GAMMA = 9, 6, 0.9
 
@@ -125,43 +125,9 @@ def test_vtrace_of_on_policy_data_is_gae(lam: float) -> None:
         torch.testing.assert_close(ours, theirs, atol=1e-14, rtol=0)
 
 
-def test_gae_1_plus_values_is_the_n_step_return() -> None:
-    rewards = torch.tensor([[1.0], [2.0], [4.0]], dtype=torch.float64)
-    values = torch.tensor([[9.0], [9.0], [9.0], [8.0]], dtype=torch.float64)
-    discounts, keep = torch.full((3, 1), 0.5, dtype=torch.float64), torch.ones(3, 1, dtype=torch.bool)
-    _, targets = gae(rewards, values, discounts, keep, gae_lambda=1.0)
-    assert targets[:, 0].tolist() == [1 + 1 + 1 + 1, 2 + 2 + 2, 4 + 4]
-
-
-def test_a_rollout_cut_at_an_episodes_end_and_joined_is_the_same() -> None:
-    c = Case(5)
-    cut = 4
-    c.keep[cut - 1] = False
-    whole, _ = gae(c.rewards, c.values, c.discounts, c.keep, gae_lambda=0.9)
-    first, _ = gae(c.rewards[:cut], c.values[: cut + 1], c.discounts[:cut], c.keep[:cut], gae_lambda=0.9)
-    second, _ = gae(c.rewards[cut:], c.values[cut:], c.discounts[cut:], c.keep[cut:], gae_lambda=0.9)
-    assert torch.equal(whole, torch.cat([first, second]))
-
-
-def test_a_scan_cut_anywhere_and_joined_by_its_carry_is_the_same() -> None:
-    c = Case(7)
-    x = reverse_scan(c.rewards, c.discounts)
-    tail = reverse_scan(c.rewards[4:], c.discounts[4:])
-    deltas = c.rewards[:4].clone()
-    deltas[-1] += c.discounts[3] * tail[0]
-    torch.testing.assert_close(torch.cat([reverse_scan(deltas, c.discounts[:4]), tail]), x, atol=1e-14, rtol=0)
-
-
 def test_a_time_limit_bootstraps_from_the_last_observation() -> None:
     rewards = torch.tensor([[1.0], [0.0]])
     values = torch.tensor([[0.0], [5.0], [7.0]])  # step 0 hits the limit, step 1 is the reset
     discounts, keep = torch.full((2, 1), 0.5), torch.tensor([[False], [True]])
     advantages, _ = gae(rewards, values, discounts, keep, gae_lambda=1.0)
     assert advantages[0, 0] == 1.0 + 0.5 * 5.0
-
-
-def test_a_death_does_not_bootstrap() -> None:
-    rewards, values = torch.tensor([[1.0], [0.0]]), torch.tensor([[0.0], [5.0], [7.0]])
-    discounts, keep = torch.tensor([[0.0], [0.5]]), torch.tensor([[False], [True]])
-    advantages, _ = gae(rewards, values, discounts, keep, gae_lambda=1.0)
-    assert advantages[0, 0] == 1.0

@@ -91,6 +91,9 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     path.write_text(json.dumps({"env": "Pong", "memory": "none"}))
     assert resolved([*A2C, "--config", str(path)], capsys)["id"] == "Pong"
     assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
+    path.write_text('{"max_restarts": 3}')
+    hogwild = ["train", "acer", "--env", "CartPole-v1", "--runtime", "hogwild", "--config", str(path)]
+    assert resolved(hogwild, capsys)["max_restarts"] == 3
     for text, says in (('{"lr": 1e-3,}', "is not JSON"), ('{"lrr": 1}', "did you mean lr"), ('{"steps": "x"}', "'x'")):
         path.write_text(text)
         status, _, err = call([*CARTPOLE, "--config", str(path)], capsys)
@@ -128,7 +131,6 @@ try:
 except BaseException:
     os.abort()
 """
-STOPPED = "vantage: stopped before training began\n"
 LATE = """
 import threading, odd
 
@@ -139,8 +141,8 @@ class Late(odd.Misbehaving):
 """
 
 
-def interrupted(module: str, words: list[str], folder: Path, source: str) -> subprocess.CompletedProcess[str]:
-    """The command with a library `module` of the given source."""
+def call_with_library(module: str, source: str, words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """The command, which finds a library `module` of the given source before any other."""
     (folder / f"{module}.py").write_text(source)
     return subprocess.run([sys.executable, "-m", "vantage", *words], capture_output=True, text=True, check=False,
                           cwd=folder, env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
@@ -148,30 +150,33 @@ def interrupted(module: str, words: list[str], folder: Path, source: str) -> sub
 
 
 def test_a_command_that_is_interrupted_ends_without_the_clean_up_of_libraries(tmp_path: Path) -> None:
-    done = interrupted("matplotlib", ["plot", "run"], tmp_path,
-                       "import atexit, os\natexit.register(os.abort)\nraise KeyboardInterrupt\n")
+    done = call_with_library("matplotlib", "import atexit, os\natexit.register(os.abort)\nraise KeyboardInterrupt\n",
+                             ["plot", "run"], tmp_path)
     assert (done.returncode, done.stderr) == (130, "")
+
+
+def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
+    done = call_with_library("matplotlib", "raise ModuleNotFoundError('no matplotlib', name='matplotlib')",
+                             ["plot", "run", "-o", "x.png"], tmp_path)
+    assert (done.returncode, done.stderr) == (
+        2, f"vantage: matplotlib is not installed: {extras.install_command('plot')}\n")
 
 
 @pytest.mark.parametrize(("words", "name", "status", "message"), [
     (["preview", "late:Late", "-o", "x.png"], "SIGINT", 130, ""),
-    (["train", "a2c", "--env", "late:Late", "--threads", "1"], "SIGINT", 130, STOPPED),
-    (["train", "a2c", "--env", "late:Late", "--threads", "1"], "SIGTERM", 143, STOPPED),
-])
+    ([*A2C, "--env", "late:Late", "--threads", "1"], "SIGTERM", 143, "vantage: stopped before training began\n"),
+], ids=["preview", "train"])
 def test_a_signal_amid_an_import_is_raised_after_its_end(
         words: list[str], name: str, status: int, message: str, tmp_path: Path) -> None:
     (tmp_path / "late.py").write_text(LATE)
-    done = interrupted("fragile", words, tmp_path, FRAGILE.format(name=name))
+    done = call_with_library("fragile", FRAGILE.format(name=name), words, tmp_path)
     assert (done.returncode, done.stderr) == (status, message)
     assert not (tmp_path / "runs").exists()
 
 
-@pytest.mark.parametrize("command", ["preview", "train"])
-def test_a_second_signal_amid_an_import_ends_the_command_at_once(command: str, tmp_path: Path) -> None:
-    (tmp_path / "late.py").write_text(LATE)
-    words = {"preview": ["preview", "late:Late", "-o", "x.png"], "train": ["train", "a2c", "--env", "late:Late"]}
-    done = interrupted("fragile", words[command], tmp_path, "import signal, os\nsignal.raise_signal(signal.SIGINT)\n"
-                       "signal.raise_signal(signal.SIGINT)\nos.abort()\n")
+def test_a_second_signal_amid_an_import_ends_the_command_at_once(tmp_path: Path) -> None:
+    twice = "import signal, os\nfor _ in range(2):\n    signal.raise_signal(signal.SIGINT)\nos.abort()\n"
+    done = call_with_library("matplotlib", twice, ["plot", "run"], tmp_path)
     assert (done.returncode, done.stderr) == (130, "")
 
 
@@ -188,22 +193,11 @@ def test_a_signal_that_waits_for_an_import_is_forgotten_with_the_run() -> None:
     assert not signals and stop.signal == 0
 
 
-def test_a_library_that_cannot_be_imported_is_one_line(tmp_path: Path) -> None:
-    (tmp_path / "matplotlib.py").write_text("raise ModuleNotFoundError('no matplotlib', name='matplotlib')\n")
-    paths = os.pathsep.join([str(tmp_path), *sys.path])
-    done = subprocess.run([sys.executable, "-m", "vantage", "plot", "run", "-o", "x.png"], capture_output=True,
-                          text=True, check=False, cwd=tmp_path, env={**os.environ, "PYTHONPATH": paths})
-    assert (done.returncode, done.stderr) == (
-        2, f"vantage: matplotlib is not installed: {extras.install_command('plot')}\n")
-
-
-def test_a_path_that_the_system_refuses_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_path_that_the_system_refuses_is_one_line_and_no_other_error_is_blamed_on_the_output(
+        capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, err = call(["plot", "x" * 5_000, "-o", "x.png"], capsys)
     assert status == 1 and err.startswith("vantage: cannot use xxx") and err.count("\n") == 1
-
-
-def test_an_error_without_a_file_is_not_blamed_on_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("vantage.presets.catalogue", lambda: os.kill(2**22, 0))  # raises an OSError
+    monkeypatch.setattr("vantage.presets.catalogue", lambda: os.kill(2**22, 0))  # an OSError without a file
     with pytest.raises(ProcessLookupError):
         main(["list"])
 

@@ -62,8 +62,8 @@ def test_help_has_each_key_once_with_its_default(
     assert all(len(re.findall(rf"  --{name} ", text)) == 1 for name in shown)
 
 
-def test_help_ends_in_the_narrowest_terminal(
-        monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_ends_in_the_narrowest_terminal(monkeypatch: pytest.MonkeyPatch,
+                                             capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "1")
     assert "--episodes" in "".join(printed(["evaluate", "--help"], capsys).split())
 
@@ -100,16 +100,13 @@ def test_the_table_of_other_libraries_names_what_exists() -> None:
     assert {*OTHER_COMMANDS.values()} <= {*COMMANDS, "--help"} and not OTHER_COMMANDS.keys() & COMMANDS.keys()
 
 
-@pytest.mark.parametrize("name", ["foo", "frame", "checkpoints", "loss", "project", "level", "critic"])
-def test_a_name_that_is_not_near_gets_no_guess(name: str) -> None:
-    assert suggestion(name, Config.every_key()) == ""
-
-
 @pytest.mark.parametrize(("name", "says"), [
+    *((name, "") for name in ("foo", "frame", "checkpoints", "loss", "project", "level", "critic")),
     ("lerning_rate", "; Stable-Baselines3's learning_rate is lr"),
     ("epoch", "; Tianshou's epoch is steps, in agent steps; ppo's passes over a rollout are epochs"),
     ("epchs", "; did you mean epochs?"), ("totl_timesteps", "; Stable-Baselines3's total_timesteps is steps")])
-def test_a_misspelled_name_of_another_library_is_answered_with_vantages(name: str, says: str) -> None:
+def test_a_misspelled_name_is_answered_with_vantages_and_one_that_is_not_near_with_no_guess(
+        name: str, says: str) -> None:
     assert suggestion(name, Config.every_key()) == says
 
 

@@ -31,7 +31,7 @@ CODE, OUTPUT = {"bash", "python"}, {"text", "console", "json", "yaml", "math"}
 COMMAND = re.compile(r"(\$ )?(vantage|pip|make|git|python3?|ray|torchrun|uv|conda|docker|sbatch) ")
 NAMED = re.compile(r"vantage \w+($| -)|vantage train \w+$|\b(ALGO|ENV|ID|FILE|DIR|N)\b|\.\.\.|--from-search")
 """A command that is only named, has words for the reader to replace, or reads a file."""
-SHORTER = {"train": "--max-minutes 0.02 --eval-episodes 2", "resume": "--max-minutes 0.01", "evaluate": "--episodes 2",
+SHORTER = {"train": "--max-minutes 0.01 --eval-episodes 2", "resume": "--max-minutes 0.01", "evaluate": "--episodes 2",
            "report": "--episodes 2",
            "search": "--trials 2 --seeds 1 --jobs 1 --steps 600 --eval-every 300 --eval-episodes 2"}
 SHORT_SEEDS = "--seeds 2"

@@ -71,10 +71,6 @@ class SameStep(Walk):
     metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  as Gymnasium declares it
 
 
-def factory(num_envs: int, **options: Any) -> VectorEnv:
-    return Walk(num_envs, **options)
-
-
 def frozen_lakes(num_envs: int) -> VectorEnv:
     return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * num_envs)
 
@@ -84,7 +80,7 @@ def not_a_vector(num_envs: int) -> gym.Env:
 
 
 def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_environments():
-    envs = make("test_batched:factory", 2, options={"length": 2})
+    envs = make("test_batched:Walk", 2, options={"length": 2})
     first = envs.reset()
     assert first.obs["place"].tolist() == [[1, *[0] * 8]] * 2 and first.obs["at"].shape == (2, 2)
     steps = [envs.step(np.array([0, 1])) for _ in range(4)]

@@ -87,9 +87,10 @@ def test_cartpole_goes_on_from_every_step():
 
 @pytest.mark.parametrize(("name", "steps", "keys"), [
     ("Pendulum-v1", 150, {"max_episode_steps": 40}), ("LunarLander-v3", 300, {}),
-    ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("CarRacing-v3", 40, {"max_episode_steps": 12}),
+    ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("vantage/SnakePlural-v0", 60, {}),
+    ("CarRacing-v3", 36, {"max_episode_steps": 10, "num_envs": 1}),
     ("FrozenLake-v1", 60, {}), ("CartPole-v1", 60, {"vector": "async"}),
-    ("faulty_envs:Many", 60, {"action_subset": "0,150,299"})])
+    ("faulty_envs:Echo", 60, {"options": {"kind": "many"}, "action_subset": "0,150,299", "max_episode_steps": 9})])
 def test_simulators_go_on(name, steps, keys):
     run = uninterrupted(name, steps, **keys)
     for stop in moments(run[2]):

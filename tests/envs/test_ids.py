@@ -24,8 +24,6 @@ def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
 
 def test_atari_protocol_overrides_the_meaning_of_the_name():
     assert resolve_env("Pong", "machado").atari.protocol is PROTOCOLS["machado"]
-    with pytest.raises(ConfigError, match="leave it auto"):
-        resolve_env("CartPole-v1", "classic")
 
 
 def test_an_environment_belongs_to_a_family():
@@ -35,13 +33,12 @@ def test_an_environment_belongs_to_a_family():
 
 
 @pytest.mark.parametrize(("name", "says"), [
-    ("LunarLander-v2", "did you mean LunarLander-v3"), ("pongg", "did you mean Pong"),
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
     ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
-    ("combat", "no Gymnasium id"), ("", "no Gymnasium id"), (":", "not an import path"),
+    ("LunarLander-v2", "did you mean LunarLander-v3"), ("combat", "no Gymnasium id"), ("", "no Gymnasium id"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
-    ("faulty_envs:Countr", "it has .*Counter"), ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
-    ("my.envs.Maze", "did you mean my.envs:Maze"), ("parking.py", r"no Gymnasium id.*for example parking:MyClass"),
+    ("faulty_envs.Counter", "did you mean faulty_envs:Counter"), ("my.envs.Maze", "did you mean my.envs:Maze"),
+    ("parking.py", r"no Gymnasium id.*for example parking:MyClass"),
     ("parking.py:Lot", "names a file instead of a module; give parking:Lot"),
     ("./town/parking.py:Lot", "; give town.parking:Lot"), ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
     ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),
@@ -54,8 +51,6 @@ def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
 
 
 @pytest.mark.parametrize(("name", "options", "error", "says"), [
-    ("faulty_envs:Counter", {"lenght": 3}, ConfigError, r"env_kwargs=\{\"lenght\": 3\}.*unexpected keyword"),
-    ("CartPole-v1", {"lenght": 3}, ConfigError, "unexpected keyword"),
     ("faulty_envs:NotAnEnv", {}, ConfigError, "a NotAnEnv, not a gymnasium.Env"),
     ("faulty_envs:Spaceless", {}, ConfigError, "has no action_space; set it"),
     ("faulty_envs:Resetting", {}, ConfigError, "that its caller resets"),

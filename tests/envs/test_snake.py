@@ -10,7 +10,6 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
-from test_env_resume import check, moments, uninterrupted
 
 from vantage.envs.snake import COLOURS, DOWN, FOOD, HEAD, LEFT, RIGHT, SPACE, UP, Body, Snake
 from vantage.errors import ConfigError
@@ -49,12 +48,6 @@ def test_the_registered_games_are_those_of_gym_snake_and_seeds_decide_all(name, 
 def test_importing_vantage_registers_the_games():
     code = "import gymnasium, vantage; gymnasium.make('vantage/Snake-v0').reset(seed=0)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
-
-
-def test_games_go_on_after_a_resume():
-    run = uninterrupted("vantage/SnakePlural-v0", 60)
-    for stop in moments(run[2])[:3]:
-        check("vantage/SnakePlural-v0", run, stop, 10)
 
 
 @pytest.mark.parametrize(("action", "head", "way"), [(UP, (2, 3), UP), (RIGHT, (3, 4), RIGHT), (DOWN, (4, 3), DOWN),

@@ -6,14 +6,13 @@ import itertools
 import random
 import re
 import shutil
-import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from commands import Ended, injected, vantage
 from saved import complete_checkpoints, equal, last_tensors, logged_steps, summary
-from systems import Laboratory, System, Undisturbed, copied
+from systems import Laboratory, System, Undisturbed
 
 BAD = ("lost", "silent", "traceback", "orphan")
 OUTCOMES = ("resumed bit-equal", "resumed", "named and refused", *BAD)
@@ -64,7 +63,7 @@ class Case:
     def stopped(self) -> list[str]:
         """The arguments that resume a run that was stopped midway."""
         self.tell("in a resume")
-        copied(self.undisturbed.stopped, self.run)
+        shutil.copytree(self.undisturbed.stopped, self.run, symlinks=True)
         self.note_saved()
         return ["resume", str(self.run)]
 
@@ -141,12 +140,3 @@ class Case:
         if not any(_INEXACT.search(ended.output) for ended in self.commands):
             raise Bad("silent", "the weights are others than those of the undisturbed run")
         return "resumed"
-
-    def remove(self) -> None:
-        """Remove all files."""
-        shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def name_of(number: int) -> str:
-    """SIGINT for 2."""
-    return signal.Signals(number).name

@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -42,7 +43,8 @@ KINDS = (
     Kind("kill at any moment", faults.kill_at_any_moment, 3), Kind("kill at a file", faults.kill_at_a_file, 3),
     Kind("kill while stopping", faults.kill_while_stopping, 2),
     Kind("kill a child process", faults.kill_a_child, 2, needs_children=True),
-    Kind("one signal", faults.signal_once, 3), Kind("two signals", faults.signal_twice, 2),
+    Kind("one signal", partial(faults.send_signals, count=1), 3),
+    Kind("two signals", partial(faults.send_signals, count=2), 2),
     Kind("pause", faults.pause), Kind("pause a child process", faults.pause_a_child, needs_children=True),
     Kind("error at a file", faults.fail_at_a_file, 3), Kind("full disk", surroundings.full_disk, 2, needs_mount=True),
     Kind("read-only disk", surroundings.read_only_disk, needs_mount=True),
@@ -90,7 +92,7 @@ def make_fault(laboratory: Laboratory, folder: Path, seed: int, number: int, *, 
         why += "".join(f"\n  $ {' '.join(ended.words)}\n    status {ended.status}, {ended.seconds:.1f} s\n"
                        + "".join(f"    {line}\n" for line in ended.output.splitlines()[-30:])
                        for ended in case.commands)
-    case.remove()
+    shutil.rmtree(place, ignore_errors=True)
     return Result(number, kind.name, system, outcome, "; ".join(case.story), why)
 
 
@@ -125,12 +127,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", type=int, nargs="*", help="the numbers of these faults alone, with all output")
     parser.add_argument("--jobs", type=int, default=2, help="faults at a time")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first fault")
     given = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="vantage-faults-"))
     os.environ["XDG_STATE_HOME"] = str(folder)
-    numbers = iter(given.only) if given.only is not None else count(given.first)
+    numbers = iter(given.only) if given.only is not None else count()
     made: list[Result] = []
     try:
         for result in results(Laboratory(folder / "undisturbed"), folder, given.seed, numbers,

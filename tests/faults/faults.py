@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 
 import psutil
-from case import Bad, Case, name_of
+from case import Bad, Case
 from commands import descendants
 from saved import complete_checkpoints
 
@@ -91,34 +91,30 @@ def kill_while_stopping(case: Case) -> str:
     return case.go_on()
 
 
-def kill_a_child(case: Case) -> str:
-    """SIGKILL of a worker, of a rank or of an environment's process."""
+def _strike_a_child(case: Case, strike: Callable[[Process, psutil.Process], None]) -> str:
+    """Strike a worker, a rank or an environment's process, drawn, at a drawn moment."""
     arguments, wait, which = case.begin(), _moment(case), case.rng.randrange(case.system.children)
     case.tell(f"child {which}")
 
     def during(process: Process) -> None:
         if wait(process) and (children := descendants(process)):
             with contextlib.suppress(psutil.Error):
-                children[which % len(children)].kill()
+                strike(process, children[which % len(children)])
 
     case.call(arguments, during)
     return case.go_on()
 
 
-def signal_once(case: Case) -> str:
-    """SIGINT, SIGTERM or SIGHUP."""
-    return _signals(case, 1)
+def kill_a_child(case: Case) -> str:
+    """SIGKILL of a worker, of a rank or of an environment's process."""
+    return _strike_a_child(case, lambda _, child: child.kill())
 
 
-def signal_twice(case: Case) -> str:
-    """Two of SIGINT, SIGTERM and SIGHUP, within a second."""
-    return _signals(case, 2)
-
-
-def _signals(case: Case, count: int) -> str:
+def send_signals(case: Case, count: int) -> str:
+    """One of SIGINT, SIGTERM and SIGHUP, or several within a second each."""
     numbers = [case.rng.choice((signal.SIGINT, signal.SIGTERM, signal.SIGHUP)) for _ in range(count)]
     arguments, wait, send, pause = case.begin(), _moment(case), _to_one_or_all(case), case.rng.uniform(0, 1)
-    case.tell(f"{' and '.join(map(name_of, numbers))}, {pause:.2f} s between")
+    case.tell(f"{' and '.join(number.name for number in numbers)}, {pause:.2f} s between")
     case.deaths = {128 + number for number in numbers} | {-number for number in numbers}
 
     def during(process: Process) -> None:
@@ -155,20 +151,16 @@ def pause(case: Case) -> str:
 
 def pause_a_child(case: Case) -> str:
     """SIGSTOP of a worker, of a rank or of an environment's process, and SIGCONT."""
-    arguments, wait, which = case.begin(), _moment(case), case.rng.randrange(case.system.children)
     seconds = case.rng.uniform(0.1, 5)
-    case.tell(f"child {which} stopped for {seconds:.1f} s")
+    case.tell(f"stopped for {seconds:.1f} s")
 
-    def during(process: Process) -> None:
-        if wait(process) and (children := descendants(process)):
-            with contextlib.suppress(psutil.Error):
-                children[which % len(children)].suspend()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(seconds)
-                children[which % len(children)].resume()
+    def strike(process: Process, child: psutil.Process) -> None:
+        child.suspend()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        child.resume()
 
-    case.call(arguments, during)
-    return case.go_on()
+    return _strike_a_child(case, strike)
 
 
 def fail_at_a_file(case: Case) -> str:

@@ -97,7 +97,8 @@ def small_shared_memory(case: Case) -> str:
     return case.go_on()
 
 
-def _limited(case: Case, limit: int, value: int) -> str:
+def _limited(case: Case, limit: int, value: int, words: str) -> str:
+    case.tell(words)
     case.call(case.begin(), limits=lambda: resource.setrlimit(limit, (value, value)))
     return case.go_on()
 
@@ -105,22 +106,19 @@ def _limited(case: Case, limit: int, value: int) -> str:
 def few_files(case: Case) -> str:
     """`ulimit -n`."""
     number = case.rng.randrange(8, 64)
-    case.tell(f"ulimit -n {number}")
-    return _limited(case, resource.RLIMIT_NOFILE, number)
+    return _limited(case, resource.RLIMIT_NOFILE, number, f"ulimit -n {number}")
 
 
 def little_memory(case: Case) -> str:
     """`ulimit -v`."""
     mib = case.rng.randrange(400, 3000)
-    case.tell(f"ulimit -v of {mib} MiB")
-    return _limited(case, resource.RLIMIT_AS, mib * MIB)
+    return _limited(case, resource.RLIMIT_AS, mib * MIB, f"ulimit -v of {mib} MiB")
 
 
 def small_files(case: Case) -> str:
     """`ulimit -f`."""
     kib = case.rng.choice((0, 1, 2, 8, 20, 40, 80))
-    case.tell(f"ulimit -f of {kib} KiB")
-    return _limited(case, resource.RLIMIT_FSIZE, kib * KIB)
+    return _limited(case, resource.RLIMIT_FSIZE, kib * KIB, f"ulimit -f of {kib} KiB")
 
 
 def damage(case: Case) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from pathlib import Path
 from commands import Ended, injected, run_command
 from saved import Tensors, complete_checkpoints, last_tensors
 
-RANKS = "--num-workers 2"
 ALWAYS = ("--threads 1 --seed 0 --eval-every 0 --log-every-seconds 0.2 --save-every 250 --env-timeout 30 "
           "--lr linear:1e-3:0 --no-tensorboard")
 
@@ -39,7 +37,7 @@ SYSTEMS = {system.name: system for system in (
     System("acer", "acer", "--num-envs 2 --replay-size 2k --replay-start 300 --replay-save-every 500", 1_500),
     System("a3c", "a3c", "--num-envs 1 --num-workers 2", 2_000, exact=False, children=2),
     System("async", "a2c", "--num-envs 2 --vector async", 1_500, children=2),
-    System("ranks", "a2c", f"--num-envs 4 {RANKS}", 2_000, children=1))}
+    System("ranks", "a2c", "--num-envs 4 --num-workers 2", 2_000, children=1))}
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,8 @@ class Laboratory:
         started = time.monotonic()
 
         def note_first(_: object) -> None:
-            wait_until(lambda: (run / "checkpoints").is_dir() and bool(complete_checkpoints(run)))
+            while not complete_checkpoints(run) and time.monotonic() < started + 60:
+                time.sleep(0.01)
             first_saved[0] = time.monotonic() - started
 
         ended = self.run_command(injected(system.train(run), root=str(run), counted=str(count)), folder, note_first)
@@ -98,16 +97,3 @@ class Laboratory:
             if ended.status == 143 and len(steps) >= 2 and max(steps) < system.steps:
                 return run
         raise RuntimeError(f"{system.name} cannot be stopped midway: {ended}")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
-    """Look every hundredth of a second."""
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.01)
-
-
-def copied(run: Path, to: Path) -> Path:
-    """A copy of a run."""
-    shutil.copytree(run, to, symlinks=True)
-    return to

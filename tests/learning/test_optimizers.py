@@ -28,13 +28,6 @@ def test_rmsprop_tf_equals_the_papers_recursion() -> None:
     torch.testing.assert_close(vector, x, atol=1e-14, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["rmsprop_tf", "rmsprop", "adam", "amsgrad", "AdamW", "SGD", "NAdam", "Adafactor"])
-def test_every_optimizer_by_name_descends(name: str) -> None:
-    vector = torch.tensor([1.0])
-    optimizer_of(name, vector, eps=1e-5, decay=0.99).step(torch.ones(1), lr=0.01)
-    assert vector.item() < 1.0
-
-
 TORCHS = {
     "rmsprop": lambda x: torch.optim.RMSprop([x], alpha=0.9, eps=1e-3),
     "adam": lambda x: torch.optim.Adam([x], eps=1e-3, fused=True),
@@ -64,13 +57,14 @@ def test_torchs_optimisers_move_a_vector_to_the_same_bits(name: str) -> None:
     assert all(torch.equal(value, state[key]) for key, value in ours.tensors().items())
 
 
-@pytest.mark.parametrize("name", [*STATISTICS, "AdamW", "SGD"])
-def test_an_optimiser_goes_on_from_its_tensors(name: str) -> None:
+@pytest.mark.parametrize("name", [*STATISTICS, "AdamW", "SGD", "NAdam", "Adafactor"])
+def test_an_optimiser_descends_and_goes_on_from_its_tensors(name: str) -> None:
     vector = torch.zeros(100)
     optimizer = optimizer_of(name, vector, eps=1e-3, decay=0.9)
     assert not optimizer.tensors()
-    for gradient in gradients()[:10]:
+    for number, gradient in enumerate(gradients()[:10]):
         optimizer.step(gradient, lr=0.1)
+        assert number or gradient @ vector < 0
     copy, tensors = vector.clone(), {key: value.clone() for key, value in optimizer.tensors().items()}
     resumed = optimizer_of(name, copy, eps=1e-3, decay=0.9)
     resumed.load(tensors)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 import torch
@@ -38,24 +39,23 @@ def test_in_a_vector_environment_a_game_without_an_end_is_the_last(table) -> Non
     assert [(game.env, game.score, game.length) for game in games] == [(i, 5, 5) for i in range(3)]
 
 
+def lengths_of_games(env: str, **keys: str) -> tuple[list[int], Environments]:
+    """Of two games in each of two environments by the most probable actions, where games are cut after 5 steps."""
+    config = Config().change(env=env, **keys)
+    with closing(make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)) as envs:
+        model = make_model(config.policy, envs.spec, critic="state").eval()
+        return [game.length for game in play(model, envs, **{**options(4), "deterministic": True})], envs
+
+
 def test_games_without_a_time_limit_are_cut_and_all_are_played() -> None:
-    config = Config().change(env="CliffWalking-v1")
-    envs = make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)
-    model = make_model(config.policy, envs.spec, critic="state").eval()
-    games = play(model, envs, **{**options(6), "deterministic": True})
-    envs.close()
-    assert [game.length for game in games] == [5] * 6 == [envs.longest_game] * 6
+    lengths, envs = lengths_of_games("CliffWalking-v1")
+    assert lengths == [5] * 4 == [envs.longest_game] * 4
 
 
 @pytest.mark.parametrize(("frame_skip", "steps"), [("auto", 200), ("6", 34)])
 def test_games_with_a_time_limit_are_played_to_their_end(frame_skip: str, steps: int) -> None:
-    config = Config().change(env="MountainCar-v0", frame_skip=frame_skip)
-    envs = make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)
-    assert f"time limit {steps} steps" in envs.notes
-    model = make_model(config.policy, envs.spec, critic="state").eval()
-    games = play(model, envs, **{**options(2), "deterministic": True})
-    envs.close()
-    assert [game.length for game in games] == [steps] * 2
+    lengths, envs = lengths_of_games("MountainCar-v0", frame_skip=frame_skip)
+    assert lengths == [steps] * 4 and f"time limit {steps} steps" in envs.notes
 
 
 def test_games_can_be_interrupted_before_every_step(table, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from rollouts import begun
 from torch import Tensor, nn
 
 import vantage
@@ -18,22 +19,16 @@ from vantage.runtimes.actor_learner import ActorLearner
 from vantage.types import Rollout
 
 
-def make(**options: Any) -> ActorLearner:
-    values = {"algorithm": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1, "memory": "none",
-              "norm": "none", "memory_size": 8}
-    return ActorLearner(vantage.configure(**(values | options)))
+def configure(**options: Any) -> vantage.Config:
+    return vantage.configure(**({"algorithm": "a2c", "env": "Pong", "num_envs": 2, "rollout_length": 4, "threads": 1,
+                                 "memory": "none", "norm": "none", "memory_size": 8} | options))
 
 
 def act(*, cached: bool = True, **options: Any) -> tuple[ActorLearner, Rollout]:
     """An actor-learner, and a rollout that it collected."""
-    one = make(**options)
-    try:
-        one.begin()
-        rollout = collect(one.model, one.envs, one.position, length=4, generator=one.generator,
-                          activation_cache=cached).rollout
-    finally:
-        one.close()
-    return one, rollout
+    with begun(configure(**options)) as one:
+        return one, collect(one.model, one.envs, one.position, length=4, generator=one.generator,
+                            activation_cache=cached).rollout
 
 
 @pytest.mark.parametrize("options", [
@@ -66,15 +61,11 @@ def test_other_networks_have_no_cache(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("options", "expected"), [({}, True), ({"rollouts_per_update": 2}, False),
                                                    ({"algorithm": "acer"}, False)])
 def test_only_a_single_pass_over_a_fresh_rollout_uses_a_cache(options: dict[str, Any], expected: bool) -> None:
-    one, uses = make(network="a3c", **options), []
-    loss = one.learner.loss
-    one.learner.loss = lambda rollout, *rest, **keys: (  # type: ignore[method-assign]
-        uses.append(bool(rollout.activation_cache)) or loss(rollout, *rest, **keys))
-    try:
-        one.begin()
+    with begun(configure(network="a3c", **options)) as one:
+        uses, loss = [], one.learner.loss
+        one.learner.loss = lambda rollout, *rest, **keys: (  # type: ignore[method-assign]
+            uses.append(bool(rollout.activation_cache)) or loss(rollout, *rest, **keys))
         one.advance(lambda: 0)
-    finally:
-        one.close()
     assert uses[0] is expected
 
 

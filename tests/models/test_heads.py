@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.models.heads import GaussianHead, LogitsHead, linear_head
+from vantage.models.heads import GaussianHead
 from vantage.types import ActionSpec
 
 BOX = ActionSpec("box", (3,), (-2.0, 0.0, -1.0), (2.0, 10.0, 1.0))
@@ -25,15 +25,6 @@ def gaussian(*, action: ActionSpec = BOX, **options: Any) -> GaussianHead:
 
 def log_std(*, scale: float = 1.0, **options: Any) -> Tensor:
     return gaussian(**options)(FEATURES * scale, None)[:, 3:]
-
-
-def test_the_first_policy_is_nearly_uniform_and_values_have_gain_one() -> None:
-    torch.manual_seed(0)
-    head = LogitsHead(8, 5, init="orthogonal")
-    assert head(FEATURES, None).shape == (50, 5) and head(FEATURES, None).abs().max() < 0.1
-    torch.testing.assert_close(torch.linalg.svdvals(head.linear.weight), torch.full((5,), 0.01))
-    value = linear_head(8, 1, init="orthogonal")
-    assert value.weight.norm().item() == pytest.approx(1) and value.bias.item() == 0
 
 
 @pytest.mark.parametrize("std", ["free", "state", "fixed"])

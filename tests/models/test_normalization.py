@@ -63,15 +63,6 @@ def test_pixels_are_normalised_each_by_its_own_statistics_in_every_frame_of_a_st
         assert normalizer(x).is_contiguous(memory_format=layout)
 
 
-def test_frozen_image_statistics_change_only_before_training() -> None:
-    net = model(IMAGE, network="a3c", image_norm="pixel", image_norm_steps=100)
-    normalizer, obs = net.normalizers["0"], torch.randint(0, 256, (3, 2, 1, 44, 44), dtype=torch.uint8)
-    net.observe(obs)
-    assert normalizer.mean.abs().max() == 0
-    net.observe(obs, "image")
-    torch.testing.assert_close(normalizer.mean.view(44, 44), obs.float().mean((0, 1, 2)), rtol=1e-3, atol=1e-2)
-
-
 def test_observations_change_statistics_only_in_update_in_place() -> None:
     normalizer = ObsNormalizer(1)
     mean, constant = normalizer.mean, torch.full((100, 8, 1), 1e4)
@@ -79,16 +70,6 @@ def test_observations_change_statistics_only_in_update_in_place() -> None:
     for _ in range(50):
         normalizer.merge(*normalizer.batch(constant))
     assert normalizer.mean is mean and mean.item() == pytest.approx(1e4) and normalizer(constant).abs().max() <= 10
-
-
-@pytest.mark.parametrize("shape", [(20, 3), (20, 3, 5), (20, 3, 5, 4)])
-def test_batch_norm_is_the_same_with_and_without_gradients(shape: tuple[int, ...]) -> None:
-    norm, x = BatchNorm(3), data(*shape)
-    for seed in (1, 2):
-        with torch.no_grad():
-            acted = norm(x)
-        torch.testing.assert_close(norm(x), acted, rtol=1e-4, atol=1e-5)
-        learn_from(norm, data(*shape, seed=seed))
 
 
 @pytest.mark.parametrize("shape", [(20, 3), (20, 3, 5, 4)])

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 from checkpoints import replace_file
-from conftest import train_shortly
 from rich.console import Console
 
 import vantage
@@ -24,8 +23,6 @@ from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.runs.checkpoint import load, load_latest
 from vantage.runs.directory import RunDirectory
-from vantage.runs.lock import locked
-from vantage.runs.metrics import MetricWriter, read_metrics
 from vantage.runs.policy_file import read_policy
 from vantage.tools.display import Display
 from vantage.tools.plot import plot
@@ -60,6 +57,17 @@ def run(cartpole_run: Path) -> Path:
     return Path(shutil.copytree(cartpole_run, "run"))
 
 
+def set_key(path: Path, keys: str, value: object) -> None:
+    """Change one value of a JSON file, by keys that are joined with dots."""
+    content = json.loads(path.read_text())
+    *parents, last = keys.split(".")
+    part = content
+    for parent in parents:
+        part = part[parent]
+    part[last] = value
+    path.write_text(json.dumps(content))
+
+
 @pytest.mark.parametrize("data", NO_TENSORS)
 def test_what_is_no_safetensors_file_is_refused_and_never_unpickled(data: bytes, run: Path) -> None:
     path = load_latest(run).path
@@ -75,7 +83,7 @@ def test_what_is_no_safetensors_file_is_refused_and_never_unpickled(data: bytes,
 
 
 @pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "..", "state.json/../../x.json",
-                                  "a\0.json", "config.pkl", "model.pt"])
+                                  "a\0.json", "config.pkl", "model.pt", "model.safetensors\n"])
 def test_a_manifest_names_only_files_beside_it(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = load_latest(run).path
     for other in path.parent.iterdir():
@@ -88,44 +96,15 @@ def test_a_manifest_names_only_files_beside_it(name: str, run: Path, capsys: pyt
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["config.json", "meta.json", "summary.json"])
-def test_links_in_place_of_a_runs_files_are_not_read(name: str, run: Path) -> None:
-    Path("secret").write_text((run / name).read_text())
-    (run / name).unlink()
-    (run / name).symlink_to(Path("secret").absolute())
-    with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"):
-        report(run, episodes=1, video=False)
-    with pytest.raises(ConfigError, match="symbolic link"):
-        directory = RunDirectory.open(run)
-        directory.read_meta()
-        directory.read_summary()
-
-
-@pytest.mark.parametrize("name", ["checkpoints", "tensorboard", ".lock"])
+@pytest.mark.parametrize("name", ["checkpoints", "tensorboard"])
 def test_nothing_is_written_through_a_link(name: str, run: Path) -> None:
-    victim = Path("victim")
-    if name == ".lock":
-        victim.write_text("precious")
-    else:
-        shutil.copytree(run / "checkpoints", victim)
+    victim = Path(shutil.copytree(run / "checkpoints", "victim")).absolute()
     before = sorted((path, path.stat().st_size) for path in victim.rglob("*"))
-    path = run / name
-    _ = shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
-    path.symlink_to(victim.absolute())
-    with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"), locked(run):
-        pass
-    with pytest.raises(ConfigError, match="symbolic link"):
+    shutil.rmtree(run / name, ignore_errors=True)
+    (run / name).symlink_to(victim)
+    with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"):
         next(vantage.resume(run, steps=800))
     assert sorted((path, path.stat().st_size) for path in victim.rglob("*")) == before
-
-
-def test_metrics_are_not_appended_through_a_link(run: Path) -> None:
-    Path("precious").write_text("text")
-    (run / "metrics.jsonl").unlink()
-    (run / "metrics.jsonl").symlink_to(Path("precious").absolute())
-    with pytest.raises(ConfigError, match="symbolic link"):
-        MetricWriter(run, tensorboard=False)
-    assert Path("precious").read_text() == "text"
 
 
 @pytest.mark.parametrize("name", ["best", "checkpoints/step-000000000400"])
@@ -141,37 +120,33 @@ def test_pruning_removes_a_link_and_not_its_target(name: str, run: Path) -> None
 HOSTILE = '</pre><script>alert(1)</script><img src="http://x.test/a" onerror=alert(2)>"\'&$\\frac$'
 
 
-def test_names_from_a_run_are_text_in_the_page(tmp_path: Path) -> None:
+def test_names_from_a_run_are_text_in_the_page(run: Path) -> None:
     class Tags(HTMLParser):
         def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
             assert tag not in ("script", "iframe", "object", "link") and not any(
                 name.startswith("on") or (name in ("src", "href") and not str(value).startswith("data:"))
                 for name, value in attrs), (tag, attrs)
 
-    path = train_shortly(tmp_path / "crafted", "CartPole-v1", max_episode_steps=60)
-    meta, summary = (json.loads((path / name).read_text()) for name in ("meta.json", "summary.json"))
-    (path / "meta.json").write_text(json.dumps(meta | {HOSTILE: HOSTILE, "argv": [HOSTILE]}))
-    (path / "summary.json").write_text(json.dumps(summary | {"status": HOSTILE}))
-    with (path / "metrics.jsonl").open("a") as file:
+    meta = json.loads((run / "meta.json").read_text())
+    (run / "meta.json").write_text(json.dumps(meta | {HOSTILE: HOSTILE, "argv": [HOSTILE]}))
+    set_key(run / "summary.json", "status", HOSTILE)
+    with (run / "metrics.jsonl").open("a") as file:
         file.write(json.dumps({"step": 400, "seconds": 1, HOSTILE: 1.0}) + "\n")
-    page = report(path, episodes=1, video=False).read_text()
+    page = report(run, episodes=1, video=False).read_text()
     Tags().feed(page)
     assert "alert(1)" in page and "<script" not in page
 
 
-@pytest.mark.parametrize("env", ["=HYPERLINK(1)", "+1+1", "-1", "@SUM(1)", HOSTILE, 'a",=1\n=2'])
-def test_no_cell_of_a_table_begins_a_formula(env: str) -> None:
-    runs = []
-    for name, env_id in (("one", "CartPole-v1"), ("two", env)):
-        run = RunDirectory.create(vantage.configure("a2c", env="CartPole-v1").change(env=env_id), path=Path(name))
-        with (run.path / "metrics.jsonl").open("w") as file:
-            file.write(json.dumps({"step": 1, "seconds": 1, "rollout/ep_rew_mean": 1.0}) + "\n")
-        assert read_metrics(run.path)
-        runs.append(run.path)
+def test_no_cell_of_a_table_begins_a_formula() -> None:
+    envs, runs = ("CartPole-v1", "=HYPERLINK(1)", "+1+1", "-1", "@SUM(1)", HOSTILE, 'a",=1\n=2'), []
+    for number, env in enumerate(envs):
+        config = vantage.configure("a2c", env="CartPole-v1").change(env=env)
+        runs.append(RunDirectory.create(config, path=Path(f"run-{number}")).path)
+        (runs[-1] / "metrics.jsonl").write_text('{"step": 1, "seconds": 1, "rollout/ep_rew_mean": 1.0}\n')
     plot(runs, Path("curve.svg"), csv=Path("curve.csv"))
     with Path("curve.csv").open(newline="") as file:
         cells = [cell for row in csv.reader(file) for cell in row]
-    assert any(env in cell for cell in cells)
+    assert all(any(env in cell for cell in cells) for env in envs)
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@", "\t", "\r"))]
     assert "<script" not in Path("curve.svg").read_text()
 
@@ -180,35 +155,21 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
 """Sets the window's title, clears the screen, colours and reverses the text, and returns to the line's start."""
 
 
-def set_key(path: Path, keys: str, value: object) -> None:
-    """Change one value of a JSON file, by keys that are joined with dots."""
-    content = json.loads(path.read_text())
-    *parents, last = keys.split(".")
-    part = content
-    for parent in parents:
-        part = part[parent]
-    part[last] = value
-    path.write_text(json.dumps(content))
-
-
 @pytest.mark.parametrize(("change", "command"), [
     (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "plot run"),
     (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "evaluate run"),
-    (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "report run --no-video"),
     (lambda run: set_key(run / "config.json", "env.id", f"a{ESCAPE}:B"), "evaluate run"),
     (lambda run: set_key(run / "config.json", f"env.{ESCAPE}", 1), "resume run"),
     (lambda run: set_key(run / "config.json", "algorithm.gamma", ESCAPE), "export run --format onnx"),
     (lambda run: set_key(run / "config.json", "policy.network", f"a{ESCAPE}:B"), "evaluate run --trust"),
     (lambda run: set_key(load_latest(run).path / "manifest.json", f"files.{ESCAPE}", {}), "resume run --steps 500"),
-    (lambda run: set_key(run / "meta.json", "versions", ESCAPE), "report run --no-video --episodes 1"),
-    (lambda run: set_key(run / "summary.json", "steps", ESCAPE), "report run --no-video --episodes 1"),
+    (lambda run: [set_key(run / file, key, ESCAPE) for file, key in (("meta.json", "versions"),
+                                                                     ("summary.json", "steps"))],
+     "report run --no-video --episodes 1"),
     (lambda run: (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "seconds": 1, f"a/{ESCAPE}": 1.0}) + "\n"),
      "plot run"),
     (lambda run: run.rename(f"run{ESCAPE}"), "evaluate ru"),
     (lambda run: run.rename(f"run{ESCAPE}"), "plot ."),
-    (lambda run: Path("a.json").write_text(json.dumps({ESCAPE: 1})), "train a2c --env CartPole-v1 --config a.json"),
-    (lambda run: Path("a.json").write_text(json.dumps({ESCAPE: [1]})),
-     "search a2c --env CartPole-v1 --grid a.json"),
     (lambda run: Path("best.json").write_text(json.dumps(
         {"trial": ESCAPE, "value": 1, "objective": ESCAPE, "config": {"algo": ESCAPE, "env": "CartPole-v1"}})),
      "train --from-search ."),

@@ -213,12 +213,12 @@ def test_a_best_checkpoint_is_evaluated_without_its_score_too(best_return: float
     assert vantage.load(run).scores.get("eval/mean_reward") == best_return
 
 
-def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(capsys: pytest.CaptureFixture[str]) -> None:
-    run = train("run")
-    file = run / "config.json"
+def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(
+        trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(shutil.copytree(trained, "run")) / "config.json"
     file.write_text(file.read_text().replace('"hidden": "8"', '"hidden": "65536,65536,65536"'))
-    for command in (["evaluate", str(run)], ["resume", str(run), "--steps", "160"],
-                    ["train", "a2c", "--env", "CartPole-v1", "--memory", "lstm", "--memory-size", "65536"]):
-        assert main(command) == 2
+    for command in ("evaluate run", "resume run --steps 160",
+                    "train a2c --env CartPole-v1 --memory lstm --memory-size 65536"):
+        assert main(command.split()) == 2
         error = capsys.readouterr().err
         assert "the network would have" in error and "give smaller ones" in error and "Traceback" not in error

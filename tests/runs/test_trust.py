@@ -12,18 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from checkpoints import save
 
 import vantage
 from vantage.cli import main
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.runs import checkpoint, trust
+from vantage.runs import trust
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_policy, write_weights
 from vantage.runs.trust import foreign_code
-from vantage.runtimes.progress import Progress
-from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 NETWORK = """
 import torch
@@ -32,16 +30,13 @@ class Net(torch.nn.Linear):
     def __init__(self, shape):
         super().__init__(shape[0], 5)
 """
-SPEC = EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,)))
-STATE = {"spec": SPEC.to_json(), "progress": Progress(1.0).state() | {"step": 1, "best_return": 0.0}}
 
 
 def make_run(network: str = "stranger:Net") -> RunDirectory:
     """A run with one checkpoint, whose config names code of the current folder."""
     Path("stranger.py").write_text(NETWORK)
-    config = Config().change(network=network)
-    run = RunDirectory.create(config, path=Path("run"))
-    checkpoint.save(run.path, 1, tensors={"model": {"w": torch.zeros(1)}}, state=STATE, keep=1)
+    run = RunDirectory.create(Config().change(network=network), path=Path("run"))
+    save(run.path, 1)
     return run
 
 
@@ -172,10 +167,9 @@ def test_the_key_is_secret_and_made_once_and_runs_without_one_are_not_ones_own(s
 
 @pytest.mark.parametrize(
     "command", ["evaluate", "resume", "watch", "record -o game.mp4", "report", "export --format onnx"])
-def test_every_command_refuses_foreign_code_and_takes_trust(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_imports_foreign_code_with_trust(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     make_run("nowhere_to_be_found:Net")
     forget_key()
-    for arguments, says in (([], "imports nowhere_to_be_found"), (["--trust"], "nowhere_to_be_found")):
-        assert main([*command.split(), "run", *arguments]) == 2
-        error = capsys.readouterr().err
-        assert says in error and ("--trust" in error) == (not arguments)
+    assert main([*command.split(), "run", "--trust"]) == 2
+    error = capsys.readouterr().err
+    assert "nowhere_to_be_found" in error and "--trust" not in error

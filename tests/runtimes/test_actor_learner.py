@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
 import torch
+from rollouts import begun
 
 import vantage
 from vantage.errors import ConfigError
@@ -22,13 +21,6 @@ T, B = 5, 2
 def configure(**options: Any) -> vantage.Config:
     return vantage.configure("acer", **({"env": "CartPole-v1", "num_envs": B, "rollout_length": T, "replay_start": 0,
                                          "replay_size": 1_000, "hidden": "8"} | options))
-
-
-@contextmanager
-def begun(config: vantage.Config, **options: Any) -> Iterator[ActorLearner]:
-    with closing(ActorLearner(config, **options)) as one:
-        one.begin()
-        yield one
 
 
 def counted(actor_learner: ActorLearner, advances: int, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
@@ -81,14 +73,6 @@ def test_the_replay_may_take_half_of_the_free_memory(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("vantage.runtimes.actor_learner.free_memory", lambda: 2 * needed - 2)
     with pytest.raises(ConfigError, match="half the free memory"), begun(configure()):
         pass
-
-
-def test_each_worker_draws_other_rollouts_from_its_replay() -> None:
-    states = []
-    for index in range(2):
-        with begun(configure(), index=index) as actor_learner:
-            states.append(actor_learner.replay_generator.get_state())
-    assert not torch.equal(*states)
 
 
 def test_a_worker_pulls_before_each_update_from_the_replay_and_moves_the_average_once_after_each_step(

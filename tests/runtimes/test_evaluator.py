@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
-from test_actor_learner import begun
+from rollouts import begun
 
 import vantage
 from vantage.runtimes.evaluator import evaluate_policy, even_envs

@@ -14,6 +14,7 @@ import pytest
 from environments import make
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from processes import children
+from test_ranks import flags
 from tiny import Bandit
 
 import vantage
@@ -29,21 +30,21 @@ PLACES: dict[str, dict[str, Any]] = {
     "in another rank": {"num_workers": 2}}
 
 
-def options(how: str, place: str, **others: Any) -> dict[str, Any]:
+def options(how: str, place: str) -> dict[str, Any]:
     kwargs = json.dumps({"how": how, "only_child": place != "in this process"})
     return {"env": "odd:Misbehaving", "env_kwargs": kwargs, "num_envs": 4, "rollout_length": 5, "threads": 1,
-            "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, **PLACES[place], **others}
+            "tensorboard": False, "eval_every": 0, "save_every": 10**6, "steps": 400, "env_timeout": 2, **PLACES[place]}
 
 
-@pytest.mark.parametrize(("place", "limit", "message"), [
-    ("in this process", 2.0, r"environment 0 of odd:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
-                             r"answer for 2 s, at .*odd.py:\d+; .*--env-timeout$"),
-    ("in its own", 2.0, r"environments 0 of odd:Misbehaving: no answer for 2 s; .*--env-timeout$"),
-    ("in another rank", 2.0, r"environment 2 of odd:Misbehaving \(.*no answer for 2 s, at .*odd.py:\d+; .*--env-"),
-], ids=lambda value: value if value in PLACES else "")
+@pytest.mark.parametrize(("place", "message"), [
+    ("in this process", r"environment 0 of odd:Misbehaving \(seed \d+, episode 1, step 16\): TimeoutError: no "
+                        r"answer for 2 s, at .*odd.py:\d+; .*--env-timeout$"),
+    ("in its own", r"environments 0 of odd:Misbehaving: no answer for 2 s; .*--env-timeout$"),
+    ("in another rank", r"environment 2 of odd:Misbehaving \(.*no answer for 2 s, at .*odd.py:\d+; .*--env-"),
+], ids=list(PLACES))
 def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint(
-        place: str, limit: float, message: str, tmp_path: Path) -> None:
-    config = vantage.configure("a2c", **options("hang", place, env_timeout=limit))
+        place: str, message: str, tmp_path: Path) -> None:
+    config = vantage.configure("a2c", **options("hang", place))
     with pytest.raises(EnvError, match=message):
         list(vantage.train(config, run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 8 * 5 * config.env.num_envs and not children()
@@ -53,10 +54,8 @@ def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint
 def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
         place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(stop, "PATIENCE_SECONDS", 0.0)
-    given = options("stop and hang", place, env_timeout=2)
-    flags = [f"--no-{key.replace('_', '-')}" if value is False else f"--{key.replace('_', '-')}={value}"
-             for key, value in given.items()]
-    status = main(["train", "a2c", *flags, "--run", str(tmp_path / "run")])
+    given = options("stop and hang", place)
+    status = main(["train", "a2c", *flags(given), "--run", str(tmp_path / "run")])
     out, err = capfd.readouterr()
     assert status == 128 + signal.SIGTERM and "interrupted environments" in out and "Traceback" not in err
     assert f"at step {8 * 5 * given['num_envs']}, saved" in out

@@ -17,7 +17,7 @@ FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_
         "reward_norm": False, "advantage_norm": False,
         "eval_every": 0, "threads": 1, "hidden": "32", "tensorboard": False, "log_every_seconds": 1000}
 LEARNT = 0.92  # of the 1 that the best policy gets
-LSTM, GRU, FRAMES = {"memory": "lstm", "memory_size": 16}, {"memory": "gru", "memory_size": 16}, {"frame_stack": 4}
+LSTM, FRAMES = {"memory": "lstm", "memory_size": 16}, {"frame_stack": 4}
 ACER = {"algo": "acer", "replay_start": 200, "replay_size": 5_000}
 PPO = {"algo": "ppo", "rollout_length": 16, "minibatch_size": 32, "epochs": 4, "lr": "3e-3"}
 
@@ -41,21 +41,16 @@ def greedy(agent: Agent, obs: Any) -> np.ndarray:
 
 @pytest.mark.parametrize(("env", "steps", "options"), [
     ("DelayedReward", 12_000, {}),
-    ("DelayedReward", 12_000, {"vtrace": True, "advantage_norm": True}),
     ("DelayedReward", 3_000, ACER),
     ("DelayedReward", 12_000, PPO),
     ("Recall", 25_000, LSTM | {"rollout_length": 10}),
-    ("Recall", 25_000, GRU | {"rollout_length": 10}),
     ("Recall", 25_000, FRAMES | {"rollout_length": 10}),
     ("Recall", 10_000, LSTM | ACER | {"rollout_length": 10}),
     ("Recall", 20_000, LSTM | PPO),
-    ("Recall", 20_000, FRAMES | PPO),
     ("TwoSwitches", 15_000, {}),
     ("TwoSwitches", 15_000, {"env_kwargs": '{"binary": true}'}),
     ("Picture", 20_000, {"network": "mlp"}),
     ("MaskedBandit", 3_000, {}),
-    ("MaskedBandit", 1_500, ACER),
-    ("MaskedBandit", 3_000, PPO),
 ])
 def test_a_task_that_needs_one_property_is_learnt(
         env: str, steps: int, options: dict[str, Any], tmp_path: Path) -> None:
@@ -72,11 +67,11 @@ def test_a_bandit_needs_the_advantage_and_its_policy_no_environment(tmp_path: Pa
 
 
 def test_recall_without_memory_stays_at_chance(tmp_path: Path) -> None:
-    _, score = learn("Recall", tmp_path, 10_000, rollout_length=10)
+    _, score = learn("Recall", tmp_path, 5_000, rollout_length=10)
     assert score < 0.75
 
 
-@pytest.mark.parametrize(("steps", "options"), [(10_000, {}), (4_000, ACER), (8_000, PPO)], ids=["a2c", "acer", "ppo"])
+@pytest.mark.parametrize(("steps", "options"), [(10_000, {}), (4_000, ACER)], ids=["a2c", "acer"])
 def test_a_time_limit_is_not_an_end(steps: int, options: dict[str, Any], tmp_path: Path) -> None:
     agent, _ = learn("TimeLimitChain", tmp_path, steps, **options)
     assert greedy(agent, np.eye(6)).tolist() == [1] * 6
@@ -84,11 +79,9 @@ def test_a_time_limit_is_not_an_end(steps: int, options: dict[str, Any], tmp_pat
 
 @pytest.mark.parametrize(("steps", "until", "options"), [
     (40_000, -0.03, {"std": "free", "log_std_init": -0.5}),
-    (40_000, -0.03, {"std": "state", "log_std_init": -0.5}),
     (20_000, -0.03, {"log_std_init": -0.5} | PPO),
-    (6_000, None, {"std": "fixed", "log_std_init": -1} | ACER),
     (3_000, None, {"std": "state", "log_std_init": -1} | ACER),
-], ids=["free", "state", "ppo", "acer-fixed", "acer-state"])
+], ids=["free", "ppo", "acer-state"])
 def test_a_continuous_target_needs_the_gaussian(
         steps: int, until: float | None, options: dict[str, Any], tmp_path: Path) -> None:
     agent, _ = learn("ContinuousTarget", tmp_path, steps, until=until, entropy_coef=0, **options)

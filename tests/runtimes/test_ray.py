@@ -57,7 +57,7 @@ def nothing_is_left() -> Iterator[None]:
     no_actor_is_left()
 
 
-@pytest.mark.parametrize("algo", ["a2c", "ppo", "a3c", "acer"])
+@pytest.mark.parametrize("algo", ["a2c", "ppo", "acer"])
 def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) -> None:
     own = {"acer": {"replay_start": 200}, "ppo": {"minibatch_size": 32}, "a2c": {"eval_every": 4_000}}.get(algo, {})
     config = configure(algo, steps=4_000, **own)
@@ -178,8 +178,7 @@ def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_p
         list(vantage.train(config, run=tmp_path / "run"))
 
 
-def test_what_ray_prints_goes_to_the_log(
-        capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
+def test_what_ray_prints_goes_to_the_log(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     """As where a node ends."""
     caplog.set_level(logging.DEBUG, ray_cluster.log.name)
     worker, deadline = ray._private.worker.global_worker, time.monotonic() + 20

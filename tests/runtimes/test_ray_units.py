@@ -51,6 +51,10 @@ def test_what_has_no_effect_or_no_meaning_is_refused(algo: str, options: dict[st
         configure(algo, **options)
 
 
+def test_what_workers_send_follows_from_the_algorithm() -> None:
+    assert [configure(algo).ray.send for algo in ("a2c", "ppo", "a3c", "acer")] == ["rollouts"] * 2 + ["gradients"] * 2
+
+
 def test_small_weights_travel_in_the_request_and_large_ones_through_the_object_store(
         monkeypatch: pytest.MonkeyPatch) -> None:
     stored: list[Any] = []

@@ -55,15 +55,6 @@ def test_a_run_whose_goal_was_reached_is_done_whatever_comes_in_while_it_stops(
     assert run.status == "done" and caplog.messages == ["ended: the mean of the last games"]
 
 
-def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_games_miss_it(tmp_path: Path) -> None:
-    progress = Progress(1.0)
-    recorder = recorder_of(progress, tmp_path / "run")
-    progress.evaluation_due = True
-    assert not recorder.finished and recorder.last_evaluation_due
-    progress.solved = True
-    assert not recorder.last_evaluation_due
-
-
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])
 def test_a_run_that_cannot_start_leaves_none_of_its_files_open(algo: str, tmp_path: Path,
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,25 +70,38 @@ def test_a_run_that_cannot_start_leaves_none_of_its_files_open(algo: str, tmp_pa
     assert [(writer._file, writer._board) for writer in writers] == [(None, None)]
 
 
-def recorder_of(progress: Progress, run: Path) -> Recorder:
+@pytest.fixture
+def recorder(tmp_path: Path) -> Recorder:
     chosen = config()
-    directory = RunDirectory.create(chosen, path=run, argv=())
+    directory = RunDirectory.create(chosen, path=tmp_path / "run", argv=())
     model = new_model(chosen, EnvSpec(ArraySpec("vector", (4,)), ActionSpec("discrete", (2,))))
 
     def tensors() -> Groups:
         return {"model": {"w": torch.zeros(1)}}
 
-    return Recorder(chosen, directory, None, progress, model, tensors, tensors)
+    return Recorder(chosen, directory, None, Progress(1.0), model, tensors, tensors)
 
 
-def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(tmp_path: Path) -> None:
-    progress, run = Progress(1.0), tmp_path / "run"
-    recorder = recorder_of(progress, run)
+def evaluate(recorder: Recorder, score: float, step: int, seconds: float = 0.0) -> None:
+    recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step, solved=False, seconds=seconds)
+
+
+def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_games_miss_it(
+        recorder: Recorder) -> None:
+    recorder.progress.evaluation_due = True
+    assert not recorder.finished and recorder.last_evaluation_due
+    recorder.progress.solved = True
+    assert not recorder.last_evaluation_due
+
+
+def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of_its_policy(
+        recorder: Recorder) -> None:
     for step, score in ((100, 1.0), (200, 0.0)):
-        progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step, solved=False, seconds=0.0)
-        progress.add(Advance(steps=50))
+        recorder.progress.add(Advance(steps=100))
+        evaluate(recorder, score, step)
+        recorder.progress.add(Advance(steps=50))
     recorder.report()
+    run = recorder.directory.path
     lines = [(line["eval/step"], line["eval/mean_reward"], line["step"]) for line in read_metrics(run)
              if "eval/step" in line]
     assert lines == [(100, 1.0, 100), (200, 0.0, 250)]
@@ -106,49 +110,42 @@ def test_of_two_evaluations_between_two_reports_each_is_written_with_the_step_of
         assert curve.x.tolist() == [100, 200] and curve.y.tolist() == [1.0, 0.0]
 
 
-def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_the_last_policy(tmp_path: Path) -> None:
-    progress = Progress(1.0)
-    recorder = recorder_of(progress, tmp_path / "run")
-    recorder.config = recorder.config.change(eval_every=0, eval_every_seconds=1e-9)
-    metrics = {"eval/mean_reward": 1.0, "eval/deterministic": 1.0}
+def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_the_last_policy(
+        recorder: Recorder) -> None:
+    recorder.config, progress = recorder.config.change(eval_every=0, eval_every_seconds=1e-9), recorder.progress
     progress.add(Advance(steps=100))
     progress.evaluated()  # begins
-    recorder.evaluated(metrics, 100, solved=False, seconds=5.0)
+    evaluate(recorder, 1.0, 100, seconds=5.0)
     assert not recorder.last_evaluation_due and progress.last_eval_seconds == 5.0
     progress.add(Advance(steps=1))
-    recorder.evaluated(metrics, 100, solved=False, seconds=0.0)
+    evaluate(recorder, 1.0, 100)
     assert recorder.last_evaluation_due
 
 
 @pytest.mark.parametrize("copied", [False, True])
 def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best_unless_a_copy_remains(
-        copied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    progress, run = Progress(1.0), tmp_path / "run"
-    recorder = recorder_of(progress, run)
+        copied: bool, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recorder, "_mirror", SimpleNamespace(adopt=lambda run: None) if copied else None)
-    for score in (5.0, 1.0):
-        progress.add(Advance(steps=100))
-        recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, progress.step, solved=False,
-                           seconds=0.0)
-        if run.exists():
-            shutil.rmtree(run)
+    for step, score in ((100, 5.0), (200, 1.0)):
+        recorder.progress.add(Advance(steps=100))
+        evaluate(recorder, score, step)
+        shutil.rmtree(tmp_path / "run", ignore_errors=True)
     assert (tmp_path / "run-recovered" / "best").exists() is not copied
-    assert progress.best_return == (5.0 if copied else 1.0)
+    assert recorder.progress.best_return == (5.0 if copied else 1.0)
 
 
-def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(tmp_path: Path) -> None:
-    progress, run = Progress(1.0), tmp_path / "run"
-    recorder = recorder_of(progress, run)
+def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(recorder: Recorder) -> None:
+    progress = recorder.progress
     assert "time/fps" not in recorder.report().metrics, "no step was made"
     progress.add(Advance(steps=100, updates=1, metrics={"train/entropy": 2.0}))
     before = recorder.report()
     progress.add(Advance(eval_seconds=1e9))
-    recorder.evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, 100, solved=False, seconds=0.0)
+    evaluate(recorder, 1.0, 100)
     after = recorder.report()
     assert after.metrics["eval/mean_reward"] == 1.0
     for name in ("time/fps", "time/eval_share", "train/entropy"):
         assert after.metrics[name] == before.metrics[name], name
-    assert len(read_metrics(run)) == 1
+    assert len(read_metrics(recorder.directory.path)) == 1
     progress.add(Advance(steps=100))
     assert recorder.report().metrics["time/eval_share"] > 1
 
@@ -204,34 +201,23 @@ def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
     assert run.status == "interrupted"
 
 
-def test_a_fork_that_ends_leaves_the_training_alone(tmp_path: Path) -> None:
-    program = """
-import os, sys, vantage
-options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
-reports = vantage.train(vantage.configure("a2c", env="CartPole-v1", **options), run="run")
-next(reports)
-child = os.fork()
-if child == 0:
-    sys.exit(0)
-os.waitpid(child, 0)
-assert "running" in open("run/summary.json").read()
-reports.close()
-assert "interrupted" in open("run/summary.json").read()
-"""
-    subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, timeout=60)
-
-
 @pytest.mark.parametrize("algo", ["a2c", "a3c"])
-def test_a_program_that_ends_amid_a_training_saves_it_and_leaves_no_process(algo: str, tmp_path: Path) -> None:
-    program = f"""
-import vantage
+def test_a_program_that_ends_amid_a_training_saves_it_and_a_fork_that_ends_leaves_it_alone(
+        algo: str, tmp_path: Path) -> None:
+    """Workers' processes end too, for which the program would wait."""
+    (tmp_path / "program.py").write_text(f"""
+import os, sys, vantage
 if __name__ == "__main__":
     options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
     reports = vantage.train(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
     while next(reports).step == 0:
         pass
-"""
-    (tmp_path / "program.py").write_text(program)
+    if "{algo}" == "a2c":
+        if (child := os.fork()) == 0:
+            sys.exit(0)
+        os.waitpid(child, 0)
+        assert "running" in open("run/summary.json").read()
+""")
     subprocess.run([sys.executable, "program.py"], cwd=tmp_path, check=True, timeout=60)
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
     assert load_latest(tmp_path / "run").step > 0

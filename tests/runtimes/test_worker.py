@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_actor_learner import begun
+from rollouts import begun
 
 import vantage
 from vantage.algorithms.ppo import PPO
@@ -26,7 +26,6 @@ from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import work
 from vantage.training import train_updates
-from vantage.types import Rollout
 
 B = 2
 CONTEXT = multiprocessing.get_context("spawn")
@@ -65,24 +64,16 @@ def test_lengths_and_devices_are_assigned_by_place_which_a_replacement_takes_ove
     assert assigned == [(4, "cpu"), (6, "cpu:0"), (8, "cpu"), (4, "cpu:0"), (6, "cpu:0"), (4, "cpu")]
 
 
-def test_workers_and_their_replacements_have_environments_and_random_draws_of_their_own(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    first, drawn = [], []
-
-    def update(rollout: Rollout, step: int) -> dict[str, float]:
-        drawn.append(rollout.actions.flatten())
-        return {}
-
+def test_workers_and_their_replacements_have_environments_and_random_draws_of_their_own() -> None:
+    obs, draws = [], []
     for worker, index in [(0, 0), (1, 1), (1, 2)]:
-        with begun(configure(env="CartPole-v1"), worker=worker, index=index) as actor_learner:
-            assert isinstance(actor_learner.position.obs, torch.Tensor)
-            first.append(actor_learner.position.obs)
-        # A bandit shows all of them the same, and they begin with the same policy.
-        with begun(configure(rollout_length=30), worker=worker, index=index) as actor_learner:
-            monkeypatch.setattr(actor_learner.learner, "update", update)
-            actor_learner.advance(lambda: 0)
-    assert len(torch.cat(first).unique(dim=0)) == 3 * B
-    assert len(torch.stack(drawn).unique(dim=0)) == 3
+        with begun(configure(env="CartPole-v1"), worker=worker, index=index) as one:
+            assert isinstance(one.position.obs, torch.Tensor)
+            obs.append(one.position.obs)
+            draws += [torch.rand(9, generator=generator) for generator in (
+                one.generator, one.replay_generator, one.learner.generator, one.learner.minibatch_generator)]
+    assert len(torch.cat(obs).unique(dim=0)) == 3 * B
+    assert len(torch.stack(draws).unique(dim=0)) == 3 * 4
 
 
 def test_a_worker_runs_with_the_threads_of_the_config() -> None:
@@ -152,10 +143,9 @@ class OwnPPO(PPO):
 @pytest.mark.parametrize("options", [
     {"memory": "lstm", "memory_size": 8},
     {"env": "Pendulum-v1", "obs_norm": True, "reward_norm": True, "optimizer": "rmsprop_tf", "norm": "batch"},
-    {"algo": "acer", "steps": 20 * 8, "replay_start": 40},
     {"algo": "acer", "steps": 20 * 8, "replay_start": 40, "env": "Pendulum-v1", "norm": "batch"},
     {"algo": "test_worker:OwnPPO", "steps": 20 * 8, "epochs": 2, "minibatch_size": 8},
-], ids=["lstm", "gaussian-batch-norm", "acer", "acer-gaussian-batch-norm", "own-algorithm-with-minibatches"])
+], ids=["lstm", "gaussian-batch-norm", "acer", "own-algorithm-with-minibatches"])
 def test_one_worker_is_sync_bit_for_bit(
         options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hogwild, "start", in_this_process)
@@ -217,11 +207,13 @@ class StandIns:
 @pytest.mark.parametrize(("script", "error", "message", "started"), [
     ([[EnvError("the simulator broke")]], EnvError, "^the simulator broke", 1),
     ([[Advance(updates=1), NonFiniteError("not finite")]], NonFiniteError, "^not finite", 1),
+    ([[Advance(updates=1), EnvError("it broke")], [EnvError("it broke")]], EnvError,
+     "1 were replaced already .max_restarts.: it broke", 2),
     ([[Advance(updates=1), 0], [0]], VantageError, "exit status 0, as where a simulator calls", 2),
     ([[Advance(updates=1), -9], [1]], VantageError, "exit status 1; .* __name__ == '__main__'", 2),
     ([[Advance(updates=1), -9], [-9]], VantageError, "killed by SIGKILL .out of memory", 2),
     ([[Advance(updates=1), -11], [-11]], VantageError, "killed by SIGSEGV, by native code", 2),
-], ids=["nothing learned", "not finite", "exit", "no main guard", "killed", "segmentation fault"])
+], ids=["nothing learned", "not finite", "raises", "exit", "no main guard", "killed", "segmentation fault"])
 def test_a_failing_worker_is_replaced_within_the_budget_where_that_can_help(
         script: list[list[Any]], error: type[VantageError], message: str, started: int, tmp_path: Path,
         monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

@@ -92,15 +92,11 @@ def test_lines_come_every_ten_seconds_and_at_the_end(capsys: pytest.CaptureFixtu
     assert "evaluation" not in lines[1] and lines[2].endswith("evaluation 7.5"), "of the newest"
 
 
-def test_a_share_of_the_minutes_is_said_to_be_one() -> None:
-    line = module.progress_line(CONFIG.change(max_minutes=1.0), report(2_000, **{"time/minutes_share": 0.95}), {})
-    assert "2,000 steps  95% of the time" in line
-
-
 def test_time_left_is_by_steps_or_by_minutes() -> None:
-    config = CONFIG.change(max_minutes=1.0)
+    config, late = CONFIG.change(max_minutes=1.0), report(2_000, **{"time/minutes_share": 0.95})
     assert module.progress(CONFIG, report(2_000)) == (0.2, "0:00:04")
-    assert module.progress(config, report(2_000, **{"time/minutes_share": 0.95})) == (0.95, "0:00:03")
+    assert module.progress(config, late) == (0.95, "0:00:03")
+    assert "2,000 steps  95% of the time" in module.progress_line(config, late, {})
     assert module.progress(CONFIG, vantage.Report(0, 0.0, {})) == (0.0, "–")
     numbers = (None, 0.00071234, 9_999.7, 12_345.6)
     assert [module.number(value) for value in numbers] == ["\u2013", "0.0007123", "10,000", "12,346"]

@@ -27,14 +27,11 @@ def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.Captur
 
 
 @pytest.mark.parametrize(("kind", "content", "says"), [
-    ("grid", {"lrr": [1]}, "did you mean lr"),
     ("grid", {"lr": 1}, "no list of values"),
     ("grid", {"size": {"num_envs": [8, 16], "hidden": [32]}}, "the lists in 'size' differ in length"),
     ("grid", {"lr": [1] * 101, "gamma": [0.9] * 101}, "10,201 points are more than 10,000; use --space"),
     ("grid", {"steps": [1, 2]}, "give it as the flag --steps"),
     ("grid", {"optimizer": ["adam", "nope"]}, "optimizer='nope' is not known"),
-    ("grid", {"num_envs": [4]}, "num_envs: both given and searched"),
-    ("grid", {}, "names no key"),
     ("space", {"lr": {"low": 1e-3, "high": 1e-2, "logs": True}}, "unexpected keyword argument 'logs'"),
     ("space", {"lr": {"low": 1e-2, "high": 1e-3}}, "`low <= high` must hold"),
     ("space", {"lr": {"low": 0, "high": 1, "as": "linear:1:0"}}, '"as" must hold {}'),
@@ -45,12 +42,11 @@ def refused(kind: str, content: Any, arguments: list[str], capsys: pytest.Captur
 ])
 def test_a_bad_file_is_one_line_with_its_name(
         kind: str, content: Any, says: str, capsys: pytest.CaptureFixture[str]) -> None:
-    error = refused(kind, content, ["--num-envs", "4"] if "both given" in says else [], capsys)
+    error = refused(kind, content, [], capsys)
     assert "file.json: " in error and says in error and "configure" not in error
 
 
 @pytest.mark.parametrize(("arguments", "says"), [
-    (["train", "--from-search", "."], "give the directory of a search"),
     (["train", "--from-search", "partial"], "is missing or damaged ('algo')"),
     (["train", "a3c", "--from-search", "ended"], "is of algo=a2c, not a3c"),
 ])
@@ -67,12 +63,9 @@ def test_a_search_that_cannot_be_trained_from_is_one_line(
 
 @pytest.mark.parametrize(("kind", "arguments", "says"), [
     ("space", ["--device", "cuda:99"], "device='cuda:99': torch can use"),
-    ("grid", ["--trials", "2"], "--trials has no effect on a grid"),
-    ("grid", ["--space", "file.json"], "either --grid FILE.json or --space FILE.json"),
     ("grid", ["--reduction", "3"], "--reduction have no effect"),
     ("space", ["--pruner", "asha", "--steps", "1000", "--eval-every", "1000"], "first compared near their end"),
     ("space", ["--trials", "0"], "--trials 0 is not from 1"),
-    ("space", ["--reduction", "1"], "--reduction 1 is not from 2"),
     ("space", ["--eval-every-seconds", "30"], "give --eval-every"),
     ("space", ["--storage", "postgresql+pg8000://me:an@secret@host/x"], "cannot use --storage"),
     ("space", ["--storage", "sqlite://"], "cannot share a database in memory; give a file that ends in .db"),

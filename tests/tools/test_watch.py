@@ -66,21 +66,22 @@ class Hurried:
         assert fps in (15, 50, 60, 30)
 
 
-@pytest.mark.parametrize("end", [close, lambda: press(pygame.K_ESCAPE), lambda: press(pygame.K_q)])
+@pytest.mark.parametrize(("end", "frames"), [
+    (close, 183), (lambda: press(pygame.K_ESCAPE), 2), (lambda: press(pygame.K_q), 2)])
 def test_the_window_shows_games_until_it_is_closed_whose_end_may_be_a_step_limit(
-        end: Callable[[], None], cartpole_run: Path, on_frame: Any) -> None:
+        end: Callable[[], None], frames: int, cartpole_run: Path, on_frame: Any) -> None:
     seen = []
 
     def react(count: int, words: tuple[str, ...]) -> None:
         seen.append([word.split()[0] for word in words] + [words[2]])
-        if count == 183:
+        if count == frames:
             end()
 
     on_frame(react)
     assert main(["watch", str(cartpole_run)]) == 0
-    assert all(words[:4] == ["score", "value", "step", "trained"] for words in seen)
+    assert len(seen) == frames and all(words[:4] == ["score", "value", "step", "trained"] for words in seen)
     steps = [int(words[-1].split()[1]) for words in seen]
-    assert steps.count(0) >= 3 and all(after in (0, before + 1) for before, after in pairwise(steps))
+    assert steps.count(0) >= frames // 61 and all(after in (0, before + 1) for before, after in pairwise(steps))
 
 
 @pytest.mark.parametrize(("checkpoint", "expected"), [
