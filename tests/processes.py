@@ -14,7 +14,7 @@ import psutil
 
 
 def wait_for(condition: Callable[[], object], process: subprocess.Popen[Any] | None = None) -> None:
-    """Until the condition holds, for a minute at most and while the process runs."""
+    """Wait until the condition holds, for a minute at most and while the process runs."""
     deadline = time.monotonic() + 60
     while not condition():
         assert process is None or process.poll() is None, process.communicate()

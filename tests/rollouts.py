@@ -23,7 +23,10 @@ def begun(config: vantage.Config, **options: Any) -> Iterator[ActorLearner]:
 
 
 def random_rollout(model: ActorCritic, length: int, num_envs: int, *, masked: bool = False, seed: int = 0) -> Rollout:
-    """Steps that end games or are resets at random, by the policy and with the values of `model`."""
+    """A random rollout by the policy of `model`, with its values; ends and resets are random.
+
+    Seeds torch's global generator.
+    """
     assert isinstance(model.spec.obs, ArraySpec)
     torch.manual_seed(seed)
     obs, is_first = torch.randn(length + 1, num_envs, *model.spec.obs.shape), torch.rand(length + 1, num_envs) < 0.3

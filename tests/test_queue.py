@@ -51,7 +51,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture
 def queue(plan: Path, tmp_path: Path, script: Any) -> Any:
-    """Of one run."""
+    """A queue of one run."""
     return script.Queue(script.read_plan(plan, tmp_path / "runs"), tmp_path / "pause", tmp_path / "results", 1)
 
 

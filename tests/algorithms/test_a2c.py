@@ -6,10 +6,17 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import pytest
 import torch
+from rollouts import random_rollout
 from torch import Tensor
 
+import vantage
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.interface import Update
 from vantage.algorithms.losses import a2c_loss, explained_variance, masked_mean
+from vantage.models.actor_critic import make_model
+from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 
 def column(*values: float, grad: bool = False) -> Tensor:
@@ -106,11 +113,29 @@ def test_vtrace_gives_weight_1_to_an_action_that_the_environment_replaced() -> N
     assert metrics["train/rho_mean"] == 1
 
 
-def test_explained_variance_and_the_masked_mean() -> None:
-    """The critic is perfect, then constant."""
+def test_vtrace_compares_the_policy_with_the_one_that_acted() -> None:
+    torch.manual_seed(0)
+    spec = EnvSpec(ArraySpec("vector", (2,)), ActionSpec("discrete", (3,)))
+    model = make_model(vantage.Config.of("a2c").policy, spec, critic="state")
+    rollout, update = random_rollout(model, 6, 4), Update(0, 100)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        params, _ = model.unroll(rollout.obs, rollout.is_first, rollout.state)
+    now, then = (each.softmax(-1).gather(-1, rollout.actions.unsqueeze(-1)).squeeze(-1)[rollout.valid]
+                 for each in (params[:-1], rollout.behaviour))
+    ratio = float(A2C(vtrace=True).loss(model, rollout, update)[1]["train/rho_mean"])
+    assert ratio == pytest.approx(float((now / then).mean()), rel=1e-4) and abs(ratio - 1) > 1e-3
+    assert "train/rho_mean" not in A2C().loss(model, rollout, update)[1]
+
+
+def test_a_perfect_critic_explains_all_variance_and_a_constant_one_none() -> None:
     targets, valid = column(1.0, 2.0, 3.0), flags(True, True, True)
     assert explained_variance(targets, targets, valid) == 1
     assert explained_variance(column(2.0, 2.0, 2.0), targets, valid) == 0
+
+
+def test_what_is_not_valid_has_no_part_in_a_mean() -> None:
     assert masked_mean(column(1.0, 100.0, 3.0), flags(True, False, True)) == 2
 
 

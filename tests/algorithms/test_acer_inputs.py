@@ -80,7 +80,7 @@ def test_the_dueling_critic_is_v_plus_the_advantage_less_its_mean_over_draws_fro
         options: dict[str, Any], critic_samples: int, std: str) -> None:
     """Q̃(x, a) = V(x) + A(x, a) - 1/n Σ_i A(x, u_i), u_i ~ π; a' is a further draw, so that Q̃(x, a') has no bias.
 
-    Only a fixed deviation is none of the statistics.
+    With std=fixed the trust region leaves the deviation out.
     """
     case = Case(BOX, critic_samples=critic_samples, std=std, **options)
     model, rollout = case.model, case.rollout

@@ -111,7 +111,7 @@ def test_no_action_is_more_probable_than_the_mode(kind: str) -> None:
 @pytest.mark.parametrize("allowed_actions", [[0, 2, 3], [2]])
 def test_a_masked_categorical_is_the_categorical_of_the_allowed_actions_to_the_last_bit(
         allowed_actions: list[int], dtype: torch.dtype) -> None:
-    """A single one is certain."""
+    """With one allowed action, that action is certain."""
     logits = 50 * torch.randn(100, 5, dtype=dtype, generator=generator(4))
     mask = torch.isin(torch.arange(5), torch.tensor(allowed_actions))
     masked, allowed = mask_logits(logits, mask.expand(100, -1)), logits[:, mask]

@@ -36,9 +36,9 @@ def configure(**options: Any) -> vantage.Config:
 
 
 def steps_of(rollout: Rollout, algorithm: PPO, model: ActorCritic, *, size: int, epochs: int = 1,
-             num_ranks: int = 1) -> list[Minibatch]:
+             rank: int = 0, num_ranks: int = 1) -> list[Minibatch]:
     return list(minibatches(rollout, *algorithm.estimate(rollout, UPDATE), model, size=size, epochs=epochs,
-                            generator=torch.Generator().manual_seed(0), num_ranks=num_ranks))
+                            generator=torch.Generator().manual_seed(0), rank=rank, num_ranks=num_ranks))
 
 
 def gradient(loss: Tensor, model: ActorCritic) -> Tensor:
@@ -116,9 +116,11 @@ def test_minibatches_hold_every_step_once_with_the_memory_that_acted(policy: dic
 
 def test_each_of_two_ranks_has_half_of_the_environments_of_every_minibatch() -> None:
     model = model_of(memory="lstm")
-    parts = steps_of(random_rollout(model, T, B), PPO(), model, size=2 * T, epochs=20, num_ranks=2)
-    assert [part.valid.shape for part in parts] == [(T, 1)] * len(parts)
-    assert len({float(part.values[0, 0]) for part in parts[::4]}) > 1, "in random order"
+    rollout = random_rollout(model, T, B)
+    for rank in (0, 1):
+        parts = steps_of(rollout, PPO(), model, size=2 * T, epochs=20, rank=rank, num_ranks=2)
+        assert [part.valid.shape for part in parts] == [(T, 1)] * len(parts)
+        assert len({float(part.values[0, 0]) for part in parts[::4]}) > 1, "in random order"
 
 
 def test_advantages_are_normalised_over_the_valid_steps_of_the_rollout() -> None:

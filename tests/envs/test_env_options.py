@@ -208,6 +208,7 @@ def test_rewards_are_scaled_after_the_clip_and_floored_last():
     ("Pong", {"frame_skip": "1-4", "max_frames": 2}, "more than the 1 frames"),
     ("Freeway", {"fire_on_reset": True}, "fire_on_reset has no effect on Freeway"),
     ("Pong", {"vector": "async"}, "no effect on Atari")])
-def test_an_option_without_effect_is_refused(env, keys, says):  # more of them are in bad_inputs.toml
+def test_an_option_without_effect_is_refused(env, keys, says):
+    """Further ones are in cli/bad_inputs.toml."""
     with pytest.raises(ConfigError, match=says):
         make(env, **keys)

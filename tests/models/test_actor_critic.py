@@ -83,7 +83,8 @@ def test_the_state_is_frames_by_key_then_the_policys_cells_then_the_critics() ->
 @pytest.mark.parametrize(("obs", "memory", "separate", "bptt"), [
     ("vector", "none", True, True), ("vector", "gru", False, False), ("image", "lstm", True, False),
     ("dict", "gru", True, True), ("dict", "lstm", False, True)])
-def test_the_loss_of_an_unroll_reaches_every_parameter(obs: str, memory: str, separate: bool, bptt: bool) -> None:
+def test_the_loss_of_an_unroll_reaches_every_parameter_through_memories_of_the_configs_bptt(
+        obs: str, memory: str, separate: bool, bptt: bool) -> None:
     net = model(obs, BOX, memory=memory, separate=separate, bptt=bptt, frame_stack=2, squash_mean=True)
     params, values = net.unroll(random_obs(obs), MIDDLE, net.initial_state(B))
     (params.sin().sum() + values.square().sum()).backward()

@@ -67,7 +67,7 @@ def test_a_bandit_needs_the_advantage_and_its_policy_no_environment(tmp_path: Pa
 
 
 def test_recall_without_memory_stays_at_chance(tmp_path: Path) -> None:
-    _, score = learn("Recall", tmp_path, 5_000, rollout_length=10)
+    _, score = learn("Recall", tmp_path, 10_000, rollout_length=10)
     assert score < 0.75
 
 

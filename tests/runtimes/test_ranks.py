@@ -165,7 +165,7 @@ def test_an_environment_of_another_rank_that_cannot_be_built_fails_at_once(tmp_p
 
 def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
         tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """One that is killed while the run pauses loses nothing."""
+    """A rank that is killed while the run pauses loses nothing."""
     run = tmp_path / "run"
     reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7), run=run)
     reached = next(reports).step

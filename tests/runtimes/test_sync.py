@@ -206,6 +206,14 @@ def test_an_interrupted_notebook_has_saved_also_its_replay(tmp_path: Path, monke
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
+def test_an_interrupt_between_two_reports_saves_the_run(tmp_path: Path) -> None:
+    reports = vantage.train(configure(**CARTPOLE, steps=10**6), run=tmp_path / "run")
+    step = next(reports).step
+    with pytest.raises(KeyboardInterrupt):
+        reports.throw(KeyboardInterrupt())
+    assert load_latest(tmp_path / "run").step == step
+
+
 def test_a_best_that_could_not_be_written_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real, failures = recorder.save_as, [CheckpointError("no space left on the device")]
 

@@ -34,8 +34,9 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
 
     Data-parallel ranks draw the minibatches of one process with all environments from equal generators; each yields the
-    share of its own environments, which may be empty. Of whole environments the shares are as equal as can be, since
-    all wait for the largest: with PPO's defaults on Atari and two ranks it would be a third larger than the mean.
+    share of its own environments, which may be empty. All wait for the rank with the largest share, so of whole
+    environments, where the number of minibatches divides theirs, each minibatch takes one of every block of consecutive
+    ones. In any order, with PPO's defaults on Atari and two ranks, the largest share would be a third above the mean.
     """
     length, num_envs = rollout.rewards.shape
     all_envs = num_envs * num_ranks
@@ -61,7 +62,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:
-    """All `items` [N] in random order, one of each of the `blocks` of consecutive items in turn."""
+    """All `items` [N], in turn one of each of the `blocks` of consecutive items, in random order within a block."""
     size = items // blocks
     return torch.stack([torch.randperm(size, generator=generator) + i * size for i in range(blocks)], 1).flatten()
 
