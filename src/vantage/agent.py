@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, PolicyEnv, make_environments, make_rendered
+from vantage.envs import Environments, PolicyEnv, make_rendered
 from vantage.errors import ConfigError
-from vantage.learning.collect import Array, tensor_obs
+from vantage.learning.collect import Array
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import read_policy
 from vantage.runtimes.evaluator import ways
 from vantage.seeding import derive_seed
-from vantage.types import Obs, State
+from vantage.types import Obs, State, map_parts
 
 STREAM = 2
 """Of evaluations after training; streams 0 and 1 belong to training and to evaluations during training."""
@@ -69,11 +69,8 @@ class Agent:
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage watch` opens a window")
 
         def make(seed: int) -> Environments:
-            seed = derive_seed(seed, "evaluate")
-            if render_mode is not None:
-                return make_rendered(self.config.env, seed=seed, stream=STREAM)
-            return make_environments(replace(self.config.env, vector="sync"), seed=seed, num_envs=1, stream=STREAM,
-                                     evaluation=True, threads=1)
+            return make_rendered(self.config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+                                 draws=render_mode is not None)
 
         return PolicyEnv(make, seed=seed, render_mode=render_mode)
 
@@ -93,7 +90,7 @@ class Agent:
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It may be left out with
         a new `initial_state`, unless stack_pad is repeat.
         """
-        tensors, spec = tensor_obs(obs, torch.device("cpu")), self.model.spec
+        tensors, spec = map_parts(lambda part: torch.as_tensor(part).cpu(), obs), self.model.spec
         parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}
         expected = {key: part.shape for key, part in
                     (spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}).items()}

@@ -16,7 +16,6 @@ def printable(text: str) -> str:
 
 
 def write_line(text: object) -> None:
-    """Print a line to standard output."""
     print(printable(str(text)), flush=True)
 
 
@@ -34,5 +33,4 @@ class MessageHandler(logging.Handler):
         self._show = show
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass the message on."""
         self._show(self.format(record))

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
-__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout", "State", "map_obs"]
+__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout", "State",
+           "map_parts"]
 
 State = tuple[Tensor, ...]
 """The policy's memory between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
@@ -22,10 +23,13 @@ Obs = Tensor | Mapping[str, Tensor]
 """Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
 
 
-def map_obs(function: Callable[..., Tensor], obs: Any, *others: Any) -> Obs:
-    """`function` applied to each part of an observation, and to the same parts of `others`, by key."""
-    return ({key: function(part, *(other[key] for other in others)) for key, part in obs.items()}
-            if isinstance(obs, Mapping) else function(obs, *others))
+def map_parts(function: Callable[..., Any], parts: Any, *others: Any) -> Any:
+    """`function` applied to each tensor of an observation or a state, and to the same of `others`; None stays None."""
+    if isinstance(parts, Mapping):
+        return {key: function(part, *(other[key] for other in others)) for key, part in parts.items()}
+    if isinstance(parts, tuple):
+        return tuple(map(function, parts, *others))
+    return None if parts is None else function(parts, *others)
 
 
 @dataclass(frozen=True, slots=True)

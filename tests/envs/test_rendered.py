@@ -13,8 +13,8 @@ from vantage.envs import Environments, make_environments, make_rendered
 from vantage.errors import ConfigError, EnvError
 
 
-def rendered(env: str, *, required: bool = True, **values: Any) -> Environments:
-    return make_rendered(Config().change(env=env, **values).env, seed=3, stream=2, required=required)
+def rendered(env: str, *, draws: bool | None = True, **values: Any) -> Environments:
+    return make_rendered(Config().change(env=env, **values).env, seed=3, stream=2, draws=draws)
 
 
 @pytest.mark.parametrize(("env", "keys", "exact"), [
@@ -58,9 +58,9 @@ def test_an_environment_without_pictures_is_refused(env: str, monkeypatch: pytes
         monkeypatch.setattr(drawn.Drawn, "metadata", {"render_modes": ["human"]})
     with pytest.raises(ConfigError, match=r"draws no pictures|render_mode"):
         rendered(env)
-    assert not rendered(env, required=False).draws
+    assert not rendered(env, draws=None).draws
     with pytest.raises(ConfigError, match="size_of"):
-        rendered(env, required=False, env_kwargs='{"size_of": 3}')
+        rendered(env, draws=None, env_kwargs='{"size_of": 3}')
 
 
 @pytest.mark.parametrize(("bad", "says"), [("raises", "no canvas"), ("shape", r"shape \(3, 4\)")])

@@ -10,7 +10,7 @@ import torch
 
 from vantage.config import Config
 from vantage.envs import Environments, make_environments
-from vantage.learning.play import play, play_games
+from vantage.learning.play import play_games, result_of
 from vantage.models.actor_critic import ActorCritic, make_model
 
 
@@ -28,14 +28,14 @@ def options(episodes: int) -> dict[str, object]:
 
 
 def test_each_environment_plays_its_share_of_the_games(table) -> None:
-    games = play(*table, **options(7))
+    games = result_of(play_games(*table, **options(7)))
     assert sorted(game.env for game in games) == [0, 0, 0, 1, 1, 2, 2]
     assert all(game.score == game.length <= 30 for game in games)
 
 
 def test_in_a_vector_environment_a_game_without_an_end_is_the_last(table) -> None:
     table[1].longest_game = 5
-    games = play(*table, **options(9))
+    games = result_of(play_games(*table, **options(9)))
     assert [(game.env, game.score, game.length) for game in games] == [(i, 5, 5) for i in range(3)]
 
 
@@ -44,7 +44,8 @@ def lengths_of_games(env: str, **keys: str) -> tuple[list[int], Environments]:
     config = Config().change(env=env, **keys)
     with closing(make_environments(config.env, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=5)) as envs:
         model = make_model(config.policy, envs.spec, critic="state").eval()
-        return [game.length for game in play(model, envs, **{**options(4), "deterministic": True})], envs
+        games = result_of(play_games(model, envs, **options(4) | {"deterministic": True}))
+        return [game.length for game in games], envs
 
 
 def test_games_without_a_time_limit_are_cut_and_all_are_played() -> None:

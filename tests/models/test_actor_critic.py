@@ -13,7 +13,7 @@ from vantage.algorithms.distributions import MASKED
 from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.models import ActorCritic, make_model
-from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State, map_obs
+from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State, map_parts
 
 VECTOR, IMAGE = ArraySpec("vector", (3,)), ArraySpec("image", (2, 20, 21))
 OBS: dict[str, ArraySpec | Mapping[str, ArraySpec]] = {
@@ -45,7 +45,7 @@ def step_all(net: ActorCritic, obs: Obs, is_first: Tensor, state: State,
              mask: Tensor | None = None) -> tuple[Tensor, Tensor, list[State]]:
     params, values, states = [], [], [state]
     for t in range(len(is_first)):
-        p, v, state = net.step_with_values(map_obs(lambda part, t=t: part[t], obs), is_first[t], state,
+        p, v, state = net.step_with_values(map_parts(lambda part, t=t: part[t], obs), is_first[t], state,
                                            None if mask is None else mask[t])
         params.append(p)
         values.append(v)
@@ -65,7 +65,7 @@ def test_unrolling_is_stepping(obs: str, memory: str, frame_stack: int, stack_pa
         net.observe(data)
         params, values, states = step_all(net, data, MIDDLE, state)
         unrolled, policy = net.unroll(data, MIDDLE, state), net.unroll_features(data, MIDDLE, state, critic=False)[0]
-        without_values = net.step(map_obs(lambda part: part[0], data), MIDDLE[0], state)
+        without_values = net.step(map_parts(lambda part: part[0], data), MIDDLE[0], state)
     torch.testing.assert_close(without_values, (params[0], states[1]), rtol=0, atol=0)
     torch.testing.assert_close(unrolled, (params, values), rtol=1e-10, atol=1e-12)
     assert torch.equal(policy, unrolled[0]) and params.shape == (T, B, 4) and values.shape == (T, B)
@@ -149,7 +149,7 @@ def test_observations_are_normalised_by_the_statistics_of_observe() -> None:
 
 def test_every_tensor_that_the_model_makes_is_on_its_own_device() -> None:
     net = model("dict", BOX, memory="lstm", frame_stack=3, obs_norm=True, squash_mean=True).to("meta")
-    obs = map_obs(lambda part: part[0].to("meta"), random_obs("dict"))
+    obs = map_parts(lambda part: part[0].to("meta"), random_obs("dict"))
     params, values, state = net.step_with_values(obs, MIDDLE[0].to("meta"), net.initial_state(B))
     assert {tensor.device.type for tensor in (params, values, *state)} == {"meta"}
 

@@ -62,7 +62,7 @@ def test_no_column_moves_as_numbers_change(width: int) -> None:
     def first_row(number: float) -> str:
         file = io.StringIO()
         names = ("train/entropy", "train/grad_norm", "train/policy_loss")
-        Console(file=file, width=width).print(module.table(dict.fromkeys(names, number), width))
+        Console(file=file, width=width).print(module.table(dict.fromkeys(names, number)))
         return file.getvalue().splitlines()[1]
 
     assert first_row(0.0).index("grad_norm") == first_row(-0.0001234).index("grad_norm")

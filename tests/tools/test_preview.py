@@ -19,7 +19,7 @@ from vantage.tools.preview import STREAM, look, preview
 
 def last_rows(config: Config) -> list[dict[str, np.ndarray[Any, Any]]]:
     """What is drawn of the last step, by the titles' first lines."""
-    with closing(make_rendered(config.env, seed=0, stream=STREAM, required=False)) as envs:
+    with closing(make_rendered(config.env, seed=0, stream=STREAM, draws=None)) as envs:
         *_, (_, rows) = look(config, envs)
     return [{title.split("\n")[0]: values for title, values in row} for row in rows]
 

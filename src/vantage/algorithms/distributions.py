@@ -146,7 +146,6 @@ Distribution = Categorical | MultiDiscrete | Gaussian
 
 
 def make_distribution(action: ActionSpec) -> Distribution:
-    """The distribution over actions of the kind `action`."""
     match action.kind:
         case "discrete":
             return Categorical(action.sizes[0])

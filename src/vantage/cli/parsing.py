@@ -26,7 +26,6 @@ REGISTRY = ConstructorRegistry()
 
 
 def first_line(item: object) -> str:
-    """The first line of a docstring."""
     return (item.__doc__ or "").partition("\n")[0]
 
 

@@ -45,16 +45,16 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered)
 
 
-def make_rendered(env: EnvConfig, *, seed: int, stream: int, required: bool = True) -> Environments:
-    """One evaluation environment with pictures, stepped in this process, with the same observations as in training.
+def make_rendered(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True) -> Environments:
+    """One evaluation environment, stepped in this process, with the same observations as in training.
 
-    If it draws none, raise ConfigError, or, unless they are `required`, return it without `render`.
+    With `draws` it has pictures, or raises ConfigError; None: pictures if it draws any.
     """
     make = partial(make_environments, replace(env, vector="sync"), seed=seed, num_envs=1, stream=stream,
                    evaluation=True, threads=1)
     try:
-        return make(rendered=True)
+        return make(rendered=draws is not False)
     except ConfigError:
-        if required:
+        if draws is not None:
             raise
         return make()  # raises if pictures are not the cause

@@ -67,10 +67,6 @@ class Game:
         assert self.picture.size is not None
         return (1 if self.picture.gray else 3, *self.picture.size)
 
-    def channels_first(self, obs: Array) -> Array:
-        """[B, C, H, W] of [B, H, W] or [B, H, W, 3]."""
-        return obs[:, None] if self.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
-
 
 def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
     """ale_py's vector of emulators in C++, stepped by threads; of whole screens if they are cropped."""
@@ -115,7 +111,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
             obs = obs[:, 0]
             if any(game.picture.margins):
                 obs = np.stack([game.picture(screen) for screen in obs])
-        return game.channels_first(obs)
+        return obs[:, None] if game.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
 
     def reset(episodes: Array | None, which: Array) -> tuple[Obs, Info]:
         seed: Any = None if episodes is None else np.array(seeds.of_all(episodes))

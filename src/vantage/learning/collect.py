@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor
 from vantage.envs import Environments, First, Step
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Episode, Obs, Rollout, State, map_obs
+from vantage.types import Episode, Obs, Rollout, State, map_parts
 
 Array = np.ndarray | Mapping[str, np.ndarray]
 
@@ -34,7 +33,8 @@ class Position:
     def after(cls, step: First | Step, state: State, device: torch.device) -> Position:
         """The position after a reset or step of the environments, with the policy's `state`."""
         mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
-        return cls(tensor_obs(step.obs, device), torch.from_numpy(step.is_first).to(device), mask, state)
+        obs = map_parts(lambda part: torch.from_numpy(part).to(device), step.obs)
+        return cls(obs, torch.from_numpy(step.is_first).to(device), mask, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
             env_seconds += perf_counter() - before
             store(rollout, t, step)
             episodes.extend(step.episodes)
-    position = Position(obs_at(rollout.obs, length), rollout.is_first[length],
+    position = Position(map_parts(lambda part: part[length], rollout.obs), rollout.is_first[length],
                         None if rollout.action_mask is None else rollout.action_mask[length], state)
     if rollout.values is not None:
         rollout.values[length] = model.step_with_values(position.obs, position.is_first, state,
@@ -82,7 +82,7 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: t
     Writes actions, distribution parameters, values and cached activations to the rollout.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t]
-    obs, is_first = obs_at(rollout.obs, t), rollout.is_first[t]
+    obs, is_first = map_parts(lambda part: part[t], rollout.obs), rollout.is_first[t]
     cache: ActivationCache | None = None if rollout.activation_cache is None else {}
     if rollout.values is None:
         params, state = model.step(obs, is_first, state, mask, cache)
@@ -99,7 +99,6 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: t
 
 
 def store(rollout: Rollout, t: int, step: Step) -> None:
-    """Write the results of step t."""
     _write(rollout.obs, t + 1, step.obs)
     rollout.rewards[t] = torch.from_numpy(step.rewards)
     rollout.terminated[t] = torch.from_numpy(step.terminated)
@@ -121,7 +120,7 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
         return torch.empty((rows, *like.shape), dtype=like.dtype, device=device)
 
     rollout = Rollout(
-        obs=map_obs(lambda part: empty(length + 1, part), position.obs), is_first=empty(length + 1, is_first),
+        obs=map_parts(lambda part: empty(length + 1, part), position.obs), is_first=empty(length + 1, is_first),
         actions=torch.empty((length, num_envs, *action.shape), dtype=dtype, device=device),
         rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
         valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
@@ -135,32 +134,14 @@ def empty_rollout(model: ActorCritic, position: Position, length: int, *, activa
     return rollout
 
 
-def tensor_obs(obs: Array | Obs, device: torch.device) -> Obs:
-    """Observations as tensors on `device`."""
-    return map_obs(lambda part: torch.as_tensor(part).to(device), obs)
-
-
-def obs_at(obs: Obs, t: int) -> Obs:
-    """Row `t` of each part."""
-    return map_obs(lambda part: part[t], obs)
-
-
 def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     """Rollouts of equal length as one rollout of all their environments."""
     if len(rollouts) == 1:
         return rollouts[0]
-
-    def side_by_side(parts: Sequence[Any]) -> Any:
-        first = parts[0]
-        if first is None:
-            return None
-        if isinstance(first, tuple):  # states: environments are the first axis
-            return tuple(torch.cat(column) for column in zip(*parts, strict=True))
-        return map_obs(lambda *each: torch.cat(each, 1), *parts)
-
-    return Rollout(**{f.name: side_by_side([getattr(rollout, f.name) for rollout in rollouts])
-                      for f in fields(Rollout)})
+    columns = {f.name: [getattr(rollout, f.name) for rollout in rollouts] for f in fields(Rollout)}
+    return Rollout(**{name: map_parts(lambda *each, axis=int(name != "state"): torch.cat(each, axis), *parts)
+                      for name, parts in columns.items()})
 
 
 def _write(obs: Obs, t: int, row: Array | Obs) -> None:
-    map_obs(lambda part, new: part[t].copy_(torch.as_tensor(new)), obs, row)
+    map_parts(lambda part, new: part[t].copy_(torch.as_tensor(new)), obs, row)

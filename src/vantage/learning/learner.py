@@ -61,10 +61,8 @@ def clip_with_norm(gradient: Tensor, norm: float, max_norm: float) -> None:
         gradient.mul_(max_norm / (norm + 1e-6))
 
 
-class OwnWeights:
+class OwnWeights(GradientSink):
     """The sink of one process: its weights, `vector` [P], and those of an average policy that follow them."""
-
-    rank, num_ranks = 0, 1
 
     def __init__(self, vector: Tensor, config: OptimizerConfig, average: AveragePolicy | None) -> None:
         self._vector, self._average = vector, average
@@ -79,9 +77,6 @@ class OwnWeights:
             if self._average is not None:
                 self._average.follow(self._vector)
         return norm, loss
-
-    def all_gather(self, values: Tensor) -> Tensor:
-        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         return self._optimizer.tensors()

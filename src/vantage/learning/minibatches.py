@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import torch
 from torch import Tensor
 
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Minibatch, Rollout, State, map_obs
+from vantage.types import Minibatch, Rollout, State, map_parts
 
 
 @torch.no_grad()
@@ -44,7 +44,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
     is_first = rollout.is_first[:-1]
     whole = Minibatch(
-        inputs=model.inputs(map_obs(lambda part: part[:-1], rollout.obs), is_first, rollout.state),
+        inputs=model.inputs(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state),
         is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
@@ -75,9 +75,5 @@ def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
 
 def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:
     """`batch` with `timed` of all that is [T, B, ...], and `state`."""
-    return Minibatch(
-        inputs=tuple(map(timed, batch.inputs)), is_first=timed(batch.is_first), state=state,
-        actions=timed(batch.actions), valid=timed(batch.valid),
-        action_mask=None if batch.action_mask is None else timed(batch.action_mask),
-        behaviour=timed(batch.behaviour), values=timed(batch.values), advantages=timed(batch.advantages),
-        targets=timed(batch.targets))
+    parts = {f.name: map_parts(timed, getattr(batch, f.name)) for f in fields(batch) if f.name != "state"}
+    return Minibatch(**parts, state=state)

@@ -19,12 +19,6 @@ from vantage.types import Episode
 Result = TypeVar("Result")
 
 
-def play(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
-         generator: torch.Generator) -> list[Episode]:
-    """The episodes of `play_games`, without interruptions."""
-    return result_of(play_games(model, envs, episodes=episodes, deterministic=deterministic, generator=generator))
-
-
 def result_of(games: Generator[None, None, Result]) -> Result:
     """What `games` returns at its end."""
     while True:

@@ -77,11 +77,11 @@ class AveragePolicy:
 
 
 class GradientSink(Protocol):
-    """The weights that an update moves."""
+    """The weights that an update moves; by default of a process that shares no update."""
 
-    rank: int
+    rank: int = 0
     """The place of this process among the `num_ranks` that share every update, environments in order."""
-    num_ranks: int
+    num_ranks: int = 1
 
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> tuple[float, float]:
@@ -94,6 +94,7 @@ class GradientSink(Protocol):
 
     def all_gather(self, values: Tensor) -> Tensor:
         """The `values` [N] of all ranks, [num_ranks, N]."""
+        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The optimiser's statistics, for a checkpoint."""

@@ -45,7 +45,6 @@ class RunningStats(nn.Module):
 
     @property
     def stats(self) -> Stats:
-        """The buffers."""
         return self.count, self.mean, self.var
 
     @torch.no_grad()
@@ -112,7 +111,6 @@ class ObsNormalizer(RunningStats):
         return y if unit == 1.0 else y * unit
 
     def batch(self, x: Tensor) -> Stats:
-        """Stats of the observations `x`."""
         return stats_of(x.flatten(0, -2).double())
 
 

@@ -21,7 +21,6 @@ class System:
     layers: Mapping[str, Mapping[str, Any]]
 
     def values(self, env: EnvId) -> dict[str, Any]:
-        """Its values on one environment."""
         names = ("", "atari", env.atari.game) if env.atari else ("", "others", env.name)
         return {key: value for name in names for key, value in self.layers.get(name, {}).items()}
 

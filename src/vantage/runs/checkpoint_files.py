@@ -93,7 +93,6 @@ def _recover(folder: Path) -> None:
 
 
 def remove(path: Path) -> None:
-    """Remove a checkpoint."""
     os.rename(path, _aside(path, ".new"))  # so that a kill leaves no partial one under a valid name
     shutil.rmtree(_aside(path, ".new"))
 

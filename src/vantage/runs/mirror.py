@@ -39,7 +39,6 @@ class Mirror:
 
     @property
     def exists(self) -> bool:
-        """There is a run."""
         with _explained(self.url):
             return bool(self._fs.exists(f"{self._root}/config.json"))
 

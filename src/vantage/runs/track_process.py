@@ -32,7 +32,6 @@ class Wandb:
         self.place = self._run.url or f"offline; send it with: wandb sync {os.path.dirname(self._run.dir)}"
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
-        """Add the metrics of a step."""
         self._run.log(dict(values), step=step)
 
     def close(self, step: int, summary: Mapping[str, Any]) -> None:
@@ -62,7 +61,6 @@ class Mlflow:
         self.place = f"run {self.id} at {mlflow.get_tracking_uri()}"
 
     def log(self, step: int, time: float, values: Mapping[str, float]) -> None:
-        """Add the metrics of a step."""
         from mlflow.entities import Metric
 
         metrics = [Metric(key, value, int(1000 * time), step) for key, value in values.items()]

@@ -69,7 +69,6 @@ class ActorLearner:
             raise
 
     def begin(self) -> None:
-        """Reset the environments."""
         state = self.model.initial_state(self.config.env.num_envs)
         self._act_from(Position.after(self.envs.reset(), state, self.device))
 
@@ -204,7 +203,6 @@ class ActorLearner:
                             "learn from, but this resume is not exact")
 
     def close(self) -> None:
-        """Release the environments."""
         self.envs.close()
 
 

@@ -78,7 +78,6 @@ class RankWeights:
         return list(torch.split(received, list(sizes)))
 
     def all_gather(self, values: Tensor) -> Tensor:
-        """The `values` [N] of all ranks, [num_ranks, N]."""
         return torch.stack(self._exchange([values] * self.num_ranks, [len(values)] * self.num_ranks))
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
@@ -92,11 +91,9 @@ class RankWeights:
             return command, step
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """The optimiser's statistics, which all ranks have."""
         return self._own.optimizer_tensors()
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `optimizer_tensors`."""
         self._own.load_optimizer(tensors)
 
 

@@ -161,11 +161,9 @@ class Progress:
         return metrics
 
     def state(self) -> dict[str, Any]:
-        """The counters, for a checkpoint."""
         return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Restore `state`."""
         self._started = perf_counter() - state["seconds"]
         for name in _SAVED:
             if name != "seconds":

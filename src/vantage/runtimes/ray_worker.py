@@ -23,6 +23,7 @@ from vantage.config import Config
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.play import result_of
+from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.child import portable, prepare_process
@@ -30,7 +31,7 @@ from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.progress import Advance
 from vantage.system import available_cores
 from vantage.time_limit import TimeLimit
-from vantage.types import EnvSpec, Rollout
+from vantage.types import EnvSpec, Rollout, map_parts
 
 Arrays = list[np.ndarray]
 
@@ -80,7 +81,6 @@ class Worker:
 
     @answering
     def begin(self) -> None:
-        """Make the environments."""
         text, worker, index = self._arguments
         config = Config.from_json(text, source="config")
         prepare_process(config)
@@ -94,7 +94,6 @@ class Worker:
 
     @answering
     def rollout(self, weights: Arrays, step: int) -> Reply:
-        """Act for one rollout."""
         one = self._one
         load_weights(one.learner, weights)
         rollouts, advance = one.collect(learns=False)
@@ -102,7 +101,7 @@ class Worker:
         rollout = join_rollouts(rollouts)
         one.learner.observe(rollout, step)
         return Reply(advance, self._statistics(),
-                     {f.name: _map(Tensor.numpy, getattr(rollout, f.name)) for f in fields(Rollout)})
+                     {f.name: map_parts(Tensor.numpy, getattr(rollout, f.name)) for f in fields(Rollout)})
 
     @answering
     def gradient(self, weights: Arrays, step: int) -> Reply:
@@ -138,10 +137,9 @@ class Worker:
         return arrays
 
 
-class GradientCopy:
+class GradientCopy(GradientSink):
     """The gradient sink of a worker whose weights are elsewhere: keeps the clipped gradient for the reply."""
 
-    rank, num_ranks = 0, 1
     reply: Mapping[str, Any]
 
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
@@ -151,12 +149,7 @@ class GradientCopy:
         self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": loss}
         return norm, loss
 
-    def all_gather(self, values: Tensor) -> Tensor:
-        """`values` as a row."""
-        return values.unsqueeze(0)
-
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """None: the optimiser is where the weights are."""
         return {}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
@@ -199,7 +192,7 @@ def merge_statistics(learner: Learner, arrays: Arrays) -> None:
 
 def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:
     """The rollout of a `Reply`, a view of the object store if `device` is the CPU."""
-    return Rollout(**{name: _map(lambda array: tensor(array).to(device), part) for name, part in arrays.items()})
+    return Rollout(**{name: map_parts(lambda array: tensor(array).to(device), part) for name, part in arrays.items()})
 
 
 def tensor(array: np.ndarray) -> Tensor:
@@ -207,11 +200,3 @@ def tensor(array: np.ndarray) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)
-
-
-def _map(function: Callable[[Any], Any], part: Any) -> Any:
-    if isinstance(part, Mapping):
-        return {key: _map(function, value) for key, value in part.items()}
-    if isinstance(part, tuple):
-        return tuple(_map(function, value) for value in part)
-    return None if part is None else function(part)

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats, merge_rows
 
 _ALIGNMENT = 64
@@ -48,7 +49,6 @@ class SharedMemory:
         return torch.frombuffer(block, dtype=dtype, count=math.prod(shape), offset=offset).view(shape)
 
     def tensors(self) -> dict[str, Tensor]:
-        """All tensors, by name."""
         return {name: self[name] for name in self._blocks}
 
 
@@ -113,13 +113,11 @@ class SharedWeights:
             fcntl.lockf(self._lock.fileno(), fcntl.LOCK_UN)
 
 
-class HogwildWeights:
+class HogwildWeights(GradientSink):
     """The gradient sink of one worker: its gradient, computed on a copy of the weights, moves the shared ones.
 
     Mnih et al. 2016, arXiv:1602.01783, algorithm S3. The gradient is copied at every update and never aliased.
     """
-
-    rank, num_ranks = 0, 1  # no update is shared
 
     def __init__(self, shared: SharedWeights, learner: Learner, worker: int) -> None:
         self._shared, self._learner, self._worker = shared, learner, worker
@@ -172,9 +170,6 @@ class HogwildWeights:
             if self._learner.average is not None:
                 self._learner.average.follow(self._vector, self._shared.average)
         return norm, loss
-
-    def all_gather(self, values: Tensor) -> Tensor:
-        return values.unsqueeze(0)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The statistics of all workers, a row for each or one for all."""

@@ -28,7 +28,6 @@ class Bench:
     rounds: int
 
     def table(self) -> str:
-        """As text."""
         parts = {"environments": self.env, "acting": self.act, "learning": self.learn}
         return "\n".join([
             "agent steps per second",

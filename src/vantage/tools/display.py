@@ -10,7 +10,8 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING, Self
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
+from rich.columns import Columns
 from rich.console import Console, Group
 from rich.live import Live
 from rich.markup import escape
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 LINE_EVERY_SECONDS = 10.0
 _SHOWN = {"steps/s": "time/fps", "return": "rollout/ep_rew_mean", "entropy": "train/entropy",
           "value loss": "train/value_loss"}
-_NUMBER, _FRAME = 12, 4
-"""Width of a number, fixed so that columns keep their place, and of the panel's border, in characters."""
+_NUMBER = 12
+"""Width of a number, fixed so that columns keep their place, in characters."""
 
 
 def say(text: str) -> None:
@@ -105,7 +106,7 @@ class Display:
         steps = f"{report.step:,} / {self.config.run.steps:,} steps"
         words = [f"[bold yellow]{self.stop_message}"] if report.status == "running" and self.stop_message else []
         return Panel(Group(bar, f"{steps}  {clock(report.seconds)}, about {left} left",
-                           table({**self.evaluation, **report.metrics}, self.console.width), *words),
+                           table({**self.evaluation, **report.metrics}), *words),
                      title=title, subtitle=escape(printable(report.run)))
 
     def _count_wrapped_rows(self) -> None:
@@ -118,23 +119,18 @@ class Display:
             former._shape = width, former._shape[1] * -(-former._shape[0] // width)
 
 
-def table(metrics: Mapping[str, float], width: int) -> Table:
-    """The metrics by the part of their names before the slash, as many side by side as a terminal of `width` holds."""
+def table(metrics: Mapping[str, float]) -> Table:
+    """The metrics by the part of their names before the slash, as many side by side as there is room for."""
     groups: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(metrics):
         group, _, rest = name.partition("/")
-        groups.setdefault(printable(group), []).append((printable(rest or name), f"{number(metrics[name]):<{_NUMBER}}"))
+        groups.setdefault(printable(group), []).append((printable(rest or name), number(metrics[name])))
     whole = Table.grid()
     for group, cells in groups.items():
-        grid, columns = Table.grid(padding=(0, 2)), 1
-        for more in range(2, width // _NUMBER + 1):
-            if sum(max(map(cell_len, words)) + 2 for i in range(more)
-                   for words in zip(*cells[i::more], strict=True)) - 2 <= width - _FRAME:
-                columns = more
-        for i in range(0, len(cells), columns):
-            grid.add_row(*(escape(word) for cell in cells[i:i + columns] for word in cell))
+        widest = max(cell_len(name) for name, _ in cells)
         whole.add_row(f"[bold]{escape(group)}")
-        whole.add_row(grid)
+        words = (f"{set_cell_size(name, widest)}  {value:<{_NUMBER}}" for name, value in cells)
+        whole.add_row(Columns(map(escape, words), (0, 2)))
     return whole
 
 

@@ -14,7 +14,7 @@ from vantage.agent import STREAM, Agent, load
 from vantage.config import Config
 from vantage.envs import Environments, make_environments, make_rendered
 from vantage.errors import ConfigError
-from vantage.learning.play import play
+from vantage.learning.play import play_games, result_of
 from vantage.runtimes.evaluator import even_envs, torch_threads, ways
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
@@ -92,8 +92,8 @@ def evaluate_agent(agent: Agent, deterministic: bool, *, episodes: int, seed: in
     envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
                              num_envs=even_envs(episodes, num_envs), evaluation=True)
     with closing(envs), torch_threads(config.all_threads or available_cores()):
-        games = play(agent.model, envs, episodes=episodes, deterministic=deterministic,
-                     generator=action_generator(seed))
+        games = result_of(play_games(agent.model, envs, episodes=episodes, deterministic=deterministic,
+                                     generator=action_generator(seed)))
     if len(games) < episodes:
         log.warning("%d of %d games were played: %s does not reset a game without an end; give a time limit in "
                     "env_kwargs", len(games), episodes, config.env.id)

@@ -49,7 +49,6 @@ class PolicyStep(nn.Module):
 
     @torch.no_grad()
     def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Outputs by name."""
         return dict(zip(self.outputs, self(*(inputs[name] for name in self.inputs)), strict=True))
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
@@ -121,7 +120,6 @@ def load_onnx(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
 
 def _state_names(model: ActorCritic) -> tuple[str, ...]:
-    """Names of the parts of the model's state, in order."""
     names = ([f"frames.{key}" for key in model.keys] or ["frames"]) if model.num_frame_states else []
     for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
         if trunk is not None and trunk.memory is not None:

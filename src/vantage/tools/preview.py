@@ -19,7 +19,7 @@ from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file
 from vantage.runtimes.evaluator import torch_threads
-from vantage.types import map_obs
+from vantage.types import map_parts
 
 with needs("plot"):
     from matplotlib.axes import Axes
@@ -39,7 +39,7 @@ def preview(config: Config, output: Path) -> Path:
     It is the step furthest into a game among 60 of an untrained policy, which are all that normalisers have seen.
     """
     with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1), torch.random.fork_rng(devices=[]),
-          closing(make_rendered(config.env, seed=config.run.seed, stream=STREAM, required=False)) as envs):
+          closing(make_rendered(config.env, seed=config.run.seed, stream=STREAM, draws=None)) as envs):
         torch.manual_seed(config.run.seed)
         step, rows = max(look(config, envs), key=itemgetter(0))
         columns = max(map(len, rows))
@@ -63,7 +63,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
         torso.register_forward_pre_hook(lambda _, args, i=i: inputs.update({i: args[0][0].float()}))
     position, step = Position.after(first, model.initial_state(1), torch.device("cpu")), 0
     for _ in range(_STEPS):
-        shown = map_obs(lambda part: part[None], position.obs)
+        shown = map_parts(lambda part: part[None], position.obs)
         model.observe(shown, "vector", "image")
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs

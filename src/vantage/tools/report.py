@@ -98,7 +98,6 @@ def _evaluation(result: Evaluation) -> str:
 
 
 def _table(titles: Sequence[object], rows: Sequence[Sequence[object]]) -> str:
-    """A table as HTML."""
     def row(cells: Sequence[object], tag: str) -> str:
         return f"<tr>{''.join(f'<{tag}>{escape(str(cell))}</{tag}>' for cell in cells)}</tr>"
     return f"<table>{row(titles, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"

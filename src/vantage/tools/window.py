@@ -59,5 +59,4 @@ class Window:
         return "escape" not in pressed and all(event.type != pygame.QUIT for event in events)
 
     def close(self) -> None:
-        """Close the window."""
         pygame.quit()

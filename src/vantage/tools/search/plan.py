@@ -66,14 +66,12 @@ class Plan:
         return {name: _suggest(trial, name, domain) for name, domain in self.domains.items()}
 
     def config(self, values: Params, seed: int) -> Config:
-        """The config of a trial's run."""
         # Searched keys may bring other defaults, which must not change how trials are compared.
         fixed = {"steps": self.base.run.steps, "eval_every": self.base.run.eval_every, "eval_every_seconds": 0,
                  "seed": seed}
         return configure(self.algo, env=self.env, **{**self.shared, **values, **fixed})
 
     def definition(self) -> dict[str, Any]:
-        """The search as JSON."""
         definition = {"algo": self.algo, "env": self.base.env.id, "given": dict(sorted(self.shared.items())),
                       "steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
                       "domains": self.domains, "points": self.points, "seeds": len(self.seeds), "rungs": self.rungs,

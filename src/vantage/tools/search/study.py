@@ -91,7 +91,6 @@ def distinct(study: optuna.Study) -> list[FrozenTrial]:
 
 
 def in_state(study: optuna.Study, *states: TrialState) -> list[FrozenTrial]:
-    """The trials in one of `states`."""
     return study.get_trials(deepcopy=False, states=states)
 
 

@@ -57,7 +57,6 @@ class Worker:
             study.optimize(self, catch=(Exception,), callbacks=[stop_without_trials])
 
     def __call__(self, trial: optuna.Trial) -> float:
-        """The value of a trial."""
         if trial.number not in {other.number for other in distinct(trial.study)}:
             raise VantageError("another process has taken the last trial, or enqueued it too")
         trial.set_user_attr("worker", current_process().name)
