@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, PolicyEnv, make_rendered
+from vantage.envs import Environments, PolicyEnv, make_single
 from vantage.errors import ConfigError
 from vantage.learning.collect import Array
 from vantage.models.actor_critic import ActorCritic, make_model
@@ -69,7 +69,7 @@ class Agent:
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage watch` opens a window")
 
         def make(seed: int) -> Environments:
-            return make_rendered(self.config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+            return make_single(self.config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
                                  draws=render_mode is not None)
 
         return PolicyEnv(make, seed=seed, render_mode=render_mode)

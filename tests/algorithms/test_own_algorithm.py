@@ -102,7 +102,7 @@ def test_a_loss_that_returns_anything_else_is_named(result: str, tmp_path: Path)
 
 @dataclass(frozen=True)
 class Declared(A2C):
-    """A2C with defaults of its own, of which one is a number."""
+    """A2C whose default discount is a number instead of a text."""
 
     entropy_coef: str = "0.05"
     gamma: float = 0.5  # type: ignore[assignment]

@@ -15,7 +15,7 @@ from test_env_resume import check, moments, uninterrupted
 
 import vantage
 from vantage.config_groups import EnvConfig
-from vantage.envs import make_rendered
+from vantage.envs import make_single
 from vantage.errors import ConfigError, EnvError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -137,7 +137,7 @@ def test_one_that_cannot_be_used_is_refused_with_the_remedy(name, keys, says):
     with pytest.raises(ConfigError, match=says):
         make(f"test_batched:{name}", 2, **keys)
     with pytest.raises(ConfigError, match="shows no single game"):
-        make_rendered(EnvConfig(id="test_batched:Walk"), seed=0, stream=0)
+        make_single(EnvConfig(id="test_batched:Walk"), seed=0, stream=0)
 
 
 def test_the_example_is_cartpole_resumes_exactly_and_trains(monkeypatch, tmp_path):

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from vantage.config import Config
-from vantage.envs import Environments, make_environments, make_rendered
+from vantage.envs import Environments, make_environments, make_single
 from vantage.errors import ConfigError, EnvError
 
 
 def rendered(env: str, *, draws: bool | None = True, **values: Any) -> Environments:
-    return make_rendered(Config().change(env=env, **values).env, seed=3, stream=2, draws=draws)
+    return make_single(Config().change(env=env, **values).env, seed=3, stream=2, draws=draws)
 
 
 @pytest.mark.parametrize(("env", "keys", "exact"), [
@@ -23,7 +23,7 @@ def rendered(env: str, *, draws: bool | None = True, **values: Any) -> Environme
     ("drawn:Drawn", {}, True)])
 def test_a_rendered_game_equals_the_scored_one(env: str, keys: dict[str, Any], exact: bool) -> None:
     config = Config().change(env=env, max_episode_steps=60, **keys).env
-    seen = make_rendered(config, seed=3, stream=2)
+    seen = make_single(config, seed=3, stream=2)
     unseen = make_environments(config, seed=3, num_envs=1, stream=2, evaluation=True)
     rng, games = np.random.default_rng(0), 0
     np.testing.assert_array_equal(seen.reset().obs, unseen.reset().obs)

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 import torch
-from processes import assert_group_ends, children
+from processes import assert_group_ends, children, wait_for
 from test_worker import assert_one_worker_is_sync
 
 import vantage
@@ -131,11 +131,8 @@ def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
                "--log-every-seconds=0.2", "--eval-every=0", "--run=run"]
     process = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True)
-    metrics, deadline = folder / "run" / "metrics.jsonl", time.monotonic() + 60
-    while not (metrics.exists() and metrics.stat().st_size):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    metrics = folder / "run" / "metrics.jsonl"
+    wait_for(lambda: metrics.exists() and metrics.stat().st_size, process)
     return process
 
 

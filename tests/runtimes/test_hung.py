@@ -14,7 +14,6 @@ import pytest
 from environments import make
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from processes import children
-from test_ranks import flags
 from tiny import Bandit
 
 import vantage
@@ -55,7 +54,8 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
         place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(stop, "PATIENCE_SECONDS", 0.0)
     given = options("stop and hang", place)
-    status = main(["train", "a2c", *flags(given), "--run", str(tmp_path / "run")])
+    status = main(["train", "a2c", *(f"--{name}={value}" for name, value in given.items()),
+                   "--run", str(tmp_path / "run")])
     out, err = capfd.readouterr()
     assert status == 128 + signal.SIGTERM and "interrupted environments" in out and "Traceback" not in err
     assert f"at step {8 * 5 * given['num_envs']}, saved" in out

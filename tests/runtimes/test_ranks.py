@@ -106,11 +106,6 @@ def test_ranks_have_the_environments_of_one_process_and_their_own_draws() -> Non
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 
-def flags(values: dict[str, Any]) -> list[str]:
-    return [f"--no-{name.replace('_', '-')}" if value is False else f"--{name.replace('_', '-')}={value}"
-            for name, value in values.items()]
-
-
 def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit_for_bit(tmp_path: Path) -> None:
     """On loopback."""
     given = PLAIN | {"steps": 100, "hidden": 8, "memory": "lstm", "memory_size": 8}
@@ -122,7 +117,7 @@ def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit
         port = free.getsockname()[1]
     nodes = [subprocess.Popen([*TORCHRUN, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1",
                                "--master-addr=127.0.0.1", f"--master-port={port}", "-m", "--", "vantage", "train",
-                               "a2c", *flags(given), "--run=launched"],
+                               "a2c", *(f"--{name}={value}" for name, value in given.items()), "--run=launched"],
                               cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for node in range(2)]
     outputs = [node.communicate(timeout=200)[0] for node in nodes]

@@ -12,14 +12,14 @@ from PIL import Image
 
 from vantage.cli import main
 from vantage.config import Config
-from vantage.envs import make_rendered
+from vantage.envs import make_single
 from vantage.errors import ConfigError
 from vantage.tools.preview import STREAM, look, preview
 
 
 def last_rows(config: Config) -> list[dict[str, np.ndarray[Any, Any]]]:
     """What is drawn of the last step, by the titles' first lines."""
-    with closing(make_rendered(config.env, seed=0, stream=STREAM, draws=None)) as envs:
+    with closing(make_single(config.env, seed=0, stream=STREAM, draws=None)) as envs:
         *_, (_, rows) = look(config, envs)
     return [{title.split("\n")[0]: values for title, values in row} for row in rows]
 
@@ -35,7 +35,7 @@ def test_the_stack_ends_with_the_observation_and_has_the_frames_before_it() -> N
 @pytest.mark.parametrize(("keys", "low"), [({"image_norm": "global"}, None), ({"obs_scale": "-1:1"}, -1.0)])
 def test_images_are_shown_as_they_are_normalised(keys: dict[str, Any], low: float | None) -> None:
     config = Config().change(env="Breakout", grayscale=False, crop="34,16,0,0", **keys)
-    with closing(make_rendered(config.env, seed=0, stream=STREAM)) as envs:
+    with closing(make_single(config.env, seed=0, stream=STREAM)) as envs:
         *_, (_, [[_, (_, raw), (title, seen)]]) = look(config, envs)
     black, white = (float(word.strip(",")) for word in title.split("\n")[1].split()[1::2])
     values, raw = seen * (white - black) + black, raw.astype(float)
@@ -47,13 +47,13 @@ def test_images_are_shown_as_they_are_normalised(keys: dict[str, Any], low: floa
 
 def test_values_are_shown_raw_and_normalised_by_what_was_seen() -> None:
     config = Config().change(env="CartPole-v1", obs_norm=True)
-    with closing(make_rendered(config.env, seed=0, stream=STREAM)) as envs:
+    with closing(make_single(config.env, seed=0, stream=STREAM)) as envs:
         rows = [row for _, [row] in look(config, envs)]
     raw, (_, (title, _), (_, seen)) = np.stack([row[1][1] for row in rows]), rows[-1]
     assert title == "observation\n4"
     np.testing.assert_allclose(seen, (raw[-1] - raw.mean(0)) / raw.std(0), rtol=1e-3)
     config = Config().change(env="drawn:Drawn", frame_stack=2)
-    with closing(make_rendered(config.env, seed=0, stream=STREAM)) as envs:
+    with closing(make_single(config.env, seed=0, stream=STREAM)) as envs:
         assert [step for step, _ in look(config, envs)][:8] == [0, 1, 2, 3, 4, 5, 0, 1]
     row, = last_rows(config)
     assert row["network input, oldest first"].tolist() == [4, 4, 4, 5, 5, 5] and row["observation"].tolist() == [5] * 3

@@ -16,7 +16,7 @@ from conftest import train_shortly
 import vantage
 from vantage.cli import main
 from vantage.config import Config
-from vantage.envs import make_rendered
+from vantage.envs import make_single
 from vantage.errors import ConfigError
 from vantage.tools import play, watch
 from vantage.tools.play import action_of, choose_keys
@@ -151,7 +151,7 @@ def test_a_key_pressed_and_released_within_a_frame_counts_for_it() -> None:
 def test_keys_have_the_actions_that_their_names_suggest(
         env: str, values: dict[str, Any], cases: list[tuple[str, Any, Any]]) -> None:
     config = Config().change(env=env, **values)
-    envs = make_rendered(config.env, seed=0, stream=play.STREAM)
+    envs = make_single(config.env, seed=0, stream=play.STREAM)
     envs.reset()
     keys = choose_keys(envs, config)
     assert [action_of(keys, set(pressed.split()), before) for pressed, before, _ in cases] == [

@@ -15,7 +15,7 @@ from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
 __all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Snapshot", "Step", "check_options",
-           "is_atari", "known_names", "make_environments", "make_rendered", "resolve_env"]
+           "is_atari", "known_names", "make_environments", "make_single", "resolve_env"]
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
@@ -45,7 +45,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered)
 
 
-def make_rendered(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True) -> Environments:
+def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True) -> Environments:
     """One evaluation environment, stepped in this process, with the same observations as in training.
 
     With `draws` it has pictures, or raises ConfigError; None: pictures if it draws any.

@@ -12,7 +12,7 @@ import torch
 
 from vantage.agent import STREAM, Agent, load
 from vantage.config import Config
-from vantage.envs import Environments, make_environments, make_rendered
+from vantage.envs import Environments, make_environments, make_single
 from vantage.errors import ConfigError
 from vantage.learning.play import play_games, result_of
 from vantage.runtimes.evaluator import even_envs, torch_threads, ways
@@ -118,7 +118,7 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
 
 def shown_game(config: Config, seed: int) -> Environments:
     """One environment of an evaluation that renders its screen."""
-    return make_rendered(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM)
+    return make_single(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM)
 
 
 def action_generator(seed: int) -> torch.Generator:

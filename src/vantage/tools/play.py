@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vantage.config import Config
-from vantage.envs import Environments, make_rendered
+from vantage.envs import Environments, make_single
 from vantage.envs.options import subset_names
 from vantage.errors import ConfigError
 from vantage.tools.frames import draw_frame, number
@@ -35,7 +35,7 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     `say` prints the keys at the start and each game's score. ConfigError without a display, or for actions that keys
     cannot express.
     """
-    with closing(make_rendered(config.env, seed=config.run.seed, stream=STREAM)) as envs:
+    with closing(make_single(config.env, seed=config.run.seed, stream=STREAM)) as envs:
         mask = envs.reset().action_mask  # the environment is built by its first reset and has no keys before
         keys, spec = choose_keys(envs, config), envs.spec.action
         with closing(Window(f"vantage play {config.env.id}", "vantage play needs one")) as window:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, make_rendered
+from vantage.envs import Environments, make_single
 from vantage.extras import needs
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import make_model
@@ -39,7 +39,7 @@ def preview(config: Config, output: Path) -> Path:
     It is the step furthest into a game among 60 of an untrained policy, which are all that normalisers have seen.
     """
     with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1), torch.random.fork_rng(devices=[]),
-          closing(make_rendered(config.env, seed=config.run.seed, stream=STREAM, draws=None)) as envs):
+          closing(make_single(config.env, seed=config.run.seed, stream=STREAM, draws=None)) as envs):
         torch.manual_seed(config.run.seed)
         step, rows = max(look(config, envs), key=itemgetter(0))
         columns = max(map(len, rows))
