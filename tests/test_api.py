@@ -114,6 +114,8 @@ def test_a_loop_over_make_env_plays_the_games_of_evaluate(env: str, keys: dict[s
 def test_make_env_draws_or_says_that_it_cannot(cartpole_run: Path, tmp_path: Path) -> None:
     agent = vantage.load(cartpole_run)
     env = agent.make_env(render_mode="rgb_array")
+    with pytest.raises(gym.error.ResetNeeded):
+        env.render()
     env.reset()
     assert env.render().shape == (400, 600, 3) and env.metadata["render_fps"] == 50
     env.close()

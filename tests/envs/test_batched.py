@@ -15,7 +15,7 @@ from test_env_resume import check, moments, uninterrupted
 
 import vantage
 from vantage.config_groups import EnvConfig
-from vantage.envs import make_single
+from vantage.envs import make_environments, make_single
 from vantage.errors import ConfigError, EnvError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -92,6 +92,8 @@ def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_envir
     assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
+    config = EnvConfig(id="test_batched:Walk")
+    assert make_environments(config, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=70).longest_game == 70
 
 
 def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly_with_its_mask():

@@ -15,6 +15,7 @@ from vantage.envs.atari import Game, wrapped_emulator
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
 from vantage.envs.options import CROP_TABLES, margins_of
 from vantage.errors import ConfigError
+from vantage.specs import ArraySpec
 
 
 class Frames(gym.Env):
@@ -27,10 +28,10 @@ class Frames(gym.Env):
     metadata = {}  # noqa: RUF012
 
     def __init__(self, length: int = 10**6, colour: bool = False, vector: bool = False, masked: bool = False,
-                 pays: float = 1.0) -> None:
+                 pays: float = 1.0, highest: int = 255) -> None:
         self.length, self.masked, self.pays = length, masked, pays
         self.shape = (1,) if vector else (20, 16, 3) if colour else (20, 16)
-        self.observation_space = spaces.Box(0, 255, self.shape, np.float32 if vector else np.uint8)
+        self.observation_space = spaces.Box(0, highest, self.shape, np.float32 if vector else np.uint8)
         self.action_space = spaces.Discrete(4, start=2)
 
     def reset(self, *, seed=None, options=None):
@@ -177,6 +178,7 @@ def test_images_of_any_environment_are_cropped_made_gray_and_resized():
     gray = cv2.resize(cv2.cvtColor(np.ascontiguousarray(rgb), cv2.COLOR_RGB2GRAY), (42, 42),
                       interpolation=cv2.INTER_AREA)
     assert (car.reset().obs[0, 0] == gray).all()
+    assert make(crop="1,0,0,0", options={"highest": 10}).spec.obs == ArraySpec("image", (1, 19, 16), 10), "codes"
 
 
 def test_a_crop_table_has_margins_by_game():

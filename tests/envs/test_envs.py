@@ -94,8 +94,14 @@ def test_tables_of_numbers_are_vectors(space):
 def test_texts_are_left_out_of_observations():
     space = spaces.Dict({"mission": spaces.Text(9), "x": spaces.Box(0, 1, (2,))})
     assert make_observer(space)[0] == {"x": ArraySpec("vector", (2,))}
-    with pytest.raises(ConfigError, match="only text"):
-        make_observer(spaces.Dict({"mission": spaces.Text(9)}))
+    for empty in (spaces.Dict({"mission": spaces.Text(9)}), spaces.Dict({})):
+        with pytest.raises(ConfigError, match="hold no array or number"):
+            make_observer(empty)
+
+
+def test_an_image_that_may_be_either_has_its_channels_last():
+    image = np.arange(27, dtype=np.uint8).reshape(3, 3, 3)
+    assert (make_observer(spaces.Box(0, 255, (3, 3, 3), np.uint8))[1](image) == image.transpose(2, 0, 1)).all()
 
 
 @pytest.mark.parametrize(("space", "value", "says"), [

@@ -16,7 +16,8 @@ from vantage.errors import ConfigError, EnvError
 
 @pytest.mark.parametrize(("name", "game", "protocol"), [
     ("SPACEINVADERS", "space_invaders", "classic"), ("space_invaders", "space_invaders", "classic"),
-    ("PongNoFrameskip-v4", "pong", "classic"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5")])
+    ("PongNoFrameskip-v4", "pong", "classic"), ("ALE/SpaceInvaders-v5", "space_invaders", "v5"),
+    ("ale_py:ALE/SpaceInvaders-v5", "space_invaders", "v5")])
 def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
     atari = resolve_env(name).atari
     assert (atari.game, atari.protocol.name) == (game, protocol)

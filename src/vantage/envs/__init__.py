@@ -38,7 +38,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
 
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered)
     elif is_vector(name):
-        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered)
+        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered, longest_game=longest_game)
     else:
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
                                  longest_game=longest_game if evaluation else 0)

@@ -91,9 +91,9 @@ def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]
 def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, threads: int = 0,
                rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games under a protocol and the options of `config`."""
-    if config.vector != "sync" or config.env_options:
-        raise ConfigError(f"vector={config.vector} or env_kwargs={config.env_kwargs} has no effect on Atari; its "
-                          "games run in threads and are shown by options such as screen_size; leave it out")
+    for name, why in (("vector", "run in threads"), ("env_kwargs", "are set by options such as screen_size")):
+        if (value := getattr(config, name)) != getattr(EnvConfig, name):
+            raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it out")
     game = Game.of(atari, config)
     native, threads = game.is_native and not rendered, min(num_envs, threads or available_cores())
     vector: Any = native_emulators(game, num_envs, threads) if native else SyncVectorEnv(

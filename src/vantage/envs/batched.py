@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import create
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
+from vantage.envs.interface import LONGEST_GAME, MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
 from vantage.envs.single import CLOSE_SECONDS
 from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
@@ -42,8 +42,12 @@ def is_vector(env: EnvId) -> bool:
                           "that builds one") from None
 
 
-def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False) -> Simulators:
-    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together."""
+def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
+                 longest_game: int = LONGEST_GAME) -> Simulators:
+    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together.
+
+    Evaluations cut a game after `longest_game` steps.
+    """
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
@@ -65,7 +69,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
     return Simulators(
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS)
+        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS, longest_game=longest_game)
 
 
 class Batch:

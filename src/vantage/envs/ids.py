@@ -76,6 +76,10 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
     env = _atari(name) or (_from_module(name) if ":" in name else _registered(name, name))
     if atari_protocol == "auto":
         return env
+    if atari_protocol not in PROTOCOLS:
+        known = ("auto", *PROTOCOLS)
+        raise ConfigError(f"atari_protocol={atari_protocol!r} is not one of {', '.join(known)}"
+                          f"{nearest(atari_protocol, known)}")
     if env.atari is None:
         raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, not for env={name!r}; leave it auto")
     return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
@@ -106,6 +110,7 @@ def known_names() -> list[str]:
 
 
 def _atari(name: str) -> EnvId | None:
+    name = re.sub("^ale_py:(?=ALE/)", "", name)
     if game := _games().get(_plain(name)):
         return EnvId(game[1], "atari", AtariId(game[0], PROTOCOLS["classic"]))
     match = re.fullmatch(r"(?:ALE/)?(\w+?)(?:-ram)?(?:NoFrameskip|Deterministic)?-v[045]", name)

@@ -49,7 +49,7 @@ FORMS = {
 def numbers(config: EnvConfig, name: str) -> Any:
     """The numbers of an option in FORMS, where A alone stands for A twice; None for its default or a table's name."""
     text = getattr(config, name)
-    if text == getattr(EnvConfig, name) or text in CROP_TABLES:
+    if text == getattr(EnvConfig, name) or (name == "crop" and text in CROP_TABLES):
         return None
     pattern, form = FORMS[name]
     match = re.fullmatch(pattern, text.replace(" ", ""))
@@ -138,14 +138,15 @@ class Picture:
 
 def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
     """Pass images through `picture`; they become [H, W] or [H, W, C]."""
-    _, observe = make_observer(env.observation_space)
+    spec, observe = make_observer(env.observation_space)
+    assert isinstance(spec, ArraySpec)
 
     def convert(obs: Any) -> Array:
         image = observe(obs)
         return picture(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
 
     shape = convert(np.zeros(env.observation_space.shape or (), np.uint8)).shape
-    return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, 255, shape, np.uint8))
+    return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, int(spec.unit), shape, np.uint8))
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ class PolicyEnv(gym.Env[Any, Any]):
 
     def __init__(self, make: Callable[[int], Environments], *, seed: int, render_mode: str | None) -> None:
         """`make` builds one evaluation environment from a seed, one that draws if `render_mode` is not None."""
-        self._make, self._envs, self._over = make, make(seed), True
+        self._make, self._envs = make, make(seed)
+        self._begun, self._over = False, True
         self.observation_space, self.action_space = policy_spaces(self._envs.spec)
         self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"]}
 
@@ -29,7 +30,7 @@ class PolicyEnv(gym.Env[Any, Any]):
             self._envs.close()
             self._envs = self._make(seed)
         first = self._envs.reset()
-        self._over = False
+        self._begun, self._over = True, False
         if self.render_mode is not None:
             self.metadata["render_fps"] = self._envs.fps
         return _only(first.obs), _info(first.action_mask)
@@ -46,7 +47,11 @@ class PolicyEnv(gym.Env[Any, Any]):
 
     def render(self) -> Any:
         """The picture now, uint8 RGB [H, W, 3]; None unless the render mode is rgb_array."""
-        return None if self.render_mode is None else self._envs.render()
+        if self.render_mode is None:
+            return None
+        if not self._begun:
+            raise gym.error.ResetNeeded("nothing to show: call reset() first")
+        return self._envs.render()
 
     def close(self) -> None:
         self._envs.close()

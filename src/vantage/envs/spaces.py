@@ -37,7 +37,8 @@ def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec |
     """
     leaves = _leaves(space)
     if not leaves:
-        raise ConfigError(f"observations in {space} are not supported: they are only text; convert it in a wrapper")
+        raise ConfigError(f"observations in {space} are not supported: they hold no array or number; convert them "
+                          "in a wrapper")
     if () in leaves:
         return _leaf_observer(space, batch)
     parts = {path: _leaf_observer(leaf, batch) for path, leaf in leaves.items()}
@@ -62,7 +63,8 @@ def bounds_of(space: gym.Space[Any]) -> Bounds:
     """
     def widened(bound: Array, slack: float) -> Any:
         bound = bound.ravel().astype(np.float64)
-        return bound + slack * (1 + abs(bound))
+        with np.errstate(over="ignore"):  # no bound is further than infinity
+            return bound + slack * (1 + abs(bound))
 
     return {_name(path): (widened(leaf.low, -1e-4), widened(leaf.high, 1e-4)) for path, leaf in _leaves(space).items()
             if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8 and not _unit(leaf)}
@@ -167,7 +169,7 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Conv
     change: Convert
     match space:
         case spaces.Box() if image and unit:
-            channels_last, scale = len(shape) == 3 and image != shape, (
+            channels_last, scale = len(shape) == 3 and not _channels_first(shape), (
                 255 / float(space.high.max()) if space.dtype.kind == "f" else 1)
 
             def change(array: Array) -> Array:
@@ -212,8 +214,12 @@ def _image_shape(shape: Shape) -> Shape:
     """
     if len(shape) != 3:
         return (1, *shape) if len(shape) == 2 else ()
-    first = shape[2] not in CHANNELS and (shape[0] in CHANNELS or shape[0] < shape[2])
-    return shape if first else (shape[2], *shape[:2])
+    return shape if _channels_first(shape) else (shape[2], *shape[:2])
+
+
+def _channels_first(shape: Shape) -> bool:
+    """Whether images of three axes are [C, H, W], not [H, W, C]."""
+    return shape[2] not in CHANNELS and (shape[0] in CHANNELS or shape[0] < shape[2])
 
 
 def _unit(space: gym.Space[Any]) -> float:

@@ -44,7 +44,9 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     values: dict[str, Any] = {}
     source = ""
     atari = env_id.atari
-    short = resolve_env(atari.game).name if atari and atari.protocol.name == "classic" else env_id.name
+    short = env_id.name
+    if atari:  # the measured ones are of the classic protocol
+        short = resolve_env(atari.game).name if atari.protocol.name == "classic" else ""
     for owner in ("", algo):
         for name in ("", env_id.family, short):
             if entry := MEASURED.get(owner, {}).get(name):
