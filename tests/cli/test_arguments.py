@@ -91,6 +91,10 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     path.write_text(json.dumps({"env": "Pong", "memory": "none"}))
     assert resolved([*A2C, "--config", str(path)], capsys)["id"] == "Pong"
     assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
+    path.write_text('{"algo": "ppo", "env": "CartPole-v1", "epochs": 3, "eval_every": -1}')
+    values = resolved(["train", "--config", str(path)], capsys)
+    assert [values[key] for key in ("id", "epochs", "max_eval_share")] == ["CartPole-v1", 3, 0.1]
+    assert call([*A2C, "--config", str(path)], capsys)[0] == 2, "epochs are not A2C's"
     path.write_text('{"max_restarts": 3}')
     hogwild = ["train", "acer", "--env", "CartPole-v1", "--runtime", "hogwild", "--config", str(path)]
     assert resolved(hogwild, capsys)["max_restarts"] == 3
@@ -98,6 +102,20 @@ def test_flags_override_the_file_which_overrides_the_defaults(
         path.write_text(text)
         status, _, err = call([*CARTPOLE, "--config", str(path)], capsys)
         assert status == 2 and "my.json" in err and says in err and err.count("\n") == 1
+
+
+def test_intervals_of_a_search_follow_other_steps_unless_they_were_chosen(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for chosen, evaluated in (({}, 50_000), ({"eval_every": 700}, 700)):
+        config = vantage.configure("a2c", env="CartPole-v1", steps=20_000, **chosen).flat()
+        best = {"trial": 1, "value": 1.0, "objective": "mean", "config": config}
+        (tmp_path / "best.json").write_text(json.dumps(best))
+        values = resolved(["train", "--from-search", str(tmp_path), "--steps", "1M"], capsys)
+        assert (values["eval_every"], values["save_every"]) == (evaluated, 100_000)
+
+
+def test_help_is_of_the_algorithm_also_behind_the_commands_own_switches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--epochs" in call(["train", "--dry-run", "ppo", "--env", "CartPole-v1", "--help"], capsys)[1]
 
 
 def test_help_and_bad_input_are_answered_before_torch_is_imported() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
@@ -100,22 +100,27 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
                    text: str) -> Callable[[], int | None]:
     """`read` for a command whose first parameter is its settings; all but its own options are config keys."""
     own = arguments_of(partial(command, None))
-    options: dict[str, Any] = {}
     rest = [word for word in argv if word not in ("-h", "--help", "--help-all")]
-    if not (wants_help := len(rest) < len(argv)):
-        (_, options), rest = parse(own, argv, prog, text)
+    wants_help = len(rest) < len(argv)
+    options: dict[str, Any] = {}
+    try:
+        (_, options), rest = parse(own, rest, prog, text)
+    except ConfigError:
+        if not wants_help:  # help may be asked for without a required option
+            raise
     words, flags = _split(rest)
     first, *_ = choices = [f.name for f in fields(kind)]
     names = [*Config.every_key(), *choices, *option_names(command)]
-    for word in words if not wants_help else ():  # with --help the command's own options are among them
+    for word in words if not wants_help else ():
         if word.startswith("-"):
             raise _unexpected(word, names, prog)
     if words:
         if first in flags:
             raise ConfigError(f"{first} is given twice: {words[0]!r} and --{first} {flags[first]}; leave one out")
         flags[first] = words[0]
-    chosen = {"algo": kind.algo or ""} | {name: flags.pop(name) for name in choices if name in flags}
+    chosen = {"algo": ""} | {name: flags.pop(name) for name in choices if name in flags}
     settings = _settings(frozenset(flags), **chosen)
+    settings = replace(settings, algo=settings.algo or kind.algo or "")
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
     if wants_help:
         print_help(shown, kind, own, prog, getattr(settings, first) or {"algo": shown.algo, "env": shown.env.id}[first],
@@ -132,6 +137,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
         example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
         raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
     values = {**settings.values, **flags}
+    if str(values.get("eval_every")) == "-1":  # its default, on which max_eval_share depends
+        del values["eval_every"]
     resolved = configure(settings.algo, env=settings.env, **values).flat()
     values = {name: resolved[name] for name in values}
     note = settings.note or f"defaults: {defaults(settings.algo, settings.env, resolved['atari_protocol']).source}"
@@ -154,6 +161,10 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
             if word not in ("", values[name]):
                 raise ConfigError(f"--from-search {from_search} is of {name}={values[name]}, not {word}; leave one out")
         algo, env = values.pop("algo"), values.pop("env")
+        if "steps" in flags and isinstance(steps := values.get("steps"), int):
+            for name, parts in (("save_every", 10), ("eval_every", 20)):  # shares of the trial's steps become theirs
+                if values.get(name) == max(1, steps // parts):
+                    del values[name]
     if config is not None:
         try:
             text = Path(config).read_text(encoding="utf-8-sig")
@@ -161,11 +172,10 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None
-        keys.pop("algo", None)
-        named = {*flags, *(["env"] if env else [])}
+        named = {*flags, *(name for name, word in (("algo", algo), ("env", env)) if word)}
         _check_code(keys, named, source=config, trusted=is_own(text, meta_of(Path(config).parent).get(SIGNATURE)))
-        env_of_file = keys.pop("env", "")
-        env = env or env_of_file
+        of_file = {name: str(keys.pop(name, "")) for name in ("algo", "env")}
+        algo, env = algo or of_file["algo"], env or of_file["env"]
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
         configure(algo or "a2c", env=env or "CartPole-v1", **chosen).override(keys, source=config)
         values |= keys

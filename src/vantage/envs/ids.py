@@ -67,6 +67,11 @@ class EnvId:
     atari: AtariId | None = None
     is_path: bool = False  # the name is module:Class or module:function, not a Gymnasium id
 
+    @property
+    def gym_id(self) -> str:
+        """The name without the module whose import registers it."""
+        return self.name.rpartition(":")[2]
+
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
     """The environment called `name`: a Gymnasium id, a short Atari name in any case, or module:Class.

@@ -44,7 +44,7 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     values: dict[str, Any] = {}
     source = ""
     atari = env_id.atari
-    short = env_id.name
+    short = env_id.gym_id
     if atari:  # the measured ones are of the classic protocol
         short = resolve_env(atari.game).name if atari.protocol.name == "classic" else ""
     for owner in ("", algo):

@@ -21,7 +21,7 @@ class System:
     layers: Mapping[str, Mapping[str, Any]]
 
     def values(self, env: EnvId) -> dict[str, Any]:
-        names = ("", "atari", env.atari.game) if env.atari else ("", "others", env.name)
+        names = ("", "atari", env.atari.game) if env.atari else ("", "others", env.gym_id)
         return {key: value for name in names for key, value in self.layers.get(name, {}).items()}
 
 
