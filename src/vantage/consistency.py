@@ -15,14 +15,19 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     policy = config.policy
     no_memory = policy.memory == "none" and "without a memory; give --memory lstm or gru, or leave it out"
     replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
-    own = ":" in policy.network and f"with network={policy.network}, which has layers of its own; leave it out"
+    has_layers = ":" in policy.network or policy.network == "conv1d"
+    own = has_layers and f"with network={policy.network}, which has layers of its own; leave it out"
     atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
     layers = own or (policy.network != "mlp" and atari and f"{atari}, or give --network mlp")
-    optimizer = config.optimizer.optimizer
+    optimizer, flat = config.optimizer.optimizer, config.flat()
     for key, why in {
             "hidden": layers, "activation": layers,
             "obs_norm": atari, "std": atari, "min_std": atari, "squash_mean": atari,
             "optimizer_decay": not optimizer.startswith("rmsprop") and f"with optimizer={optimizer}; leave it out",
+            "advantage_norm_over": not flat.get("advantage_norm") and "with advantage_norm off; leave it out",
+            "bias_correction": flat.get("truncation") is None and "on importance weights without a truncation; leave "
+                               "it out, or give --truncation",
+            "replay_start": flat.get("replay_ratio") == 0 and "without updates from the replay; leave it out",
             "memory_size": no_memory, "bptt": no_memory,
             "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "
                          "it out",
@@ -31,7 +36,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
                                       and replaced),
     }.items():
         if why and key in flags:
-            raise ConfigError(f"{key}={config.flat()[key]} has no effect {why}")
+            raise ConfigError(f"{key}={flat[key]} has no effect {why}")
 
 
 def why_not_parallel(config: Config) -> str | None:
