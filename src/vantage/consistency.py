@@ -24,9 +24,9 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
             "hidden": layers, "activation": layers,
             "obs_norm": atari, "std": atari, "min_std": atari, "squash_mean": atari,
             "optimizer_decay": not optimizer.startswith("rmsprop") and f"with optimizer={optimizer}; leave it out",
-            "advantage_norm_over": not flat.get("advantage_norm") and "with advantage_norm off; leave it out",
-            "bias_correction": flat.get("truncation") is None and "on importance weights without a truncation; leave "
-                               "it out, or give --truncation",
+            "advantage_norm_over": not flat.get("advantage_norm", True) and "with advantage_norm off; leave it out",
+            "bias_correction": flat.get("truncation", 0) is None and "without a truncation; leave it out, or give "
+                               "--truncation",
             "replay_start": flat.get("replay_ratio") == 0 and "without updates from the replay; leave it out",
             "memory_size": no_memory, "bptt": no_memory,
             "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "

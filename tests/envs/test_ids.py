@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import gymnasium as gym
 import pytest
 from environments import make
+from gymnasium.envs.classic_control import CartPoleEnv
 
+import vantage
 from vantage.envs import ids, resolve_env
 from vantage.envs.ids import PROTOCOLS, check_processes
 from vantage.errors import ConfigError, EnvError
@@ -25,6 +27,13 @@ def test_an_atari_name_means_a_game_and_a_protocol(name, game, protocol):
 
 def test_atari_protocol_overrides_the_meaning_of_the_name():
     assert resolve_env("Pong", "machado").atari.protocol is PROTOCOLS["machado"]
+
+
+def test_measured_values_of_a_game_are_not_those_of_a_class_of_the_same_name(monkeypatch):
+    games = SimpleNamespace(Pong=CartPoleEnv, Other=CartPoleEnv)
+    monkeypatch.setitem(sys.modules, "mygames", games)
+    own, other = (vantage.configure("ppo", env=name) for name in ("mygames:Pong", "mygames:Other"))
+    assert own.env.screen_size == other.env.screen_size and own.run.steps == other.run.steps
 
 
 def test_an_environment_belongs_to_a_family():

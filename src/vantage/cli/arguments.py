@@ -174,7 +174,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
                               "JSON file") from None
         named = {*flags, *(name for name, word in (("algo", algo), ("env", env)) if word)}
         _check_code(keys, named, source=config, trusted=is_own(text, meta_of(Path(config).parent).get(SIGNATURE)))
-        of_file = {name: str(keys.pop(name, "")) for name in ("algo", "env")}
+        of_file = {name: str(keys.pop(name, None) or "") for name in ("algo", "env")}
         algo, env = algo or of_file["algo"], env or of_file["env"]
         chosen: dict[str, Any] = {"runtime": runtime} if algo and runtime is not None else {}
         configure(algo or "a2c", env=env or "CartPole-v1", **chosen).override(keys, source=config)

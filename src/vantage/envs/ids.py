@@ -69,8 +69,8 @@ class EnvId:
 
     @property
     def gym_id(self) -> str:
-        """The name without the module whose import registers it."""
-        return self.name.rpartition(":")[2]
+        """The name without the module whose import registers it; all of module:Class."""
+        return self.name if self.is_path else self.name.rpartition(":")[2]
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
