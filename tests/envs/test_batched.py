@@ -75,6 +75,10 @@ def frozen_lakes(num_envs: int) -> VectorEnv:
     return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * num_envs)
 
 
+def cart_poles(num_envs: int) -> gym.vector.VectorEnv:
+    return gym.make_vec("CartPole-v1", num_envs, "sync")
+
+
 def not_a_vector(num_envs: int) -> gym.Env:
     return gym.make("CartPole-v1")
 
@@ -93,6 +97,8 @@ def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_envir
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
     config = EnvConfig(id="test_batched:Walk")
+    limited = EnvConfig(id="test_batched:cart_poles")  # 500 steps
+    assert make_environments(limited, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=70).longest_game > 500
     assert make_environments(config, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=70).longest_game == 70
 
 

@@ -132,7 +132,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     for word in words[1:]:
         raise _unexpected(word, (), prog)
     if not settings.algo:
-        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, or --from-search DIR")
+        raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, --from-search DIR, or a "
+                          "--config file that names it")
     if not settings.env:
         example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
         raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")

@@ -4,6 +4,7 @@ of single environments are in `single`."""
 from __future__ import annotations
 
 import inspect
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -13,7 +14,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import create
 from vantage.envs.ids import EnvId
-from vantage.envs.interface import LONGEST_GAME, MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
+from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
 from vantage.envs.single import CLOSE_SECONDS
 from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
@@ -43,10 +44,10 @@ def is_vector(env: EnvId) -> bool:
 
 
 def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
-                 longest_game: int = LONGEST_GAME) -> Simulators:
+                 longest_game: int) -> Simulators:
     """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together.
 
-    Evaluations cut a game after `longest_game` steps.
+    Evaluations cut a game after `longest_game` steps, unless the vector's `spec` has a time limit.
     """
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
@@ -66,10 +67,11 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
+    limited = getattr(vector.spec, "max_episode_steps", None) is not None
     return Simulators(
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS, longest_game=longest_game)
+        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS, longest_game=math.inf if limited else longest_game)
 
 
 class Batch:
