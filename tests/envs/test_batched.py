@@ -75,7 +75,7 @@ def frozen_lakes(num_envs: int) -> VectorEnv:
     return SyncVectorEnv([lambda: gym.make("FrozenLake-v1")] * num_envs)
 
 
-def cart_poles(num_envs: int) -> gym.vector.VectorEnv:
+def cart_poles(num_envs: int) -> VectorEnv:
     return gym.make_vec("CartPole-v1", num_envs, "sync")
 
 
@@ -96,10 +96,13 @@ def test_its_observations_rewards_ends_and_masks_arrive_as_those_of_single_envir
     assert envs.spec.masked and envs.reset().action_mask.tolist() == [[True, False]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.tolist() == [[False, True]] * 2
     assert envs.step(np.zeros(2, int)).action_mask.all(), "no action is chosen after an end, so all are allowed"
-    config = EnvConfig(id="test_batched:Walk")
-    limited = EnvConfig(id="test_batched:cart_poles")  # 500 steps
-    assert make_environments(limited, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=70).longest_game > 500
-    assert make_environments(config, seed=0, num_envs=2, stream=1, evaluation=True, longest_game=70).longest_game == 70
+
+
+def test_evaluations_cut_its_games_unless_it_has_a_time_limit():
+    walk, limited = (make_environments(EnvConfig(id=f"test_batched:{name}"), seed=0, num_envs=2, stream=1,
+                                       evaluation=True, longest_game=70) for name in ("Walk", "cart_poles"))
+    assert walk.longest_game == 70
+    assert limited.longest_game > 500, "CartPole-v1 ends games after 500 steps itself"
 
 
 def test_every_environment_has_a_seed_of_its_own_and_goes_on_exactly_with_its_mask():

@@ -67,11 +67,12 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
-    limited = getattr(vector.spec, "max_episode_steps", None) is not None
+    own_limit = vector.spec.max_episode_steps if vector.spec else None
     return Simulators(
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS, longest_game=math.inf if limited else longest_game)
+        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS,
+        longest_game=longest_game if own_limit is None else math.inf)
 
 
 class Batch:

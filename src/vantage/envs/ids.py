@@ -69,7 +69,7 @@ class EnvId:
 
     @property
     def gym_id(self) -> str:
-        """The name without the module whose import registers it; all of module:Class."""
+        """The name without the module whose import registers it. A module:Class has no id: the whole name."""
         return self.name if self.is_path else self.name.rpartition(":")[2]
 
 
