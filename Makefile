@@ -9,7 +9,7 @@ MINUTES = 10
 SEED = 0
 ARGS =
 # Pong is won by then: the highest score is 21.
-STOP = $(if $(filter Pong,$(ENV)),--stop-at-return 20 --return-window 30)
+STOP = $(if $(filter Pong pong,$(ENV)),--stop-at-return 20 --return-window 30)
 
 # What `make dist` installs before the wheel: otherwise pip takes the newest torch, on Linux with 5 GB of CUDA.
 TORCH = $(shell grep ^torch== constraints.txt)

@@ -50,7 +50,7 @@ class Schedule:
                 points = [(at.strip(), parse_number(value)) for at, value in (p.split("=") for p in rest.split(","))]
                 places = [(parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%")
                           for at, _ in points]
-                if places[0][0] == 0 and all(same == sorted(set(same)) for same in (
+                if places[0][0] == min(places)[0] == 0 and all(same == sorted(set(same)) for same in (
                         [at for at, is_share in places if is_share is share] for share in (True, False))):
                     return cls(kind, tuple(value for _, value in points), tuple(places))
             if kind in ("linear", "cosine"):

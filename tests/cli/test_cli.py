@@ -220,15 +220,28 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
     status, out, _ = call([*CARTPOLE, "--steps", "500", "--log-every-seconds", "0", "--report", "--run", str(run)],
                           capsys)
     assert status == 0 and (run / "curve.png").exists() and (run / "game.mp4").stat().st_size > 1_000
-    assert all(word in out for word in ("mean", "curve.png", "resume", "evaluate"))
+    go_on = f"resume {run} --steps {2 * load_latest(run).step} --extend-schedule"
+    assert all(word in out for word in ("mean", "curve.png, the", go_on, "evaluate"))
     (run / "curve.png").unlink()
     (run / "curve.png").mkdir()
     status, out, _ = call(["resume", str(run), "--steps", "600", "--report"], capsys)
-    assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "Next:" in out
+    assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "curve.png, the" not in out
     goal = str(tmp_path / "goal")
     status, out, _ = call([*CARTPOLE, "--steps", "1M", "--stop-at-return", "5", "--report", "--run", goal], capsys)
     assert status == 0 and "reached stop_at_return=5" in out and f"resume {goal}" not in out
     assert call(["resume", goal], capsys)[0] == 2
+
+
+def test_a_report_that_is_interrupted_says_that_the_training_is_saved(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("vantage.tools.finish.evaluate", interrupted)
+    run = tmp_path / "run"
+    status, out, _ = call([*CARTPOLE, "--steps", "200", "--report", "--run", str(run)], capsys)
+    assert status == 130 and f"saved in {run}" in out and f"vantage report {run}" in out
+    assert load_latest(run).step >= 200
 
 
 def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]) -> None:

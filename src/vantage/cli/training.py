@@ -163,7 +163,11 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
     if report:
         from vantage.tools.finish import final_report
 
-        final_report(Path(last.run))
+        try:
+            final_report(Path(last.run))
+        except KeyboardInterrupt:
+            say(f"the training is done and saved in {last.run}; for a report of it: vantage report {quote(last.run)}")
+            raise
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {quote(last.run)}")
     return 0

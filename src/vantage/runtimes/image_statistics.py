@@ -22,17 +22,18 @@ ROLLOUT_LENGTH = 32
 
 def measure_images(model: ActorCritic, config: Config) -> None:
     """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers."""
-    steps, num_envs = config.policy.image_norm_steps, config.env.num_envs
-    if not steps:
+    num_envs = config.env.num_envs
+    rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
+    if not rollouts:
         return
-    log.info(f"image statistics from {steps:,} steps of random play")
+    log.info(f"image statistics from {rollouts * num_envs * ROLLOUT_LENGTH:,} steps of random play")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "image statistics"))
     envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs, stream=STREAM,
                              threads=torch.get_num_threads())
     try:
         position = Position.after(envs.reset(), model.initial_state(num_envs), device)
-        for _ in range(-(-steps // (num_envs * ROLLOUT_LENGTH))):
+        for _ in range(rollouts):
             part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
             model.observe(part.rollout.obs, "image")
             position = part.position

@@ -17,10 +17,14 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     """Evaluate the run, draw curve.png and record game.mp4 in its directory, and print what they show."""
     say(f"playing {episodes} games with the trained policy ...")
     say(evaluate(run, episodes=episodes, trust=True).sentence())
+    contents = ["checkpoints/", "metrics.jsonl, all metrics as JSON lines"]
+    if (run / "best").exists():
+        contents.insert(0, "best/")
     try:
         from vantage.tools.plot import plot
 
         plot([run], run / "curve.png", trust=True)
+        contents.insert(0, "curve.png, the learning curve")
     except (ConfigError, OSError) as error:
         say(f"no curve: {error}")
     try:
@@ -29,10 +33,17 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         say(record(run, run / "game.mp4", trust=True).sentence())
     except (VantageError, ImportError, OSError) as error:  # nothing to see, as in a vector environment of one's own
         say(f"no video: {error}")
-    say(f"in {run}: curve.png, the learning curve; best/ and checkpoints/; metrics.jsonl, all metrics as JSON lines")
+    say(f"in {run}: {'; '.join(contents)}")
+    say("Next:\n" + "\n".join(f"  vantage {command}" for command in _next_commands(run)))
+
+
+def _next_commands(run: Path) -> list[str]:
+    """What to type after a training; to resume it, if there is more to learn."""
     name = quote(str(run))
     commands = [f"evaluate {name} --episodes 100", f"plot {name} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
     if not goal_reached(latest.state["progress"], config):
-        commands.insert(0, f"resume {name}" + f" --steps {2 * config.run.steps}" * (latest.step >= config.run.steps))
-    say("Next:\n" + "\n".join(f"  vantage {command}" for command in commands))
+        done, learnt_out = latest.step >= config.run.steps, config.at("lr", latest.step) == 0
+        commands.insert(0, f"resume {name}" + f" --steps {2 * max(latest.step, config.run.steps)}" * done
+                        + " --extend-schedule" * learnt_out)
+    return commands
