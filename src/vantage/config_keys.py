@@ -217,6 +217,8 @@ class _PPO(TypedDict, total=False):
     """times that each rollout is learned from"""
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
+    past_rollouts: Number
+    """earlier rollouts that are learned from again with each new one, corrected by V-trace"""
     clip: Number
     """how far a ratio of probabilities may leave 1; beyond it the loss gains nothing"""
     value_clip: Number | None

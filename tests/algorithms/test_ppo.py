@@ -190,3 +190,27 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
     replaced = by_current_policy(with_values, one.model).rhos
     assert replaced is not None and replaced[2, 1] == 1 and moved.rhos[2, 1] != 1
     assert torch.equal(replaced[with_values.valid], moved.rhos[with_values.valid])
+
+
+def test_past_rollouts_are_learned_from_with_the_newest_one_by_the_current_policy(
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[Rollout] = []
+    gradients, fresh = [], []
+    with begun(configure(env="tiny:Bandit", num_envs=3, rollout_length=8, hidden="16", lr=0.05, epochs=2,
+                         minibatch_size=8, past_rollouts=2)) as one:
+        update, apply = one.learner.update, one.learner.sink.apply
+        monkeypatch.setattr(one.learner, "update",
+                            lambda rollout, step: learned.append(rollout) or update(rollout, step))
+        monkeypatch.setattr(one.learner.sink, "apply",
+                            lambda *args, **options: gradients.append(len(learned)) or apply(*args, **options))
+        for step in range(4):
+            rollouts, _ = one.collect()
+            fresh += rollouts
+            assert fresh[-1].values is None
+            list(one.updates(rollouts, step))
+    assert [rollout.rewards.shape[1] for rollout in learned] == [3, 6, 9, 9]
+    assert [gradients.count(i) for i in (1, 2, 3, 4)] == [2 * 3, 2 * 6, 2 * 9, 2 * 9]
+    rings = learned[3].actions.view(8, 3, 3)  # [T, environment, place in the ring]
+    for place, number in enumerate((3, 1, 2)):
+        assert torch.equal(rings[:, :, place], fresh[number].actions)
+        assert torch.equal(learned[3].behaviour.view(8, 3, 3, -1)[:, :, place], fresh[number].behaviour)

@@ -135,7 +135,7 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("acer", "Pong", {}, {"num_envs": 16, "steps": 1_000_000, "norm": "layer", "frame_stack": 2}),
     ("acer", "LunarLander-v3", {"num_envs": 3}, {"num_envs": 3, "lr": "linear:1e-3:0", "steps": 300_000}),
     ("ppo", "Breakout", {}, {"num_envs": 32, "minibatch_size": 128, "memory": "lstm"}),
-    ("ppo", "Pong", {}, {"num_envs": 32, "minibatch_size": 256, "memory": "none"}),
+    ("ppo", "Pong", {}, {"num_envs": 32, "minibatch_size": 512, "memory": "none"}),
     ("a2c", "Pendulum-v1", {"eval_every": 7}, {"num_envs": 16, "lr": "linear:3e-3:0", "eval_every": 7}),
 ])
 def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(

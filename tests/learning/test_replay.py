@@ -59,6 +59,17 @@ def filled(capacity: int, count: int, **options: Any) -> Replay:
     return replay
 
 
+@pytest.mark.parametrize(("count", "kept"), [(1, [0]), (2, [0, 1]), (3, [2, 1])])
+def test_all_rollouts_are_side_by_side_environment_by_environment(count: int, kept: list[int]) -> None:
+    together = filled(2 * B, count).all(numbered(9))
+    assert together.rewards[0].tolist() == [10 * number + b for b in range(B) for number in kept]
+    expected = [numbered(number) for number in kept]
+    for actual, *parts in zip(flat(together), *map(flat, expected), strict=True):
+        axis = int(actual.shape[1:2] == (len(kept) * B,))  # of the environments; the first one of a state
+        torch.testing.assert_close(actual, torch.stack(parts, axis + 1).flatten(axis, axis + 1))
+    assert together.values is None
+
+
 @pytest.mark.parametrize("keys", [False, True], ids=["image", "dict with masks"])
 def test_a_drawn_row_is_a_whole_rollout_as_it_was_stored(keys: bool) -> None:
     replay = filled(12, 3, keys=keys)
@@ -120,7 +131,7 @@ def test_a_saved_replay_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         assert all(torch.equal(a, b) for a, b in zip(flat(first), flat(second), strict=True))
     with pytest.raises((KeyError, RuntimeError, ValueError)):
         Replay(20, numbered(0), PLENTY).load([*saved.items(), ("count", {"rollouts": torch.tensor(15)})])
-    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay_size"):
+    with pytest.raises(ValueError, match="more than the 2 rollouts of this replay"):
         Replay(2, numbered(0), PLENTY).load(saved.items())
 
 

@@ -21,6 +21,7 @@ from vantage.algorithms.interface import Needs
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
+from vantage.learning.replay import Replay
 from vantage.runtimes.actor_learner import new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
@@ -183,6 +184,27 @@ def test_more_numbers_than_ranks_have_room_for_are_refused() -> None:
     assert weights.all_gather(torch.arange(4.0)).tolist() == [[0, 1, 2, 3]]
     with pytest.raises(ConfigError, match="exchanges 5 numbers in an update, and ranks on one CPU have room for 4"):
         weights.all_gather(torch.zeros(5))
+
+
+@pytest.mark.parametrize("options", [{}, {"memory": "lstm", "memory_size": 8}], ids=["steps", "lstm"])
+def test_ranks_share_the_minibatches_of_past_rollouts(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    config = vantage.configure("ppo", **PLAIN | options | {
+        "minibatch_size": 8, "epochs": 2, "hidden": "8", "lr": 0.01, "optimizer": "rmsprop", "past_rollouts": 1})
+    older, newest = play(config), play(config.change(seed=1))
+
+    def joined(columns: slice) -> Rollout:
+        parts = part(older, columns), part(newest, columns)
+        past = Replay(2 * parts[0].rewards.shape[1], parts[0], 10**9)
+        for each in parts:
+            past.add(each)
+        return past.all(parts[1])
+
+    (whole,), (first, second) = learners(config, 1), sharing(config, "memory", monkeypatch)
+    assert not together(lambda: first.update(joined(FIRST), 0), lambda: second.update(joined(SECOND), 0))
+    expected = whole.update(joined(slice(0, 4)), 0)
+    assert expected["train/grad_norm"] > 0
+    torch.testing.assert_close(first.flat.vector, whole.flat.vector, rtol=1e-4, atol=1e-5)
+    assert torch.equal(first.flat.vector, second.flat.vector)
 
 
 @BOTH

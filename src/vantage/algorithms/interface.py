@@ -73,6 +73,8 @@ class Reuse:
     """Agent steps of one gradient step."""
     max_kl: float | None = None
     """Stop learning from the rollout after a minibatch whose train/approx_kl exceeds this."""
+    past_rollouts: int = 0
+    """Earlier rollouts that are learned from with each new one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class PPO:
     epochs: int = key(3, "times that each rollout is learned from", low=1, high=1000)
     minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
                               "this many steps", low=1)
+    past_rollouts: int = key(0, "earlier rollouts that are learned from again with each new one, corrected by V-trace",
+                             low=0, high=1000)
     clip: str = key("0.2", "how far a ratio of probabilities may leave 1; beyond it the loss gains nothing",
                     schedule=True, low=0)
     value_clip: float | None = key(None, "how far a value may move from the one while acting; none: anywhere", low=0)
@@ -45,7 +47,7 @@ class PPO:
     @property
     def needs(self) -> Needs:
         """Several passes over a rollout. No activation cache: it would only serve the first."""
-        return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl))
+        return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl, self.past_rollouts))
 
     def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
         """GAE with the values of the weights that acted; V-trace where `rollout.rhos` says that older ones did."""

@@ -11,6 +11,9 @@ from torch import Tensor
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Minibatch, Rollout, State, map_parts
 
+_UNROLLED = 512
+"""Steps that a CPU evaluates at once: more take longer, as the features of their images leave its caches."""
+
 
 @torch.no_grad()
 def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
@@ -19,11 +22,21 @@ def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
     The ratio's clip then bounds the distance from the current policy, and V-trace's weights correct for the older one:
     Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
     """
-    params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    length, num_envs = rollout.rewards.shape
+    at_once = num_envs if model.recurrent or rollout.rewards.is_cuda else max(1, _UNROLLED // length)
+    outputs = [_unroll(rollout, slice(first, first + at_once), model) for first in range(0, num_envs, at_once)]
+    params, values = (torch.cat(columns, 1) for columns in zip(*outputs, strict=True))
     current, log_prob = params[:-1], model.distribution.log_prob
     rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
     rhos = torch.where(rollout.valid, rhos, 1.0)  # an action that the environment replaced has no weight of its own
     return replace(rollout, behaviour=current, values=values, rhos=rhos)
+
+
+def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, Tensor]:
+    """The policy's parameters and the values of some environments of `rollout`."""
+    mask = None if rollout.action_mask is None else rollout.action_mask[:, envs]
+    return model.unroll(map_parts(lambda part: part[:, envs], rollout.obs), rollout.is_first[:, envs],
+                        tuple(part[envs] for part in rollout.state), mask)
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,

@@ -1,4 +1,4 @@
-"""Experience replay: a ring buffer of rollouts, sampled uniformly and whole. No learning here.
+"""Experience replay: a ring buffer of whole rollouts, for uniform samples or all of it. No learning here.
 
 A row is the rollout of one environment: raw single observations, the policy's state before the first, and the
 parameters of the distribution that acted. Frames that a stack repeats are stored once: rollouts of 20 with stacks of 4
@@ -27,11 +27,11 @@ _STATE = "state."
 class Replay:
     """The last `capacity` rollouts of single environments, on the CPU.
 
-    The rollouts to store have the shapes [T, B] of `like`. ConfigError if the rows would take more than `max_bytes`.
-    The system allocates a row's memory when it is first written.
+    The rollouts to store have the shapes [T, B] of `like`. ConfigError if the rows would take more than `max_bytes`; it
+    names the config key `size`. The system allocates a row's memory when it is first written.
     """
 
-    def __init__(self, capacity: int, like: Rollout, max_bytes: int) -> None:
+    def __init__(self, capacity: int, like: Rollout, max_bytes: int, *, size: str = "replay_size") -> None:
         self.capacity = capacity
         self.rollouts = 0
         """Count of rows stored so far; the newest is at (rollouts - 1) mod capacity."""
@@ -40,8 +40,8 @@ class Replay:
         """Memory of all rows, including empty ones."""
         if self.nbytes > max_bytes:
             raise ConfigError(f"the replay would take {self.nbytes / 2**30:.1f} GB, more than its part of half the "
-                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --replay-size, for "
-                              "a resume replay_size in its config.json")
+                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --{size.replace('_', '-')}, "
+                              f"for a resume {size} in its config.json")
         self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype) for name, part in parts.items()}
         self._steps_per_row = like.rewards.shape[0]
 
@@ -65,7 +65,14 @@ class Replay:
 
     def sample(self, like: Rollout, generator: torch.Generator) -> Rollout:
         """One stored rollout per environment of `like`, drawn uniformly with replacement, on the device of `like`."""
-        rows = torch.randint(len(self), (like.rewards.shape[1],), generator=generator)
+        return self._take(torch.randint(len(self), (like.rewards.shape[1],), generator=generator), like)
+
+    def all(self, like: Rollout) -> Rollout:
+        """All stored rollouts of environments like those of `like`, side by side, those of one environment together."""
+        num_envs = like.rewards.shape[1]
+        return self._take(torch.arange(len(self)).view(-1, num_envs).t().flatten(), like)
+
+    def _take(self, rows: Tensor, like: Rollout) -> Rollout:
         device = like.rewards.device
         parts = {name: part.index_select(0, rows).to(device) for name, part in self._rows.items()}
         timed = {name: part.transpose(0, 1) for name, part in parts.items() if not name.startswith(_STATE)}
@@ -73,7 +80,7 @@ class Replay:
         changes["obs"] = ({key: timed[f"obs.{key}"] for key in like.obs} if isinstance(like.obs, Mapping)
                           else timed["obs"])
         changes["state"] = tuple(parts[f"{_STATE}{i}"] for i in range(len(like.state)))
-        return replace(like, **changes, activation_cache=None)
+        return replace(like, **changes, values=None, activation_cache=None)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Tensors for a checkpoint, in groups of about 64 megabytes: the count, then the rows in order."""
@@ -91,7 +98,7 @@ class Replay:
                 continue
             rows = len(group["rewards"])
             if start + rows > self.capacity:
-                raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this replay_size")
+                raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this replay")
             for part, tensor in self._rows.items():
                 tensor[start:start + rows] = group[part]
             start += rows

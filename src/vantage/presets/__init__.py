@@ -137,11 +137,12 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
 
 
 def _ray_values(config: Config) -> dict[str, Any]:
-    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts."""
+    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts, each once."""
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    return {"device": "auto", "send": sent, **vtrace}
+    past = {"past_rollouts": 0} if hasattr(config.algorithm, "past_rollouts") else {}
+    return {"device": "auto", "send": sent, **vtrace, **past}
 
 
 _CATALOGUE = """algorithms

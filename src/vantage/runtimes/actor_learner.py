@@ -31,6 +31,8 @@ from vantage.types import EnvSpec, Rollout
 
 log = logging.getLogger(__name__)
 
+_PAST = "past_"
+
 
 def replay_share(workers: int = 1) -> int:
     """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
@@ -64,6 +66,8 @@ class ActorLearner:
             """The position is that of the last update, so a checkpoint may hold it."""
             self.position: Position
             self.replay: Replay | None = None
+            self.past: Replay | None = None
+            """The newest rollouts, where the algorithm learns from past ones too."""
         except BaseException:
             self.close()
             raise
@@ -74,11 +78,15 @@ class ActorLearner:
 
     def _act_from(self, position: Position) -> None:
         self.position = self._after = position
-        needs = self.learner.needs.replay
+        needs, reuse = self.learner.needs.replay, self.learner.needs.reuse
         if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
             like = empty_rollout(self.model, position, self.rollout_length)
             rows = -(-needs.size // (self.config.num_processes * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
+        if reuse is not None and reuse.past_rollouts > 0:
+            like = empty_rollout(self.model, position, self.rollout_length)
+            rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
+            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes, size="past_rollouts")
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due.
@@ -103,7 +111,8 @@ class ActorLearner:
         cache = learns and needs.activation_cache and self.config.runtime.rollouts_per_update == 1
         for _ in range(self.config.runtime.rollouts_per_update):
             part = collect(self.model, self.envs, self._after, length=self.rollout_length, generator=self.generator,
-                           activation_cache=cache, values=learns and needs.reuse is not None)
+                           activation_cache=cache,
+                           values=learns and needs.reuse is not None and self.past is None)
             self._after = part.position
             rollouts.append(part.rollout)
             total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
@@ -112,7 +121,11 @@ class ActorLearner:
 
     def updates(self, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
         """Learn from what `collect` returned, then as often from the replay as is due; yields each update's metrics."""
-        metrics = self.learner.update(join_rollouts(rollouts), step)
+        joined = join_rollouts(rollouts)
+        if self.past is not None:
+            self.past.add(joined)
+            joined = self.past.all(joined)
+        metrics = self.learner.update(joined, step)
         for rollout in rollouts:
             self.learner.observe(rollout, step)
         yield metrics
@@ -152,6 +165,8 @@ class ActorLearner:
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
         if (rewards := self.learner.reward_normalizer) is not None:
             tensors["acting"]["returns"] = rewards.returns
+        if self.past is not None:
+            tensors |= {f"{_PAST}{name}": group for name, group in self.past.tensors().items()}
         if self.exact:
             tensors["envs"] = {name: torch.from_numpy(np.ascontiguousarray(array))
                                for name, array in self.envs.snapshot().items()}
@@ -185,6 +200,9 @@ class ActorLearner:
             if saved and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
+            if self.past is not None:
+                saved_past = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda x: (len(x), x))
+                self.past.load((name.removeprefix(_PAST), tensors[name]) for name in saved_past)
             return notes
 
     def restore_replay(self, run: Path, step: int) -> None:
