@@ -56,8 +56,9 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     assert rollout.values is not None
     mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
     is_first = rollout.is_first[:-1]
+    stacks = tuple(model.stacks(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state))
     whole = Minibatch(
-        inputs=model.inputs(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state),
+        inputs=stacks if epochs == 1 else model.inputs(stacks),
         is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
@@ -70,8 +71,9 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     for _ in range(epochs):
         for drawn in _order(items, blocks, generator).tensor_split(parts):
             chosen = _own(drawn, num_envs, rank, num_ranks).to(rollout.rewards.device)
-            yield _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
-                       tuple(part.index_select(0, chosen) for part in whole.state))
+            batch = _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
+                         tuple(part.index_select(0, chosen) for part in whole.state))
+            yield batch if epochs > 1 else replace(batch, inputs=model.inputs(batch.inputs))
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:

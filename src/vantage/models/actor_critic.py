@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Literal, cast
@@ -124,7 +124,7 @@ class ActorCritic(nn.Module):
     def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                         cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
         """Like `unroll`, with the critic's features (without `critic`, the actor's) instead of values."""
-        raw = self._stacks(obs, is_first, state)
+        raw = self.stacks(obs, is_first, state)
         last, cache = self._prepare([part[-1] for part in raw]), cache or None
         inputs: list[Tensor] | None = None
         if cache:
@@ -135,13 +135,12 @@ class ActorCritic(nn.Module):
         return self._unroll(inputs, last, is_first, state, action_mask, cache, critic=critic)
 
     @torch.no_grad()
-    def inputs(self, obs: Obs, is_first: IsFirst, state: State) -> tuple[Tensor, ...]:
-        """The inputs of the torsos for observations [T, B, ...]: stacked and normalised, images with channels last.
+    def inputs(self, stacks: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """The inputs of the torsos for `stacks` [T, B, ...]: normalised, images with channels last.
 
         A rollout that is learned from several times needs them once; `observe` changes the normalisers.
         """
-        raw = self._stacks(obs, is_first, state)
-        rows = [self._prepare([part[t] for part in raw]) for t in range(len(is_first))]  # small enough for the caches
+        rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]  # small enough for the caches
         return tuple(torch.stack([x.permute(0, 2, 3, 1) if part.kind == "image" else x for x in column])
                      for part, column in zip(self.parts, zip(*rows, strict=True), strict=True))
 
@@ -153,7 +152,8 @@ class ActorCritic(nn.Module):
         params, features = self._unroll(flat, None, is_first, state, action_mask)
         return params, self.state_values(features, params)
 
-    def _stacks(self, obs: Obs, is_first: Tensor, state: State) -> list[Tensor]:
+    def stacks(self, obs: Obs, is_first: IsFirst, state: State) -> list[Tensor]:
+        """Each part of observations [T, B, ...] with the frames before it, raw."""
         raw = self._split(obs)
         for i, past in enumerate(state[:self.num_frame_states]):
             raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)

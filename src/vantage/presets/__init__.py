@@ -137,12 +137,17 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
 
 
 def _ray_values(config: Config) -> dict[str, Any]:
-    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts, each once."""
+    """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts.
+
+    Rollouts are not kept: there are as many passes over each new one instead.
+    """
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    past = {"past_rollouts": 0} if hasattr(config.algorithm, "past_rollouts") else {}
-    return {"device": "auto", "send": sent, **vtrace, **past}
+    reuse = config.algorithm.needs.reuse
+    passes = {} if reuse is None or not reuse.past_rollouts else {
+        "past_rollouts": 0, "epochs": reuse.epochs * (1 + reuse.past_rollouts)}
+    return {"device": "auto", "send": sent, **vtrace, **passes}
 
 
 _CATALOGUE = """algorithms
