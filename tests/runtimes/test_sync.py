@@ -38,6 +38,8 @@ CASES: dict[str, dict[str, Any]] = {
                        "eval_every": 0},
     "pong": {"env": "Pong", "steps": 600, "num_envs": 5, "rollout_length": 5, "memory": "none",
              "image_norm_steps": 160},
+    "ppo on pong": {"algo": "ppo", "env": "Pong", "steps": 320, "num_envs": 2, "rollout_length": 16,
+                    "minibatch_size": 16, "past_rollouts": 2, "image_norm_steps": 64, "threads": 1, "num_workers": 1},
     "two processes": CARTPOLE | {"algo": "drawing:Drawing", "steps": 2_000, "num_workers": 2, "eval_every": 750,
                                  "eval_episodes": 2, "optimizer": "adam", "memory": "lstm", "memory_size": 8},
     "ppo in two processes": CARTPOLE | {"algo": "ppo", "steps": 1_536, "rollout_length": 32, "num_workers": 2,

@@ -66,11 +66,11 @@ _PPO = {
                        "gae_lambda": "0.9", "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"},
                       "measured on Breakout, results/breakout.md: 64 pixels, normalised advantages, frames instead of "
                       "an LSTM and minibatches of 256 learn more slowly"),
-    "Pong": Defaults({"steps": 640_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
+    "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
                       "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1, "past_rollouts": 4,
-                      "minibatch_size": 512, "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,37%=0.996",
+                      "minibatch_size": 512, "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
                       "gae_lambda": "0.95", "advantage_norm": True, "value_coef": "1",
-                      "entropy_coef": "piecewise:0=0.05,34%=0.03,46%=0.004,70%=0.001"},
+                      "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
                      "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those that "
                      "press FIRE, which hits the ball harder; --action-subset all for all six"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),

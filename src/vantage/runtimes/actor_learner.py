@@ -203,6 +203,8 @@ class ActorLearner:
             if self.past is not None:
                 saved_past = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda x: (len(x), x))
                 self.past.load((name.removeprefix(_PAST), tensors[name]) for name in saved_past)
+                if self.past.rollouts % (self.config.env.num_envs * self.config.runtime.rollouts_per_update):
+                    raise ValueError("its past rollouts are not those of all environments")
             return notes
 
     def restore_replay(self, run: Path, step: int) -> None:
