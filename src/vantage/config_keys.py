@@ -218,11 +218,11 @@ class _PPO(TypedDict, total=False):
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
     past_rollouts: Number
-    """earlier rollouts that are learned from again with each new one, corrected by V-trace"""
+    """updates whose rollouts are learned from again with the new ones, corrected by V-trace"""
     clip: Number
     """how far a ratio of probabilities may leave 1; beyond it the loss gains nothing"""
     value_clip: Number | None
-    """how far a value may move from the one while acting; none: anywhere"""
+    """how far a value may move in an update; none: anywhere"""
     max_kl: Number | None
     """divergence in nats that ends learning from a rollout; none: never"""
     advantage_norm_over: Literal["rollout", "minibatch"]

@@ -91,7 +91,7 @@ def check_together(config: Config) -> None:
             gradients and reuse is not None,
         "send=rollouts has no replay, which is with the workers; give --send gradients":
             ray and not gradients and replay is not None,
-        "past_rollouts is for one process or ranks, which keep their rollouts; give --past-rollouts 0":
+        "past_rollouts is not supported under runtime=ray; give --past-rollouts 0":
             ray and reuse is not None and reuse.past_rollouts > 0,
         "norm=batch needs the whole batch in one process; give --norm layer": ray and policy.norm == "batch",
         "stop_at_eval needs evaluations during training; give --eval-every or --eval-every-seconds":

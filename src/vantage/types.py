@@ -92,7 +92,7 @@ class Minibatch:
     action_mask: Tensor | None
     behaviour: Tensor
     values: Tensor
-    """[T, B] V(s) by the weights that acted."""
+    """[T, B] V(s) by the weights that acted, or by the current ones where older ones did."""
     advantages: Tensor
     """[T, B] of the whole rollout's estimate."""
     targets: Tensor

@@ -192,6 +192,30 @@ def test_ppo_learns_from_an_older_policy_with_values_and_weights_of_the_current_
     assert torch.equal(replaced[with_values.valid], moved.rhos[with_values.valid])
 
 
+@pytest.mark.parametrize("options", [{"env": "tiny:MaskedBandit"}, {"env": "tiny:ManyParts", "frame_stack": 2}],
+                         ids=["masks", "stacked parts"])
+def test_a_rollout_that_is_evaluated_in_pieces_has_the_values_of_the_whole(
+        options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vantage.learning.minibatches._UNROLLED", 16)
+    with begun(configure(num_envs=5, rollout_length=8, hidden="16", **options)) as one, torch.no_grad():
+        one.collect()
+        one.move_on()
+        (rollout,), _ = one.collect()
+        pieces = by_current_policy(rollout, one.model)
+        params, values = one.model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask)
+    torch.testing.assert_close(pieces.values, values, rtol=0, atol=1e-5)
+    torch.testing.assert_close(pieces.behaviour, params[:-1], rtol=1e-6, atol=1e-5)
+
+
+def test_a_single_pass_has_the_normalised_inputs_of_several() -> None:
+    model = model_of(obs_norm=True, frame_stack=2)
+    rollout = random_rollout(model, T, B)
+    model.observe(3 * rollout.obs + 1)
+    one, two = (steps_of(rollout, PPO(), model, size=8, epochs=epochs)[0] for epochs in (1, 2))
+    assert torch.equal(one.inputs[0], two.inputs[0]) and torch.equal(one.actions, two.actions)
+    assert not torch.isin(one.inputs[0][..., -4:], rollout.obs).any()
+
+
 def test_past_rollouts_are_learned_from_with_the_newest_one_by_the_current_policy(
         monkeypatch: pytest.MonkeyPatch) -> None:
     learned: list[Rollout] = []

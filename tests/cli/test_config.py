@@ -137,6 +137,8 @@ def test_a_whole_config_can_be_given_again() -> None:
     ("ppo", "Breakout", {}, {"num_envs": 32, "minibatch_size": 128, "memory": "lstm"}),
     ("ppo", "Pong", {}, {"num_envs": 32, "minibatch_size": 512, "memory": "none", "epochs": 1, "past_rollouts": 4}),
     ("ppo", "Pong", {"runtime": "ray"}, {"epochs": 5, "past_rollouts": 0}),
+    ("ppo", "Pong", {"runtime": "ray", "epochs": 2}, {"epochs": 2, "past_rollouts": 0}),
+    ("ppo", "Pong", {"runtime": "ray", "past_rollouts": 0}, {"epochs": 1, "past_rollouts": 0}),
     ("a2c", "Pendulum-v1", {"eval_every": 7}, {"num_envs": 16, "lr": "linear:3e-3:0", "eval_every": 7}),
 ])
 def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(

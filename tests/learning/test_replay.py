@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import fields
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from rollouts import random_rollout
+from rollouts import begun, random_rollout
 from stopping import stop_after
 from torch import Tensor
 
@@ -59,13 +60,13 @@ def filled(capacity: int, count: int, **options: Any) -> Replay:
     return replay
 
 
-@pytest.mark.parametrize(("count", "kept"), [(1, [0]), (2, [0, 1]), (3, [2, 1])])
-def test_all_rollouts_are_side_by_side_environment_by_environment(count: int, kept: list[int]) -> None:
+@pytest.mark.parametrize(("count", "order"), [(1, [0]), (2, [0, 1]), (3, [2, 1])])
+def test_all_rollouts_are_side_by_side_environment_by_environment(count: int, order: list[int]) -> None:
     together = filled(2 * B, count).all(numbered(9))
-    assert together.rewards[0].tolist() == [10 * number + b for b in range(B) for number in kept]
-    expected = [numbered(number) for number in kept]
+    assert together.rewards[0].tolist() == [10 * number + b for b in range(B) for number in order]
+    expected = [numbered(number) for number in order]
     for actual, *parts in zip(flat(together), *map(flat, expected), strict=True):
-        axis = int(actual.shape[1:2] == (len(kept) * B,))  # of the environments; the first one of a state
+        axis = int(actual.shape[1:2] == (len(order) * B,))  # of the environments; the first one of a state
         torch.testing.assert_close(actual, torch.stack(parts, axis + 1).flatten(axis, axis + 1))
     assert together.values is None
 
@@ -216,3 +217,42 @@ def test_inconsistent_options_are_refused(options: dict[str, Any], message: str)
 def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"as acer's, is for Discrete and Box actions, not for multi_discrete; use "):
         list(vantage.train(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))
+
+
+@pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 2), (2, 1)])
+def test_a_resume_with_other_past_rollouts_logs_it_and_collects_them_again(
+        before: int, after: int, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = tmp_path / "run"
+    stop_after(4, run, vantage.configure("ppo", env="CartPole-v1", num_envs=B, rollout_length=8, minibatch_size=8,
+                                         steps=240, eval_every=0, past_rollouts=before, **QUIET))
+    config = json.loads((run / "config.json").read_text())
+    config["algorithm"]["past_rollouts"] = after
+    (run / "config.json").write_text(json.dumps(config))
+    *_, last = vantage.resume(run)
+    assert last.status == "done"
+    assert any("past rollouts of the checkpoint do not fit" in note for note in caplog.messages)
+
+
+@pytest.mark.parametrize("change", [
+    {"past_rows_0": {"rewards": torch.full((2 * B, 8), torch.nan)}},
+    {"past_rows_0": {"rewards": torch.zeros(2 * B, 1)}},
+    {"past_rows_0": {"actions": torch.zeros(2 * B, 8)}}, {"past_count": {"rollouts": torch.tensor(2 * B + 1)}},
+    {"past_count": {"rollouts": torch.tensor(2**62 // B * B)}}, {"past_count": {}}])
+def test_crafted_past_rollouts_are_collected_again(change: dict[str, dict[str, Tensor]]) -> None:
+    config = vantage.configure("ppo", env="CartPole-v1", num_envs=B, rollout_length=8, minibatch_size=8,
+                               past_rollouts=1, **QUIET)
+    with begun(config) as one:
+        for _ in range(2):
+            one.advance(lambda: 0)
+        saved = one.acting_tensors()
+    with begun(config) as other:
+        assert not other.restore_acting(saved) and other.num_past == 2 * B
+        (group, tensors), = change.items()
+        (note,) = other.restore_acting(saved | {group: saved[group] | tensors if tensors else {}})
+        assert "collected again" in note and other.num_past == 0
+        other.advance(lambda: 0)
+
+
+def test_past_rollouts_that_are_too_large_are_refused_by_their_own_key() -> None:
+    with pytest.raises(ConfigError, match=r"rollouts of past_rollouts would take .* give a smaller --past-rollouts"):
+        Replay(10, numbered(0), 10, key="past_rollouts")

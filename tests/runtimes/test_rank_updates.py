@@ -157,7 +157,8 @@ def test_a_loss_that_is_not_finite_is_named_by_a_rank_without_a_part_of_the_mini
 @BOTH
 @pytest.mark.parametrize(("algo", "options"), [
     ("a2c", {"advantage_norm": True}), ("ppo", {"minibatch_size": 5}), ("ppo", {"max_kl": 1e-4, "epochs": 9}),
-    ("ppo", {"minibatch_size": 1, "advantage_norm_over": "minibatch"}), ("ppo", {"memory": "lstm", "memory_size": 8}),
+    ("ppo", {"minibatch_size": 1, "advantage_norm_over": "minibatch"}),
+    ("ppo", {"minibatch_size": 1, "epochs": 1, "obs_norm": True}), ("ppo", {"memory": "lstm", "memory_size": 8}),
     ("ppo", {"memory": "lstm", "memory_size": 8, "minibatch_size": 12})])
 def test_ranks_share_minibatches_and_the_statistics_of_advantages(
         algo: str, options: dict[str, Any], how: str, monkeypatch: pytest.MonkeyPatch) -> None:

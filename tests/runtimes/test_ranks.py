@@ -158,11 +158,13 @@ def test_an_environment_of_another_rank_that_cannot_be_built_fails_at_once(tmp_p
     assert not (tmp_path / "run").exists() and not children()
 
 
+@pytest.mark.parametrize("options", [{}, {"algo": "ppo", "minibatch_size": 15, "past_rollouts": 2}],
+                         ids=["a2c", "past rollouts"])
 def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
-        tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A rank that is killed while the run pauses loses nothing."""
+        options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A rank that is killed while the run pauses loses nothing but the rollouts that it kept."""
     run = tmp_path / "run"
-    reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7), run=run)
+    reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7, **options), run=run)
     reached = next(reports).step
     max(children(), key=lambda child: child.pid).kill()
     with pytest.raises(VantageError, match=r"process [23] of 3 failed: it ended without a message, killed by SIGKILL"):
@@ -178,6 +180,11 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
     children()[0].kill()
     reports.close()
     assert not children() and load_latest(run).step == reached
+    reports = vantage.resume(run)
+    for report, _ in zip(reports, range(5), strict=False):
+        assert report.step > reached
+    assert any("so all collect theirs again" in note for note in caplog.messages) is ("algo" in options)
+    reports.close()
 
 
 def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ class Reuse:
     max_kl: float | None = None
     """Stop learning from the rollout after a minibatch whose train/approx_kl exceeds this."""
     past_rollouts: int = 0
-    """Earlier rollouts that are learned from with each new one."""
+    """Updates whose rollouts are learned from again with the new ones."""
 
 
 @dataclass(frozen=True, slots=True)

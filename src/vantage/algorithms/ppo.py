@@ -30,11 +30,11 @@ class PPO:
     epochs: int = key(3, "times that each rollout is learned from", low=1, high=1000)
     minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
                               "this many steps", low=1)
-    past_rollouts: int = key(0, "earlier rollouts that are learned from again with each new one, corrected by V-trace",
+    past_rollouts: int = key(0, "updates whose rollouts are learned from again with the new ones, corrected by V-trace",
                              low=0, high=1000)
     clip: str = key("0.2", "how far a ratio of probabilities may leave 1; beyond it the loss gains nothing",
                     schedule=True, low=0)
-    value_clip: float | None = key(None, "how far a value may move from the one while acting; none: anywhere", low=0)
+    value_clip: float | None = key(None, "how far a value may move in an update; none: anywhere", low=0)
     max_kl: float | None = key(None, "divergence in nats that ends learning from a rollout; none: never", low=0)
     entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
     value_coef: str = key("0.5", "weight of half the squared value error", schedule=True, low=0)

@@ -20,6 +20,8 @@ from vantage.types import Rollout
 _SAVED_BYTES = 1 << 26
 """Approximate size of a group of `Replay.tensors`; saving holds one group in memory at a time."""
 
+_MOST = 1 << 53
+
 _PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour")
 _STATE = "state."
 
@@ -28,10 +30,10 @@ class Replay:
     """The last `capacity` rollouts of single environments, on the CPU.
 
     The rollouts to store have the shapes [T, B] of `like`. ConfigError if the rows would take more than `max_bytes`; it
-    names the config key `size`. The system allocates a row's memory when it is first written.
+    names the config key `key`. The system allocates a row's memory when it is first written.
     """
 
-    def __init__(self, capacity: int, like: Rollout, max_bytes: int, *, size: str = "replay_size") -> None:
+    def __init__(self, capacity: int, like: Rollout, max_bytes: int, *, key: str = "replay_size") -> None:
         self.capacity = capacity
         self.rollouts = 0
         """Count of rows stored so far; the newest is at (rollouts - 1) mod capacity."""
@@ -39,9 +41,9 @@ class Replay:
         self.nbytes = capacity * sum(part[0].nbytes for part in parts.values())
         """Memory of all rows, including empty ones."""
         if self.nbytes > max_bytes:
-            raise ConfigError(f"the replay would take {self.nbytes / 2**30:.1f} GB, more than its part of half the "
-                              f"free memory, {max_bytes / 2**30:.1f} GB; give a smaller --{size.replace('_', '-')}, "
-                              f"for a resume {size} in its config.json")
+            raise ConfigError(f"the rollouts of {key} would take {self.nbytes / 2**30:.1f} GB, more than their part "
+                              f"of half the free memory, {max_bytes / 2**30:.1f} GB; give a smaller "
+                              f"--{key.replace('_', '-')}, for a resume {key} in its config.json")
         self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype) for name, part in parts.items()}
         self._steps_per_row = like.rewards.shape[0]
 
@@ -89,8 +91,12 @@ class Replay:
                   for i, start in enumerate(range(0, len(self), step))}
         return {"count": {"rollouts": torch.tensor(self.rollouts)}, **groups}
 
-    def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]]) -> None:
-        """Restore the groups of `tensors`; ValueError, KeyError or RuntimeError if they do not fit this replay."""
+    def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *, multiple: int = 1) -> None:
+        """Restore the groups of `tensors`; ValueError, KeyError or RuntimeError if they do not fit this replay.
+
+        The number of rows must be a multiple of `multiple`. After an error the replay is as before, or holds odd rows
+        behind those that count.
+        """
         rollouts, start = 0, 0
         for name, group in groups:
             if name == "count":
@@ -99,11 +105,16 @@ class Replay:
             rows = len(group["rewards"])
             if start + rows > self.capacity:
                 raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this replay")
-            for part, tensor in self._rows.items():
-                tensor[start:start + rows] = group[part]
+            for name, tensor in self._rows.items():
+                part = group[name]
+                if part.dtype != tensor.dtype or part.shape[1:] != tensor.shape[1:] or not part.isfinite().all():
+                    raise ValueError(f"{name} is {part.dtype} {list(part.shape[1:])}, not finite "
+                                     f"{tensor.dtype} {list(tensor.shape[1:])}")
+                tensor[start:start + rows] = part
             start += rows
-        if start != min(rollouts, self.capacity):
-            raise ValueError(f"it holds {start:,} rollouts, not {min(rollouts, self.capacity):,}")
+        if start != min(rollouts, self.capacity) or rollouts % multiple or rollouts > _MOST:
+            raise ValueError(f"it holds {start:,} rollouts of {rollouts:,}, not {min(rollouts, self.capacity):,} or a "
+                             f"multiple of {multiple:,}")
         self.rollouts = rollouts
 
 

@@ -140,7 +140,7 @@ class ActorCritic(nn.Module):
 
         A rollout that is learned from several times needs them once; `observe` changes the normalisers.
         """
-        rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]  # small enough for the caches
+        rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]
         return tuple(torch.stack([x.permute(0, 2, 3, 1) if part.kind == "image" else x for x in column])
                      for part, column in zip(self.parts, zip(*rows, strict=True), strict=True))
 

@@ -124,7 +124,7 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         if config.policy.std != "fixed":
             values["log_std_init"] = PolicyConfig.log_std_init
     if isinstance(config.runtime, Ray):
-        values |= _ray_values(config)
+        values |= _ray_values(config, overrides)
     values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
         never = config.run.eval_every_seconds > 0 or family == "atari"
@@ -136,7 +136,7 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     return values
 
 
-def _ray_values(config: Config) -> dict[str, Any]:
+def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
     """A learner on a GPU if there is one, gradients for a3c and from a replay, and V-trace for rollouts.
 
     Rollouts are not kept: there are as many passes over each new one instead.
@@ -144,9 +144,9 @@ def _ray_values(config: Config) -> dict[str, Any]:
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    reuse = config.algorithm.needs.reuse
-    passes = {} if reuse is None or not reuse.past_rollouts else {
-        "past_rollouts": 0, "epochs": reuse.epochs * (1 + reuse.past_rollouts)}
+    past = getattr(config.algorithm, "past_rollouts", 0)
+    passes = {"past_rollouts": 0, "epochs": config.algorithm.epochs * (1 + past)} if (
+        past and "past_rollouts" not in overrides and hasattr(config.algorithm, "epochs")) else {}
     return {"device": "auto", "send": sent, **vtrace, **passes}
 
 

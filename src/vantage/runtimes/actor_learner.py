@@ -31,8 +31,6 @@ from vantage.types import EnvSpec, Rollout
 
 log = logging.getLogger(__name__)
 
-_PAST = "past_"
-
 
 def replay_share(workers: int = 1) -> int:
     """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
@@ -86,7 +84,7 @@ class ActorLearner:
         if reuse is not None and reuse.past_rollouts > 0:
             like = empty_rollout(self.model, position, self.rollout_length)
             rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
-            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes, size="past_rollouts")
+            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes, key="past_rollouts")
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due.
@@ -134,6 +132,16 @@ class ActorLearner:
         self.move_on()
         self.exact = True
 
+    @property
+    def num_past(self) -> int:
+        """Count of past rollouts that an update would learn from now, of single environments."""
+        return 0 if self.past is None else len(self.past)
+
+    def forget_past(self) -> None:
+        """Collect the past rollouts anew."""
+        if self.past is not None:
+            self.past.rollouts = 0
+
     def move_on(self) -> None:
         """Act from behind the last rollouts from now on."""
         self.position = self._after
@@ -165,9 +173,9 @@ class ActorLearner:
         tensors["acting"]["learner_generator"] = self.learner.generator.get_state()
         if (rewards := self.learner.reward_normalizer) is not None:
             tensors["acting"]["returns"] = rewards.returns
-        if self.past is not None:
-            tensors |= {f"{_PAST}{name}": group for name, group in self.past.tensors().items()}
         if self.exact:
+            if self.past is not None:
+                tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
             tensors["envs"] = {name: torch.from_numpy(np.ascontiguousarray(array))
                                for name, array in self.envs.snapshot().items()}
         return tensors
@@ -200,12 +208,20 @@ class ActorLearner:
             if saved and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
-            if self.past is not None:
-                saved_past = sorted((name for name in tensors if name.startswith(_PAST)), key=lambda x: (len(x), x))
-                self.past.load((name.removeprefix(_PAST), tensors[name]) for name in saved_past)
-                if self.past.rollouts % (self.config.env.num_envs * self.config.runtime.rollouts_per_update):
-                    raise ValueError("its past rollouts are not those of all environments")
-            return notes
+            return [*notes, *self._restore_past(tensors)] if saved else notes
+
+    def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
+        if self.past is None:
+            return []
+        groups = {name.removeprefix("past_"): group for name, group in tensors.items() if name.startswith("past_")}
+        try:
+            if not groups:
+                raise ValueError("it has none")
+            self.past.load(groups.items(), multiple=self.config.env.num_envs * self.config.runtime.rollouts_per_update)
+        except (KeyError, OverflowError, RuntimeError, ValueError) as error:
+            return [f"the past rollouts of the checkpoint do not fit past_rollouts, so they are collected again: "
+                    f"{error}; this resume is not exact"]
+        return []
 
     def restore_replay(self, run: Path, step: int) -> None:
         """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""

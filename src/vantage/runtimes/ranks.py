@@ -29,7 +29,7 @@ from vantage.learning.learner import Learner
 from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
-from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.child import Process, prepare_process, start
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
@@ -104,9 +104,15 @@ class Ranks:
     def ready(self) -> None:
         """Wait until all ranks can act; logs what they could not restore."""
         with self._noticing():
-            for rank, notes in enumerate(gather([])):
+            restored = gather(([], self._actor_learner.num_past))
+            for rank, (notes, _) in enumerate(restored):
                 for note in notes:
                     log.warning(f"process {rank + 1}: {note}")
+            same = len({count for _, count in restored}) == 1
+            collectives.broadcast(same)
+            if not same:
+                self._actor_learner.forget_past()
+                log.warning("the past rollouts of some processes are lost, so all collect theirs again")
         self._waiting = True
 
     def advance(self, step: int) -> Advance:
@@ -203,7 +209,8 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> None:
     if (run := collectives.broadcast()) is not None:  # else `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
-        one = ActorLearner(rank_config(config), worker=rank, index=rank)
+        one = ActorLearner(rank_config(config), worker=rank, index=rank,
+                           replay_bytes=replay_share(config.num_processes))
         one.learner.load(tensors)
         weights = _share(one.learner, rank, shared)
         prefix, notes = f"partner_{rank}_", []
@@ -213,7 +220,9 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> None:
             one.begin()
             if resumed:
                 notes = ["the checkpoint follows an error, so its environments begin new episodes"]
-        gather(notes)
+        gather((notes, one.num_past))
+        if not collectives.broadcast():
+            one.forget_past()
         _serve(one, weights)
         one.close()
     collectives.leave()

@@ -15,7 +15,7 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import ActorLearner, load_learner, log_setting
+from vantage.runtimes.actor_learner import ActorLearner, load_learner, log_setting, replay_share
 from vantage.runtimes.evaluator import evaluate_policy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
@@ -33,7 +33,7 @@ class SyncRun:
         self.config = config
         replay, workers = config.algorithm.needs.replay, config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = one = ActorLearner(rank_config(config))
+        self.actor_learner = one = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
         self.ranks: Ranks | None = None
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)

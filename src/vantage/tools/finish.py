@@ -42,8 +42,11 @@ def _next_commands(run: Path) -> list[str]:
     name = quote(str(run))
     commands = [f"evaluate {name} --episodes 100", f"plot {name} -o curve.png"]
     config, latest = RunDirectory.open(run, trust=True).config, load_latest(run)
-    if not goal_reached(latest.state["progress"], config):
-        done, learnt_out = latest.step >= config.run.steps, config.at("lr", latest.step) == 0
-        commands.insert(0, f"resume {name}" + f" --steps {2 * max(latest.step, config.run.steps)}" * done
-                        + " --extend-schedule" * learnt_out)
-    return commands
+    if goal_reached(latest.state["progress"], config):
+        return commands
+    ended = config.at("lr", latest.step) == 0
+    more = 2 * max(latest.step, config.run.steps)
+    if ended and config.change(steps=more, schedule_steps=0).at("lr", latest.step) == 0:
+        return commands
+    options = f" --steps {more}" * (ended or latest.step >= config.run.steps) + " --extend-schedule" * ended
+    return [f"resume {name}{options}", *commands]
