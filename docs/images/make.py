@@ -49,12 +49,13 @@ def minutes() -> None:
         rows = list(csv.DictReader(file))
     figure = Figure(figsize=(5.6, 2.6), layout="constrained")
     axes = figure.add_subplot()
-    for group, colour in zip(dict.fromkeys(row["group"] for row in rows), ("#0072b2", "#d55e00"), strict=True):
+    groups = dict.fromkeys(row["group"] for row in rows)
+    for group, colour in zip(groups, ("#0072b2", "#d55e00", "#009e73"), strict=True):
         points = [(float(row["minutes"]), float(row["value"])) for row in rows if row["group"] == group]
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=2, label=group)
     axes.axhline(18, color="0.6", linewidth=1, linestyle="--")
     axes.annotate("18 points", (0.05, 18), color="0.4", va="bottom", fontsize=9)
-    axes.set(xlabel="minutes on two CPU cores", ylabel="mean of 30 games", xlim=(0, 6.5), ylim=(-22, 23))
+    axes.set(xlabel="minutes on two CPU cores", ylabel="mean of 30 games", xlim=(0, 8.5), ylim=(-22, 23))
     axes.set_yticks([-21, -10, 0, 10, 21])
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, loc="lower right")
