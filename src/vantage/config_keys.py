@@ -214,7 +214,7 @@ class _PPO(TypedDict, total=False):
     """Keys of ppo."""
 
     epochs: Number
-    """times that each rollout is learned from"""
+    """times that an update learns from its rollouts"""
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
     past_rollouts: Number

@@ -225,7 +225,8 @@ def test_a_report_evaluates_draws_and_says_what_to_type_next(
     (run / "curve.png").unlink()
     (run / "curve.png").mkdir()
     status, out, _ = call(["resume", str(run), "--steps", "600", "--report"], capsys)
-    assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "curve.png, the" not in out
+    assert status == 0 and "no curve: " in out and "curve.png is a directory" in out and "Next:" in out
+    assert "curve.png, the" not in out
     goal = str(tmp_path / "goal")
     status, out, _ = call([*CARTPOLE, "--steps", "1M", "--stop-at-return", "5", "--report", "--run", goal], capsys)
     assert status == 0 and "reached stop_at_return=5" in out and f"resume {goal}" not in out

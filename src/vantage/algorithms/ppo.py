@@ -27,7 +27,7 @@ class PPO:
     gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
     gae_lambda: str = key("0.95", "lambda of generalised advantage estimation; 1 gives n-step returns", schedule=True,
                           low=0, high=1)
-    epochs: int = key(3, "times that each rollout is learned from", low=1, high=1000)
+    epochs: int = key(3, "times that an update learns from its rollouts", low=1, high=1000)
     minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
                               "this many steps", low=1)
     past_rollouts: int = key(0, "updates whose rollouts are learned from again with the new ones, corrected by V-trace",

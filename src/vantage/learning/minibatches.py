@@ -58,7 +58,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     is_first = rollout.is_first[:-1]
     stacks = tuple(model.stacks(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state))
     whole = Minibatch(
-        inputs=stacks if epochs == 1 else model.inputs(stacks),
+        inputs=stacks if epochs == 1 else model.inputs(stacks),  # raw, a quarter of the memory: needed only once
         is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
         values=rollout.values[:-1], advantages=advantages, targets=targets)
@@ -71,8 +71,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     for _ in range(epochs):
         for drawn in _order(items, blocks, generator).tensor_split(parts):
             chosen = _own(drawn, num_envs, rank, num_ranks).to(rollout.rewards.device)
-            batch = _map(whole, lambda x, chosen=chosen: x.index_select(1, chosen),  # type: ignore[misc]
-                         tuple(part.index_select(0, chosen) for part in whole.state))
+            batch = _take(whole, chosen)
             yield batch if epochs > 1 else replace(batch, inputs=model.inputs(batch.inputs))
 
 
@@ -86,6 +85,11 @@ def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
     """The `items` of this rank in its own numbering; they are numbered by time, then by environment of all ranks."""
     times, envs = items // (num_envs * num_ranks), items % (num_envs * num_ranks)
     return (times * num_envs + envs % num_envs)[envs // num_envs == rank]
+
+
+def _take(batch: Minibatch, items: Tensor) -> Minibatch:
+    """The `items` [N] of `batch`."""
+    return _map(batch, lambda x: x.index_select(1, items), tuple(part.index_select(0, items) for part in batch.state))
 
 
 def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:

@@ -21,6 +21,7 @@ _SAVED_BYTES = 1 << 26
 """Approximate size of a group of `Replay.tensors`; saving holds one group in memory at a time."""
 
 _MOST = 1 << 53
+"""Rollouts that no run stores: a larger count is not what Vantage writes."""
 
 _PARTS = ("is_first", "actions", "rewards", "terminated", "valid", "action_mask", "behaviour")
 _STATE = "state."
@@ -94,8 +95,7 @@ class Replay:
     def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *, multiple: int = 1) -> None:
         """Restore the groups of `tensors`; ValueError, KeyError or RuntimeError if they do not fit this replay.
 
-        The number of rows must be a multiple of `multiple`. After an error the replay is as before, or holds odd rows
-        behind those that count.
+        The rows ever stored must be a multiple of `multiple`. After an error no more rows count than before.
         """
         rollouts, start = 0, 0
         for name, group in groups:
@@ -112,9 +112,10 @@ class Replay:
                                      f"{tensor.dtype} {list(tensor.shape[1:])}")
                 tensor[start:start + rows] = part
             start += rows
-        if start != min(rollouts, self.capacity) or rollouts % multiple or rollouts > _MOST:
-            raise ValueError(f"it holds {start:,} rollouts of {rollouts:,}, not {min(rollouts, self.capacity):,} or a "
-                             f"multiple of {multiple:,}")
+        if start != min(rollouts, self.capacity):
+            raise ValueError(f"it holds {start:,} rollouts, not {min(rollouts, self.capacity):,}")
+        if rollouts % multiple or rollouts > _MOST:
+            raise ValueError(f"it counts {rollouts:,} rollouts, no multiple of {multiple:,} up to {_MOST:,}")
         self.rollouts = rollouts
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from vantage.algorithms.ppo import PPO
 from vantage.config import ALGORITHMS, Config, runtimes_of
 from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_together
@@ -144,10 +145,10 @@ def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:
     asynchronous = ALGORITHMS.get(config.algo, (None, None))[1] is Hogwild or config.algorithm.needs.replay is not None
     sent = {"auto": "gradients" if asynchronous else "rollouts"}.get(config.ray.send, config.ray.send)
     vtrace = {"vtrace": sent == "rollouts"} if hasattr(config.algorithm, "vtrace") else {}
-    past = getattr(config.algorithm, "past_rollouts", 0)
-    passes = {"past_rollouts": 0, "epochs": config.algorithm.epochs * (1 + past)} if (
-        past and "past_rollouts" not in overrides and hasattr(config.algorithm, "epochs")) else {}
-    return {"device": "auto", "send": sent, **vtrace, **passes}
+    values = {"device": "auto", "send": sent, **vtrace}
+    if isinstance(ppo := config.algorithm, PPO) and "past_rollouts" not in overrides:
+        values |= {"past_rollouts": 0, "epochs": ppo.epochs * (1 + ppo.past_rollouts)}
+    return values
 
 
 _CATALOGUE = """algorithms

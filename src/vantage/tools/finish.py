@@ -17,14 +17,12 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
     """Evaluate the run, draw curve.png and record game.mp4 in its directory, and print what they show."""
     say(f"playing {episodes} games with the trained policy ...")
     say(evaluate(run, episodes=episodes, trust=True).sentence())
-    contents = ["checkpoints/", "metrics.jsonl, all metrics as JSON lines"]
-    if (run / "best").exists():
-        contents.insert(0, "best/")
+    contents = []
     try:
         from vantage.tools.plot import plot
 
         plot([run], run / "curve.png", trust=True)
-        contents.insert(0, "curve.png, the learning curve")
+        contents.append("curve.png, the learning curve")
     except (ConfigError, OSError) as error:
         say(f"no curve: {error}")
     try:
@@ -33,6 +31,7 @@ def final_report(run: Path, *, episodes: int = 20) -> None:
         say(record(run, run / "game.mp4", trust=True).sentence())
     except (VantageError, ImportError, OSError) as error:  # nothing to see, as in a vector environment of one's own
         say(f"no video: {error}")
+    contents += ["best/"] * (run / "best").exists() + ["checkpoints/", "metrics.jsonl, all metrics as JSON lines"]
     say(f"in {run}: {'; '.join(contents)}")
     say("Next:\n" + "\n".join(f"  vantage {command}" for command in _next_commands(run)))
 
