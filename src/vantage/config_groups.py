@@ -42,6 +42,9 @@ class EnvConfig:
     reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted return")
     reward_terminates: bool = key(False, "a reward ends the return but not the game, as for single points of Pong")
     max_episode_steps: int = key(0, "time limit in agent steps; 0: the environment's own", low=0, high=10**12)
+    short_episode_steps: int = key(0, "time limit of every short_episode_every-th environment in training, for more "
+                                   "starts; their scores are not reported; 0: none", low=0, high=10**12)
+    short_episode_every: int = key(8, "2: every second environment, 3: every third, ...", low=2, high=100_000)
 
     def __post_init__(self) -> None:
         check_fields(self)

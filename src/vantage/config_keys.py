@@ -60,6 +60,11 @@ class CommonKeys(TypedDict, total=False):
     """a reward ends the return but not the game, as for single points of Pong"""
     max_episode_steps: Number
     """time limit in agent steps; 0: the environment's own"""
+    short_episode_steps: Number
+    """time limit of every short_episode_every-th environment in training, for more starts; their scores are not
+    reported; 0: none"""
+    short_episode_every: Number
+    """2: every second environment, 3: every third, ..."""
     network: str | Callable[..., Any]
     """torso, or module:Class; auto: a3c for images, minatar below 20 pixels, mlp for vectors"""
     hidden: Text

@@ -19,6 +19,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     own = has_layers and f"with network={policy.network}, which has layers of its own; leave it out"
     atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
     layers = own or (policy.network != "mlp" and atari and f"{atari}, or give --network mlp")
+    short = _why_no_short_episodes(config)
     optimizer, flat = config.optimizer.optimizer, config.flat()
     for key, why in {
             "hidden": layers, "activation": layers,
@@ -27,6 +28,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
             "advantage_norm_over": not flat.get("advantage_norm", True) and "with advantage_norm off; leave it out",
             "bias_correction": flat.get("truncation", 0) is None and "without a truncation; leave it out, or give "
                                "--truncation",
+            "short_episode_steps": config.env.short_episode_steps and short, "short_episode_every": short,
             "replay_start": flat.get("replay_ratio") == 0 and "without updates from the replay; leave it out",
             "memory_size": no_memory, "bptt": no_memory,
             "stack_pad": policy.frame_stack == 1 and "on single observations; give a --frame-stack above 1, or leave "
@@ -37,6 +39,18 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     }.items():
         if why and key in flags:
             raise ConfigError(f"{key}={flat[key]} has no effect {why}")
+
+
+def _why_no_short_episodes(config: Config) -> str | None:
+    env = config.env
+    num_envs = env.num_envs * (1 if isinstance(config.runtime, Sync) else config.runtime.num_workers)
+    if not env.short_episode_steps:
+        return "without short episodes; give --short-episode-steps, or leave it out"
+    if env.short_episode_every > num_envs:
+        return f"with {num_envs} environments; give a --short-episode-every of at most that"
+    if 0 < env.max_episode_steps <= env.short_episode_steps:
+        return f"with max_episode_steps={env.max_episode_steps}; give a smaller --short-episode-steps"
+    return None
 
 
 def why_not_parallel(config: Config) -> str | None:

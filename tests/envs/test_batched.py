@@ -142,6 +142,7 @@ def test_its_errors_are_named(fault, says):
 @pytest.mark.parametrize(("name", "keys", "says"), [
     ("SameStep", {}, "NEXT_STEP"), ("not_a_vector", {}, "not a gymnasium.vector.VectorEnv"),
     ("Walk", {"max_episode_steps": 3}, "max_episode_steps has no effect"),
+    ("Walk", {"short_episode_steps": 3}, "short_episode_steps has no effect"),
     ("Walk", {"frame_skip": 2}, "frame_skip has no effect"), ("Walk", {"vector": "async"}, "vector has no effect"),
     ("Walk", {"options": {"size": 2}}, "unexpected keyword")])
 def test_one_that_cannot_be_used_is_refused_with_the_remedy(name, keys, says):

@@ -90,6 +90,7 @@ def test_cartpole_goes_on_from_every_step():
     ("BipedalWalker-v3", 300, {"max_episode_steps": 90}), ("vantage/SnakePlural-v0", 60, {}),
     ("CarRacing-v3", 36, {"max_episode_steps": 10, "num_envs": 1}),
     ("FrozenLake-v1", 60, {}), ("CartPole-v1", 60, {"vector": "async"}),
+    ("CartPole-v1", 100, {"vector": "async", "short_episode_steps": 7, "short_episode_every": 2}),
     ("faulty_envs:Echo", 60, {"options": {"kind": "many"}, "action_subset": "0,150,299", "max_episode_steps": 9})])
 def test_simulators_go_on(name, steps, keys):
     run = uninterrupted(name, steps, **keys)
@@ -99,7 +100,8 @@ def test_simulators_go_on(name, steps, keys):
 
 @pytest.mark.parametrize(("name", "steps", "keys", "seeded"), [
     ("Breakout", 500, {"reseed_steps": 250}, True), ("ALE/Seaquest-v5", 500, {"reseed_steps": 250}, True),
-    ("ALE/Seaquest-v5", 120, {"reseed_steps": 10_000, "max_episode_steps": 30}, False)])
+    ("ALE/Seaquest-v5", 120, {"reseed_steps": 10_000, "max_episode_steps": 30}, False),
+    ("ALE/Seaquest-v5", 120, {"max_episode_steps": 70, "short_episode_steps": 25, "short_episode_every": 2}, False)])
 def test_emulators_go_on_through_seeded_and_bare_resets(name, steps, keys, seeded):
     run = uninterrupted(name, steps, **keys)
     last = run[3][-1]

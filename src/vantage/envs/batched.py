@@ -52,7 +52,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
-    for name in (*NEEDS, "max_episode_steps", "vector"):
+    for name in (*NEEDS, "max_episode_steps", "short_episode_steps", "vector"):
         if getattr(config, name) != getattr(EnvConfig, name):
             raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to which Vantage adds "
                               "no wrappers; leave it out, or pass the same to the environment in env_kwargs")

@@ -162,7 +162,7 @@ class Workers:
         """The result of `receive`, when every process has answered; EnvError for those that take too long."""
         self._limit.check("between two steps")
         waiting, poll, ticks = {}, select.poll(), 0
-        for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
+        for i, pipe in zip(self._seeds.envs, self._vector.parent_pipes, strict=False):
             waiting[pipe.fileno()] = i
             poll.register(pipe, select.POLLIN)
         while waiting:
@@ -186,7 +186,7 @@ class Workers:
         except (EOFError, ConnectionError):
             ended = wait([process.sentinel for process in self._vector.processes], timeout=10.0)
             dead = {}
-            for i, process in enumerate(self._vector.processes, self._seeds.first_env):
+            for i, process in zip(self._seeds.envs, self._vector.processes, strict=False):
                 if process.sentinel in ended:
                     process.join()  # a sentinel is ready before the exit code is
                     dead[i] = ended_by(process.exitcode or 0)

@@ -85,8 +85,9 @@ class Environments:
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs, self._over = obs, terminated | truncated
-        episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
-                         for i in self._over.nonzero()[0].tolist())
+        ended = self._over if self._simulators.short is None else self._over & ~self._simulators.short
+        episodes = tuple(Episode(self._seeds.envs[i], float(self._score[i]), int(self._length[i]))
+                         for i in ended.nonzero()[0].tolist())
         valid = ~resetting
         if "lives" in info:
             terminated = self._follow_lives(info["lives"], resetting, terminated)
@@ -213,7 +214,7 @@ class Environments:
             self._obs, again = self._seeded_reset(lost)
             info = _merge(info, again, lost)
         return First(self._obs, self._length == 0, self._mask(info),
-                     tuple((self._seeds.first_env + lost.nonzero()[0]).tolist()))
+                     tuple(self._seeds.envs[i] for i in lost.nonzero()[0].tolist()))
 
     def _can_skip_games(self) -> bool:
         """A replay may reset over the games before the current ones, and the snapshot's counts allow it."""

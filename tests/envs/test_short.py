@@ -1,0 +1,58 @@
+"""Short episodes: some training environments cut theirs, and nothing else changes."""
+
+from __future__ import annotations
+
+import environments
+import numpy as np
+import pytest
+from test_env_resume import bits, make, random_actions
+
+from vantage.config import Config
+from vantage.envs import Step, make_environments
+
+SHORT = {"short_episode_steps": 7, "short_episode_every": 2}
+
+
+def part(step: Step, envs: list[int]):
+    """What the environments at these places gave, but for scores."""
+    obs = {key: value[envs] for key, value in step.obs.items()} if isinstance(step.obs, dict) else step.obs[envs]
+    mask = None if step.action_mask is None else step.action_mask[envs]
+    return [bits(value) for value in (obs, step.rewards[envs], step.terminated[envs], step.is_first[envs],
+                                      step.valid[envs], mask)]
+
+
+@pytest.mark.parametrize(("name", "keys"), [
+    ("CartPole-v1", {}), ("Breakout", {}), ("Pong", {"frame_skip": "2-4"}), ("vantage/SnakePlural-v0", {}),
+    ("tiny:ManyParts", {}), ("faulty_envs:Echo", {"options": {"kind": "many"}})])
+def test_each_environment_is_one_with_its_own_time_limit(name, keys):
+    mixed, whole = make(name, 4, **SHORT, **keys), make(name, 4, **keys)
+    cut = make(name, 4, max_episode_steps=7, **keys)
+    firsts = [envs.reset() for envs in (mixed, whole, cut)]
+    assert bits(firsts[0]) == bits(firsts[1])
+    scores = 0
+    for actions in random_actions(whole, 60):
+        step, free, limited = (envs.step(actions) for envs in (mixed, whole, cut))
+        assert part(step, [0, 2]) == part(free, [0, 2])
+        assert part(step, [1, 3]) == part(limited, [1, 3])
+        assert step.episodes == tuple(episode for episode in free.episodes if episode.env in (0, 2))
+        scores += len(step.episodes)
+    assert scores or name in ("Breakout", "Pong", "faulty_envs:Echo")
+
+
+def test_the_number_of_processes_does_not_matter():
+    config = Config().change(env="CartPole-v1", short_episode_steps=7, short_episode_every=3).env
+    whole, *halves = (make_environments(config, seed=0, num_envs=count, stream=0, first_env=first)
+                      for count, first in ((6, 0), (3, 0), (3, 3)))
+    for envs in (whole, *halves):
+        envs.reset()
+    for actions in random_actions(whole, 40):
+        step, left, right = whole.step(actions), halves[0].step(actions[:3]), halves[1].step(actions[3:])
+        assert bits(step.is_first) == bits(left.is_first) + bits(right.is_first)
+        assert step.episodes == (*left.episodes, *right.episodes)
+
+
+def test_evaluations_play_whole_episodes():
+    envs = environments.make("Pendulum-v1", 2, evaluation=True, **SHORT)
+    envs.reset()
+    steps = [envs.step(np.zeros((2, 1), np.float32)) for _ in range(201)]
+    assert [episode.length for step in steps for episode in step.episodes] == [200, 200]
