@@ -46,7 +46,7 @@ def _why_no_short_episodes(config: Config) -> str | None:
     num_envs = env.num_envs * (1 if isinstance(config.runtime, Sync) else config.runtime.num_workers)
     if not env.short_episode_steps:
         return "without short episodes; give --short-episode-steps, or leave it out"
-    if env.short_episode_every > num_envs:
+    if env.short_episode_every > num_envs > 0:  # 0 workers: as many as fit
         return f"with {num_envs} environments; give a --short-episode-every of at most that"
     if 0 < env.max_episode_steps <= env.short_episode_steps:
         return f"with max_episode_steps={env.max_episode_steps}; give a smaller --short-episode-steps"

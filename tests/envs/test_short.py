@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from test_env_resume import bits, make, random_actions
 
+from vantage import configure
 from vantage.config import Config
+from vantage.consistency import check_flags
 from vantage.envs import Step, make_environments
+from vantage.errors import ConfigError
 
 SHORT = {"short_episode_steps": 7, "short_episode_every": 2}
 
@@ -41,7 +44,7 @@ def test_each_environment_is_one_with_its_own_time_limit(name, keys):
 
 def test_the_number_of_processes_does_not_matter():
     config = Config().change(env="CartPole-v1", short_episode_steps=7, short_episode_every=3).env
-    whole, *halves = (make_environments(config, seed=0, num_envs=count, stream=0, first_env=first)
+    whole, *halves = (make_environments(config, seed=0, num_envs=count, stream=0, first_env=first, place=first)
                       for count, first in ((6, 0), (3, 0), (3, 3)))
     for envs in (whole, *halves):
         envs.reset()
@@ -49,6 +52,16 @@ def test_the_number_of_processes_does_not_matter():
         step, left, right = whole.step(actions), halves[0].step(actions[:3]), halves[1].step(actions[3:])
         assert bits(step.is_first) == bits(left.is_first) + bits(right.is_first)
         assert step.episodes == (*left.episodes, *right.episodes)
+
+
+@pytest.mark.parametrize(("num_workers", "says"), [(0, None), (4, None), (3, "no effect with 6 environments")])
+def test_a_flag_that_makes_none_short_is_refused_once_the_workers_are_known(num_workers, says):
+    config = configure("a3c", env="CartPole-v1", num_envs=2, num_workers=num_workers, short_episode_steps=9)
+    if says is None:
+        check_flags(config, {"short_episode_steps"})
+    else:
+        with pytest.raises(ConfigError, match=says):
+            check_flags(config, {"short_episode_steps"})
 
 
 def test_evaluations_play_whole_episodes():

@@ -8,7 +8,7 @@ from functools import partial
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, is_atari, known_names, resolve_env
-from vantage.envs.interface import LONGEST_GAME, First, Seeds, Simulators, Snapshot, Step
+from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.vector_env import Environments
@@ -19,35 +19,34 @@ __all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Snaps
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
-                      evaluation: bool = False, threads: int = 0, rendered: bool = False,
+                      place: int = 0, evaluation: bool = False, threads: int = 0, rendered: bool = False,
                       longest_game: int = LONGEST_GAME) -> Environments:
     """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
 
-    `first_env` is the index of the first in the run; seeds and messages contain it. Evaluation environments report raw
-    rewards and no lost lives, and cut games without a time limit after `longest_game` steps. `threads` is for Atari's
+    `first_env` is the index of the first in the run; seeds and messages contain it. `place` is its place among those
+    that run at once, which decides about short episodes. Evaluation environments have none; they report raw rewards
+    and no lost lives, and cut games without a time limit after `longest_game` steps. `threads` is for Atari's
     emulators; 0 uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.batched import is_vector, make_batched
-    from vantage.envs.short import with_short_episodes
+    from vantage.envs.short import short_environments
     from vantage.envs.single import make_single
 
+    short = short_environments(env, num_envs, place) & (not evaluation)
     name = resolve_env(env.id, env.atari_protocol)
+    seeds = Seeds(name.name, seed, stream, first_env)
+    if name.atari is not None:
+        from vantage.envs.atari import make_atari  # needs ale_py, which is optional
 
-    def make(config: EnvConfig, seeds: Seeds) -> Simulators:
-        if name.atari is not None:
-            from vantage.envs.atari import make_atari  # needs ale_py, which is optional
-
-            return make_atari(config, name.atari, seeds, num_envs=len(seeds.envs), threads=threads, rendered=rendered)
-        if is_vector(name):
-            return make_batched(config, name, seeds, num_envs=len(seeds.envs), rendered=rendered,
-                                longest_game=longest_game)
-        return make_single(config, name, seeds, num_envs=len(seeds.envs), rendered=rendered,
-                           longest_game=longest_game if evaluation else 0)
-
-    seeds = Seeds(name.name, seed, stream, range(first_env, first_env + num_envs))
-    simulators = make(env, seeds) if evaluation else with_short_episodes(make, env, seeds)
-    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered)
+        simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered,
+                                short=short)
+    elif is_vector(name):
+        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered, longest_game=longest_game)
+    else:
+        simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
+                                 longest_game=longest_game if evaluation else 0, short=short)
+    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered, short=short)
 
 
 def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True) -> Environments:

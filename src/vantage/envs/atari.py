@@ -16,6 +16,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Picture, Play, margins_of, numbers
+from vantage.envs.short import SideBySide
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
 from vantage.extras import needs
@@ -89,15 +90,23 @@ def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]
 
 
 def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, threads: int = 0,
-               rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
-    """Games under a protocol and the options of `config`."""
+               rendered: bool = False, reseed_steps: int = RESEED_STEPS, short: Array | None = None) -> Simulators:
+    """Games under a protocol and the options of `config`; `short` [B] bool cut their episodes short."""
     for name, why in (("vector", "run in threads"), ("env_kwargs", "are set by options such as screen_size")):
         if (value := getattr(config, name)) != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it out")
     game = Game.of(atari, config)
     native, threads = game.is_native and not rendered, min(num_envs, threads or available_cores())
-    vector: Any = native_emulators(game, num_envs, threads) if native else SyncVectorEnv(
-        [lambda: wrapped_emulator(game, rendered=rendered)] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    def vector_of(game: Game, count: int) -> Any:
+        return native_emulators(game, count, min(count, threads)) if native else SyncVectorEnv(
+            [lambda: wrapped_emulator(game, rendered=rendered)] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+    short = np.zeros(num_envs, bool) if short is None else short
+    cut = dataclasses.replace(game, play=dataclasses.replace(game.play, max_steps=config.short_episode_steps))
+    batch = SideBySide([(vector_of(played, int(places.sum())), places)
+                        for played, places in ((game, ~short), (cut, short)) if places.any()])
+    vector = batch.vectors[0][0]
     ale_actions = vector.ale.get_action_set() if native else vector.envs[0].unwrapped._action_set
     meanings = tuple(action.name for action in ale_actions)
     # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
@@ -114,14 +123,12 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         return obs[:, None] if game.picture.gray else np.ascontiguousarray(obs.transpose(0, 3, 1, 2))
 
     def reset(episodes: Array | None, which: Array) -> tuple[Obs, Info]:
-        seed: Any = None if episodes is None else np.array(seeds.of_all(episodes))
-        if seed is not None:
-            seed = seed[which] if native else seed.tolist()
-        obs, info = vector.reset(seed=seed, options={"reset_mask": which.copy()})
+        seed = None if episodes is None else np.array(seeds.of_all(episodes))
+        obs, info = batch.reset(seed, which, compact=native)
         return show(obs), info
 
     def step(actions: Array) -> Outcome:
-        obs, rewards, terminated, truncated, info = vector.step(actions)
+        obs, rewards, terminated, truncated, info = batch.step(actions)
         return show(obs), rewards, terminated, truncated, info
 
     frames = game.play.frames_per_step
@@ -130,7 +137,7 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         notes=_notes(game, threads, fires=fires), reset=reset, step=step,
         # Then only no-ops are drawn, once a reset; sticky actions are drawn at every frame.
         forgets_games=lambda: native and not game.protocol.sticky and forgets_games(game.rom),
-        close=vector.close, single=None if native else lambda: vector.envs[0],
+        close=batch.close, single=None if native else lambda: vector.envs[0],
         reseed_steps=reseed_steps, frames_per_step=frames,
         longest_game=game.play.max_steps, fps=FRAMES_PER_SECOND / frames,
         action_names=meanings, fires=fires, life_signal=game.protocol.life_signal)

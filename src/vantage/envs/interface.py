@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -57,17 +57,17 @@ class Seeds:
     name: str  # of the environment, for messages
     seed: int
     stream: int  # 0 trains, others evaluate
-    envs: Sequence[int] = range(100_000)  # indices in the run of the environments here, which methods count from 0
+    first_env: int = 0  # index in the run of the first environment here; methods count from it
 
     def of(self, env: int, episode: int) -> int:
-        return episode_seed(self.seed, self.stream, self.envs[env], episode)
+        return episode_seed(self.seed, self.stream, self.first_env + env, episode)
 
     def of_all(self, episodes: Array) -> list[int]:
         return [self.of(env, max(0, episode)) for env, episode in enumerate(episodes.tolist())]
 
     def place(self, env: int, episode: int, step: int) -> str:
         """Location of an error, in words; step 0 is the reset."""
-        return (f"environment {self.envs[env]} of {self.name} (seed {self.of(env, episode)}, episode {episode}, "
+        return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, episode {episode}, "
                 f"step {step})")
 
 
@@ -96,7 +96,6 @@ class Simulators:
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
     fires: bool = False  # press FIRE after a reset and after a lost life
     life_signal: bool = False  # a lost life ends the bootstrap in training
-    short: Array | None = None  # [B] bool: environments that cut their episodes, whose scores are not reported
 
 
 @contextmanager

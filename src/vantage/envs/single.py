@@ -162,7 +162,7 @@ class Workers:
         """The result of `receive`, when every process has answered; EnvError for those that take too long."""
         self._limit.check("between two steps")
         waiting, poll, ticks = {}, select.poll(), 0
-        for i, pipe in zip(self._seeds.envs, self._vector.parent_pipes, strict=False):
+        for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
             waiting[pipe.fileno()] = i
             poll.register(pipe, select.POLLIN)
         while waiting:
@@ -186,7 +186,7 @@ class Workers:
         except (EOFError, ConnectionError):
             ended = wait([process.sentinel for process in self._vector.processes], timeout=10.0)
             dead = {}
-            for i, process in zip(self._seeds.envs, self._vector.processes, strict=False):
+            for i, process in enumerate(self._vector.processes, self._seeds.first_env):
                 if process.sentinel in ended:
                     process.join()  # a sentinel is ready before the exit code is
                     dead[i] = ended_by(process.exitcode or 0)
@@ -201,10 +201,10 @@ class Workers:
 
 
 def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
-                longest_game: int = 0) -> Simulators:
+                longest_game: int = 0, short: Array | None = None) -> Simulators:
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions.
 
-    Without a time limit, an episode is cut after `longest_game` steps; 0: it is not.
+    Without a time limit, an episode is cut after `longest_game` steps; 0: it is not. `short` [B] bool has short ones.
     """
     check_options(config, env)
     one = partial(build, env, config, rendered=rendered)
@@ -216,11 +216,15 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, r
     parent = os.getpid() if config.vector == "async" else 0
     if parent:
         check_processes(env)
-    factories: list[Callable[[], Episodes]] = [partial(Episodes, one, spec, seeds, i, parent) for i in range(num_envs)]
-    vector: Any = (Workers(factories, seeds, limit) if parent
-                   else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
     frames = Play.of(config, None).frames_per_step
     longest = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
+    cut = replace(config, max_episode_steps=min(config.short_episode_steps, longest or config.short_episode_steps))
+    limited = partial(build, env, cut, rendered=rendered)
+    factories: list[Callable[[], Episodes]] = [
+        partial(Episodes, one if short is None or not short[i] else limited, spec, seeds, i, parent)
+        for i in range(num_envs)]
+    vector: Any = (Workers(factories, seeds, limit) if parent
+                   else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
 
     def reset(episodes: Array, which: Array) -> Any:
         return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes})

@@ -33,9 +33,12 @@ class Environments:
     """
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
-                 evaluation: bool = False, draws: bool = False) -> None:
+                 evaluation: bool = False, draws: bool = False, short: Array | None = None) -> None:
         self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)
-        self.notes = (*describe(self.spec, self.action_names), *simulators.notes)
+        self._reports = np.ones(num_envs, bool) if short is None else ~short
+        cuts = "" if self._reports.all() else (f"every {config.short_episode_every}th training environment cuts its "
+                                               f"episodes after {config.short_episode_steps} steps",)
+        self.notes = (*describe(self.spec, self.action_names), *cuts, *simulators.notes)
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
         self.num_envs, self.draws, self.close = num_envs, draws, simulators.close
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
@@ -85,9 +88,8 @@ class Environments:
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs, self._over = obs, terminated | truncated
-        ended = self._over if self._simulators.short is None else self._over & ~self._simulators.short
-        episodes = tuple(Episode(self._seeds.envs[i], float(self._score[i]), int(self._length[i]))
-                         for i in ended.nonzero()[0].tolist())
+        episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
+                         for i in (self._over & self._reports).nonzero()[0].tolist())
         valid = ~resetting
         if "lives" in info:
             terminated = self._follow_lives(info["lives"], resetting, terminated)
@@ -214,7 +216,7 @@ class Environments:
             self._obs, again = self._seeded_reset(lost)
             info = _merge(info, again, lost)
         return First(self._obs, self._length == 0, self._mask(info),
-                     tuple(self._seeds.envs[i] for i in lost.nonzero()[0].tolist()))
+                     tuple((self._seeds.first_env + lost.nonzero()[0]).tolist()))
 
     def _can_skip_games(self) -> bool:
         """A replay may reset over the games before the current ones, and the snapshot's counts allow it."""

@@ -68,7 +68,8 @@ _PPO = {
                       "an LSTM and minibatches of 256 learn more slowly"),
     "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
                       "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1, "past_rollouts": 4,
-                      "minibatch_size": 512, "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
+                      "short_episode_steps": 100, "minibatch_size": 512,
+                      "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
                       "gae_lambda": "0.95", "advantage_norm": True, "value_coef": "1",
                       "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
                      "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those that "

@@ -52,7 +52,8 @@ class ActorLearner:
         self.device = torch.device(devices[worker % len(devices)])
         self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
         self.envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0,
-                                      threads=torch.get_num_threads(), first_env=index * config.env.num_envs)
+                                      threads=torch.get_num_threads(), first_env=index * config.env.num_envs,
+                                      place=worker * config.env.num_envs)
         try:
             self.spec = self.envs.spec
             self.model = new_model(config, self.spec).to(self.device)
