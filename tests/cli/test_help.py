@@ -81,7 +81,7 @@ def test_bash_completes_commands_flags_and_values(capsys: pytest.CaptureFixture[
 
     def complete(*words: str) -> set[str]:
         line = f'COMP_WORDS=({" ".join(words)}); COMP_CWORD={len(words) - 1}; _tyro_vantage; echo "${{COMPREPLY[*]}}"'
-        done = subprocess.run(["bash", "-c", f"{script}\n{line}"], capture_output=True, text=True, check=False)
+        done = subprocess.run(["bash"], input=f"{script}\n{line}", capture_output=True, text=True, check=False)
         return set(done.stdout.split())
 
     assert complete("vantage", "ev") == {"evaluate"}

@@ -43,7 +43,7 @@ class ByAlgorithm:
 
     algo: Positional[Algo] = None
     env: Env = None
-    runtime: Annotated[str | None, Doc("which processes collect and learn"),
+    runtime: Annotated[str | None, Doc("which processes learn"),
                        _choice("sync|hogwild|ray", "(default: the algorithm's own)")] = None
     config: File = None
     from_search: Annotated[str | None, Doc("start from the best trial of this search"), _choice("DIR")] = None

@@ -36,8 +36,8 @@ Pruner = Literal["asha", "none"]
 class Options:
     """What is searched, and how. The comments are the command's help."""
 
-    grid: str | None = None  # JSON (file) of lists: all combinations are run
-    space: str | None = None  # JSON (file) of ranges and choices to draw from
+    grid: str | None = None  # JSON (file) of lists, all combined
+    space: str | None = None  # JSON (file) of ranges and choices
     trials: int | None = None  # number of trials of a space (30)
     seeds: int = 1  # seeds of each trial, from --seed on, for a mean
     jobs: int = 1  # runs at once, each in its own process
