@@ -32,7 +32,7 @@ sys.exit(run_queue.main())
 """
 KEYS = {"num_envs": 2, "rollout_length": 5, "threads": 1, "eval_every": 0, "tensorboard": "false",
         "log_every_seconds": 0.05}
-STEPS = 8_000  # some seconds, so that the pause comes before the end
+STEPS = 5_000  # some seconds, so that the pause comes before the end
 
 
 @pytest.fixture

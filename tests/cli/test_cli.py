@@ -65,7 +65,7 @@ def test_train_evaluate_plot_and_resume(tmp_path: Path, capsys: pytest.CaptureFi
 
 LONG = {
     "CartPole-v1": ["--steps", "24k", "--save-every", "2k"],
-    "Pong": ["--steps", "2k", "--save-every", "200", "--num-envs", "4", "--num-workers", "2",
+    "Pong": ["--steps", "1k", "--save-every", "100", "--num-envs", "4", "--num-workers", "2",
              "--image-norm-steps", "100"],
 }
 
