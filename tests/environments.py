@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from vantage.config import Config
 from vantage.envs import Environments, make_environments, resolve_env
 from vantage.envs.atari import make_atari
@@ -19,7 +21,8 @@ def make(name: str, num_envs: int = 1, *, seed: int = 0, stream: int = 0, evalua
         return make_environments(config, seed=seed, num_envs=num_envs, stream=stream, evaluation=evaluation, threads=1)
     atari, seeds = resolve_env(name).atari, Seeds(name, seed, stream)
     assert atari is not None
+    short = np.zeros(num_envs, bool)
     simulators = make_atari(config, atari if protocol is None else AtariId(atari.game, protocol), seeds,
-                            num_envs=num_envs, threads=1, rendered=rendered,
+                            num_envs=num_envs, short=short, threads=1, rendered=rendered,
                             reseed_steps=reseed_steps or 20_000)
-    return Environments(simulators, config, seeds, num_envs=num_envs, evaluation=evaluation)
+    return Environments(simulators, config, seeds, num_envs=num_envs, short=short, evaluation=evaluation)

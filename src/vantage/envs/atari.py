@@ -89,8 +89,8 @@ def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]
         render_mode="rgb_array" if rendered else None))
 
 
-def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, threads: int = 0,
-               rendered: bool = False, reseed_steps: int = RESEED_STEPS, short: Array | None = None) -> Simulators:
+def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, short: Array, threads: int = 0,
+               rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games under a protocol and the options of `config`; `short` [B] bool cut their episodes short."""
     for name, why in (("vector", "run in threads"), ("env_kwargs", "are set by options such as screen_size")):
         if (value := getattr(config, name)) != getattr(EnvConfig, name):
@@ -102,7 +102,6 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
         return native_emulators(game, count, min(count, threads)) if native else SyncVectorEnv(
             [lambda: wrapped_emulator(game, rendered=rendered)] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
 
-    short = np.zeros(num_envs, bool) if short is None else short
     cut = dataclasses.replace(game, play=dataclasses.replace(game.play, max_steps=config.short_episode_steps))
     batch = SideBySide([(vector_of(played, int(places.sum())), places)
                         for played, places in ((game, ~short), (cut, short)) if places.any()])

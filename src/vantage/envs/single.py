@@ -200,28 +200,26 @@ class Workers:
         return result
 
 
-def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
-                longest_game: int = 0, short: Array | None = None) -> Simulators:
+def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, short: Array,
+                rendered: bool = False, longest_game: int = 0) -> Simulators:
     """Environments that seed each episode by its number, so that a snapshot holds the current episodes' actions.
 
     Without a time limit, an episode is cut after `longest_game` steps; 0: it is not. `short` [B] bool has short ones.
     """
     check_options(config, env)
-    one = partial(build, env, config, rendered=rendered)
+    one = partial(build, env, rendered=rendered)
     limit = TimeLimit(config.env_timeout)
-    spec, bounds, own_limit = probe(one, seeds, limit)
+    spec, bounds, own_limit = probe(partial(one, config), seeds, limit)
     if longest_game and not config.max_episode_steps and own_limit is None:
         config = replace(config, max_episode_steps=longest_game)
-        one = partial(build, env, config, rendered=rendered)
     parent = os.getpid() if config.vector == "async" else 0
     if parent:
         check_processes(env)
     frames = Play.of(config, None).frames_per_step
     longest = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
     cut = replace(config, max_episode_steps=min(config.short_episode_steps, longest or config.short_episode_steps))
-    limited = partial(build, env, cut, rendered=rendered)
     factories: list[Callable[[], Episodes]] = [
-        partial(Episodes, one if short is None or not short[i] else limited, spec, seeds, i, parent)
+        partial(Episodes, partial(one, cut if short[i] else config), spec, seeds, i, parent)
         for i in range(num_envs)]
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))

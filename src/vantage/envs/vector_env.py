@@ -33,14 +33,13 @@ class Environments:
     """
 
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
-                 evaluation: bool = False, draws: bool = False, short: Array | None = None) -> None:
+                 short: Array, evaluation: bool = False, draws: bool = False) -> None:
         self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)
-        self._reports = np.ones(num_envs, bool) if short is None else ~short
-        cuts = "" if self._reports.all() else (f"every {config.short_episode_every}th training environment cuts its "
-                                               f"episodes after {config.short_episode_steps} steps",)
+        cuts = (f"every {config.short_episode_every}th training environment cuts its episodes after "
+                f"{config.short_episode_steps} steps",) if short.any() else ()
         self.notes = (*describe(self.spec, self.action_names), *cuts, *simulators.notes)
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
-        self.num_envs, self.draws, self.close = num_envs, draws, simulators.close
+        self.num_envs, self.draws, self.close, self._short = num_envs, draws, simulators.close, short
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
         self._check = Checks(simulators.bounds, self._place, warn=not evaluation)
@@ -89,7 +88,7 @@ class Environments:
         self._check(obs, raw, actions, self._length)
         self._obs, self._over = obs, terminated | truncated
         episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
-                         for i in (self._over & self._reports).nonzero()[0].tolist())
+                         for i in (self._over & ~self._short).nonzero()[0].tolist())
         valid = ~resetting
         if "lives" in info:
             terminated = self._follow_lives(info["lives"], resetting, terminated)
