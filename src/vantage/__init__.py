@@ -24,6 +24,9 @@ from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteErro
 
 if TYPE_CHECKING:
     from vantage.agent import Agent, load
+    from vantage.algorithms.a2c import A2C
+    from vantage.algorithms.acer import ACER
+    from vantage.algorithms.ppo import PPO
     from vantage.config import Config
     from vantage.presets import configure
     from vantage.tools.evaluate import Evaluation, evaluate
@@ -42,11 +45,12 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = ["Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "Export", "NonFiniteError",
-           "Recording", "Report", "SearchResult", "VantageError", "__version__", "configure", "evaluate", "export",
+__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "Export",
+           "NonFiniteError", "Recording", "Report", "SearchResult", "VantageError", "__version__", "configure", "evaluate", "export",
            "load", "plot", "record", "report", "resume", "search", "train"]
 
-_MODULES = {"Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
+_MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
+            "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
             "configure": "vantage.presets", "resume": "vantage.training", "train": "vantage.training",
             "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
             "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",

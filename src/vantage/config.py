@@ -83,7 +83,7 @@ class Config:
             raise ConfigError(f"algorithm={algo} has a field {min(taken)}, which is the name of another key; rename it")
         if required := [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]:
             raise ConfigError(f"algorithm={algo} has a field {required[0]} without a default; give it one")
-        return cls(algo=algo, algorithm=kind())
+        return cls(algo=algo, algorithm=kind(**defaults_of_body(kind)))
 
     @property
     def runtime_name(self) -> str:
@@ -199,8 +199,35 @@ class Config:
             fits = [", ".join(users)] * bool(users) + [f"--runtime {' or '.join(runtimes)}"] * bool(runtimes)
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', and for '.join(fits)}")
+        kind = type(self.algorithm)
+        if any(name in vars(each).get("__annotations__", ()) for each in kind.__mro__):
+            return (f"{name} is an attribute of {kind.__name__} and not a field; put @dataclass(frozen=True) on the "
+                    "class")
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+
+
+def base_of(algo: str) -> str:
+    """The algorithm of Vantage that `algo` is or inherits from, by its name; empty for one of the user's own.
+
+    ConfigError for an import path that leads nowhere.
+    """
+    if algo in ALGORITHMS:
+        return algo
+    kinds = getattr(load_class(algo, what="algorithm"), "__mro__", ())
+    names = {kind: name for name, (kind, _) in reversed(ALGORITHMS.items())}
+    return next((names[kind] for kind in kinds if kind in names), "")
+
+
+def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
+    """Defaults of fields that the body of a subclass of A2C, PPO or ACER sets, also without an annotation.
+
+    A dataclass takes only annotated ones for new defaults.
+    """
+    plain = {each for each, _ in ALGORITHMS.values()}
+    bodies = [vars(each) for each in kind.__mro__[:-1] if each not in plain] if plain & {*kind.__mro__} else []
+    return {f.name: body[f.name] for body in reversed(bodies) for f in fields(kind)
+            if f.name in body and not hasattr(body[f.name], "__get__")}
 
 
 def runtimes_of(algo: str) -> list[str]:

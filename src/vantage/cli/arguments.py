@@ -142,7 +142,8 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
         del values["eval_every"]
     resolved = configure(settings.algo, env=settings.env, **values).flat()
     values = {name: resolved[name] for name in values}
-    note = settings.note or f"defaults: {defaults(settings.algo, settings.env, resolved['atari_protocol']).source}"
+    source = defaults(settings.algo, settings.env, resolved["atari_protocol"], resolved["runtime"]).source
+    note = settings.note or f"defaults: {source}"
     return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
 
 

@@ -7,12 +7,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vantage.algorithms.ppo import PPO
-from vantage.config import ALGORITHMS, Config, runtimes_of
+from vantage.config import ALGORITHMS, Config, base_of, defaults_of_body, runtimes_of
 from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
-from vantage.importing import colon_form
+from vantage.importing import colon_form, import_path
 from vantage.keys import convert, nearest
 from vantage.presets.measured import MEASURED, Defaults
 from vantage.presets.systems import SYSTEMS
@@ -30,13 +30,20 @@ MAX_EVAL_SHARE = 0.1
 """Default share of the wall time for evaluations, if their interval is a default too."""
 
 
+_PATHS = {import_path(kind): name for name, (kind, _) in reversed(ALGORITHMS.items())}
+"""Names of Vantage's algorithms by the import paths of their classes."""
+
 _FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
              "other": "environments without defaults of their own"}
 """Families of environments, for a person."""
 
 
-def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
-    """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment."""
+def defaults(algo: str, env: str, atari_protocol: str = "auto", runtime: str | None = None) -> Defaults:
+    """The defaults of an algorithm or of a preset on `env`; ConfigError for an unknown one or environment.
+
+    A subclass of A2C, PPO or ACER has those of that algorithm, except for the fields that its body sets. Under the
+    `runtime` hogwild, a subclass of A2C has those of a3c.
+    """
     names = [*ALGORITHMS, *SYSTEMS]
     if algo not in names and ":" not in algo:
         raise ConfigError(f"unknown algorithm or preset {algo!r}{colon_form(algo) or nearest(algo, names)}; known: "
@@ -48,7 +55,10 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     short = env_id.gym_id
     if atari:  # the measured ones are of the classic protocol
         short = resolve_env(atari.game).name if atari.protocol.name == "classic" else ""
-    for owner in ("", algo):
+    base = algo if algo in SYSTEMS else base_of(algo)
+    if base == "a2c" and algo != "a2c" and runtime == "hogwild":
+        base = "a3c"
+    for owner in ("", base):
         for name in ("", env_id.family, short):
             if entry := MEASURED.get(owner, {}).get(name):
                 values |= entry.values
@@ -58,10 +68,17 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto") -> Defaults:
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}
         return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
+    return Defaults({"algo": algo, **always, **{key: value for key, value in values.items()
+                                                if key in _keys_with_defaults(algo, base)}}, source)
+
+
+def _keys_with_defaults(algo: str, base: str) -> set[str]:
+    """The keys of `algo` whose defaults `MEASURED` may set. An imported class declares those of its own fields."""
     plain = Config.of(algo)
-    # An imported algorithm declares the defaults of its own keys.
-    own = {name for name, key in plain.flat_keys().items() if ":" not in algo or key.group != "algorithm"}
-    return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in own}}, source)
+    inherited = {name for name, key in Config.of(base).flat_keys().items() if key.group == "algorithm"} if base else {}
+    body = defaults_of_body(type(plain.algorithm))
+    return {name for name, key in plain.flat_keys().items()
+            if key.group != "algorithm" or (name in inherited and name not in body)}
 
 
 @overload
@@ -96,9 +113,11 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     class or function that cannot be imported by name, such as a lambda or one of a notebook.
     """
     name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
+    name = _PATHS.get(name, name)
     if "algo" in overrides:
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
-    values = dict(defaults(name, env_name, str(overrides.get("atari_protocol", "auto"))).values)
+    protocol, runtime = str(overrides.get("atari_protocol", "auto")), overrides.get("runtime")
+    values = dict(defaults(name, env_name, protocol, runtime).values)
     config = Config.of(values.pop("algo")).override(values).override(overrides)
     if config.runtime_name not in runtimes_of(config.algo):
         other = {("a2c", "hogwild"): "use a3c", ("a3c", "sync"): "use a2c"}.get((config.algo, config.runtime_name))

@@ -63,7 +63,7 @@ class Plan:
 
     def suggest(self, trial: BaseTrial) -> dict[str, Value]:
         """The config values of a trial; a FixedTrial repeats those of an earlier one."""
-        return {name: _suggest(trial, name, domain) for name, domain in self.domains.items()}
+        return {name: _suggest(trial, name, domain, self.base) for name, domain in self.domains.items()}
 
     def config(self, values: Params, seed: int) -> Config:
         # Searched keys may bring other defaults, which must not change how trials are compared.
@@ -81,7 +81,7 @@ class Plan:
     def representatives(self) -> Iterator[Params]:
         """Points that together have every choice and both ends of every range."""
         ends = {name: domain if isinstance(domain, list) else
-                [_suggest(FixedTrial({name: domain[end]}), name, domain) for end in ("low", "high")]
+                [_suggest(FixedTrial({name: domain[end]}), name, domain, self.base) for end in ("low", "high")]
                 for name, domain in self.domains.items()}
         first = {name: values[0] for name, values in ends.items()}
         seen: set[tuple[str, Value]] = set()
@@ -115,8 +115,8 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
         # Windows writes a byte-order mark.
         text = text if inline else Path(text).read_text(encoding="utf-8-sig", errors="replace")
         content = read_json_object(text, source="it" if inline else "the file")
-        points = _grid(content) if options.grid is not None else None
-        domains = ({name: _domain(name, part) for name, part in content.items()} if points is None else
+        points = _grid(content, base) if options.grid is not None else None
+        domains = ({name: _domain(name, part, base) for name, part in content.items()} if points is None else
                    {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]})
         if not domains:
             raise ConfigError('it names no key to search; write for example {"lr": [1e-3, 7e-4]}')
@@ -140,12 +140,12 @@ def _rungs(steps: int, unit: int, reduction: int) -> tuple[int, ...]:
     return (*itertools.takewhile(lambda rung: 2 * rung <= steps, rungs), steps)  # near the end pruning saves little
 
 
-def _grid(content: Mapping[str, Any]) -> list[Params]:
+def _grid(content: Mapping[str, Any], base: Config) -> list[Params]:
     """The points of a grid: the product of its lists; the lists in an object vary together."""
     axes = []
     for name, part in content.items():
         lists = part if isinstance(part, dict) else {name: part}
-        columns = [_choices(key, values) for key, values in lists.items()]
+        columns = [_choices(key, values, base) for key, values in lists.items()]
         if len({len(column) for column in columns}) != 1:
             raise ConfigError(f"the lists in {name!r} differ in length; give each as many values")
         axes.append([dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)])
@@ -154,30 +154,30 @@ def _grid(content: Mapping[str, Any]) -> list[Params]:
     return [{key: value for part in row for key, value in part.items()} for row in itertools.product(*axes)]
 
 
-def _choices(key: str, values: Any) -> list[Value]:
-    hint, _ = _searchable(key)
+def _choices(key: str, values: Any, base: Config) -> list[Value]:
+    hint, _ = _searchable(key, base)
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
     return [convert(key, value, hint, source=key) for value in values]
 
 
-def _domain(key: str, part: Any) -> Domain:
+def _domain(key: str, part: Any, base: Config) -> Domain:
     if not isinstance(part, dict):
-        return _choices(key, part)
+        return _choices(key, part, base)
     try:
         if "{}" not in part.get("as", "{}"):
             raise ValueError('"as" must hold {}')
         with warnings.catch_warnings(action="error", category=UserWarning):  # a step that does not reach `high`
-            _suggest(FixedTrial({key: part.get("low")}), key, part)
+            _suggest(FixedTrial({key: part.get("low")}), key, part, base)
     except (TypeError, ValueError, OverflowError, UserWarning) as error:
         raise ConfigError(f"{key} holds {json.dumps(part)}: {error}; write a list of choices, or a range such as "
                           '{"low": 1e-4, "high": 1e-2, "log": true}') from None
     return part
 
 
-def _searchable(key: str) -> tuple[Any, Mapping[str, Any]]:
-    """The type and the metadata of a key; ConfigError if it cannot be searched."""
-    keys = Config.every_key()
+def _searchable(key: str, base: Config) -> tuple[Any, Mapping[str, Any]]:
+    """The type and the metadata of a key, also of a class of the user's own; ConfigError if it cannot be searched."""
+    keys = Config.every_key() | base.flat_keys()
     if key in UNSEARCHABLE:
         raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
                           f"steps; give it as the flag --{key.replace('_', '-')}")
@@ -187,11 +187,11 @@ def _searchable(key: str) -> tuple[Any, Mapping[str, Any]]:
     return keys[key].hint, keys[key].rules
 
 
-def _suggest(trial: BaseTrial, name: str, domain: Domain) -> Value:
+def _suggest(trial: BaseTrial, name: str, domain: Domain, base: Config) -> Value:
     """The value that Optuna chooses; one of a range is rounded to five digits so that people can type it."""
     if isinstance(domain, list):
         return trial.suggest_categorical(name, domain)
-    hint, rules = _searchable(name)
+    hint, rules = _searchable(name, base)
     bounds = {key: value for key, value in domain.items() if key != "as"}
     number: float
     if float in (get_args(hint) or (hint,)) or rules.get("schedule"):
