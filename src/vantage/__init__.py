@@ -45,9 +45,10 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Config", "ConfigError", "EnvError", "Evaluation", "Export",
-           "NonFiniteError", "Recording", "Report", "SearchResult", "VantageError", "__version__", "configure", "evaluate", "export",
-           "load", "plot", "record", "report", "resume", "search", "train"]
+__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Config", "ConfigError", "EnvError",
+           "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "SearchResult",
+           "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
+           "report", "resume", "search", "train"]
 
 _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
             "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",

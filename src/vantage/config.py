@@ -215,7 +215,7 @@ def base_of(algo: str) -> str:
     if algo in ALGORITHMS:
         return algo
     kinds = getattr(load_class(algo, what="algorithm"), "__mro__", ())
-    names = {kind: name for name, (kind, _) in reversed(ALGORITHMS.items())}
+    names = {kind: name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
     return next((names[kind] for kind in kinds if kind in names), "")
 
 

@@ -6,8 +6,9 @@ from collections.abc import Collection
 
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS, PolicyConfig, Sync
-from vantage.envs.ids import is_atari
+from vantage.envs.ids import is_atari, registering_modules
 from vantage.errors import ConfigError
+from vantage.sources import changed_modules
 
 
 def check_flags(config: Config, flags: Collection[str]) -> None:
@@ -72,6 +73,18 @@ def why_not_parallel(config: Config) -> str | None:
             len(devices) != gpus,
         f"optimizer={config.optimizer.optimizer} needs one process; give {', '.join(OPTIMIZERS)}":
             config.optimizer.optimizer not in OPTIMIZERS}.items() if present), None)
+
+
+def check_sources(config: Config) -> None:
+    """ConfigError where code of the user's own was edited since this process imported it, as in a notebook.
+
+    This process would go on with the old code, and its worker processes would import the new one.
+    """
+    paths = (config.algo, config.policy.network, config.env.id)
+    names = [path.partition(":")[0] for path in paths if ":" in path]
+    if changed := changed_modules([*names, *registering_modules(config.env.id)]):
+        raise ConfigError(f"{changed[0]} has changed since this process imported it, and still runs as it was; restart "
+                          "the program, in a notebook the kernel, to train and play with the new code")
 
 
 def check_together(config: Config) -> None:

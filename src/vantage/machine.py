@@ -10,7 +10,7 @@ import torch
 
 from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray, Sync
-from vantage.consistency import check_together, why_not_parallel
+from vantage.consistency import check_sources, check_together, why_not_parallel
 from vantage.envs import make_environments
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import check_processes, resolve_env
@@ -47,6 +47,7 @@ def prepare(config: Config) -> Config:
     """
     runtime, hogwild, cores = config.runtime, isinstance(config.runtime, Hogwild), available_cores()
     check_together(config)  # again: it may have been changed since, or edited
+    check_sources(config)
     make_optimizer(config.optimizer, torch.zeros(1))  # raises for those that no learner can use
     if config.run.track != "none":
         require(config.run.track, config.run.track)

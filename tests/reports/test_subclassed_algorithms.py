@@ -135,5 +135,5 @@ def test_a_search_varies_the_keys_of_a_subclass() -> None:
     plan = make_plan(f"{WithField.__module__}:WithField", "CartPole-v1", {"threads": 1, "steps": 300},
                      Options(grid='{"bonus": [0.5], "epochs": [2, 4]}'))
     assert plan.points == [{"bonus": 0.5, "epochs": 2}, {"bonus": 0.5, "epochs": 4}]
-    assert plan.config(plan.points[1], 3) == vantage.configure(
-        WithField, env="CartPole-v1", bonus=0.5, epochs=4, seed=3, threads=1, steps=300)
+    assert plan.config(plan.points[1], 3).algorithm == vantage.configure(
+        WithField, env="CartPole-v1", bonus=0.5, epochs=4).algorithm

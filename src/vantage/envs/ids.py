@@ -106,6 +106,12 @@ def check_processes(env: EnvId) -> None:
                           "processes cannot import; move it to a module and give module:Class, or use one process")
 
 
+def registering_modules(name: str) -> list[str]:
+    """The modules with the code of a registered environment."""
+    entry = getattr(gym.registry.get(name.rpartition(":")[2]), "entry_point", None)
+    return [entry.partition(":")[0] if isinstance(entry, str) else str(getattr(entry, "__module__", ""))]
+
+
 def known_names() -> list[str]:
     """Every valid name: short Atari names and Gymnasium ids."""
     games = _games().values()  # first, as this registers the ids of ale_py

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from vantage.algorithms.ppo import PPO
 from vantage.config import ALGORITHMS, Config, base_of, defaults_of_body, runtimes_of
 from vantage.config_groups import Hogwild, PolicyConfig, Ray
-from vantage.consistency import check_together
+from vantage.consistency import check_sources, check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
 from vantage.importing import colon_form, import_path
@@ -30,7 +30,7 @@ MAX_EVAL_SHARE = 0.1
 """Default share of the wall time for evaluations, if their interval is a default too."""
 
 
-_PATHS = {import_path(kind): name for name, (kind, _) in reversed(ALGORITHMS.items())}
+_PATHS = {import_path(kind): name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
 """Names of Vantage's algorithms by the import paths of their classes."""
 
 _FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
@@ -126,6 +126,7 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     check_options(config.env, env_id)
     config = config.override(_following(config, overrides, env_id.family, preset=name in SYSTEMS))
     check_together(config)
+    check_sources(config)
     return config
 
 

@@ -12,6 +12,7 @@ import torch
 
 from vantage.agent import STREAM, Agent, load
 from vantage.config import Config
+from vantage.consistency import check_sources
 from vantage.envs import Environments, make_environments, make_single
 from vantage.errors import ConfigError
 from vantage.learning.play import play_games, result_of
@@ -113,6 +114,7 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
     if not 0 <= seed < 2**63:  # as that of training
         raise ConfigError(f"seed={seed} is " + ("below 0" if seed < 0 else f"above {2**63 - 1:,}"))
     agent = load(run, checkpoint=checkpoint, trust=trust)
+    check_sources(agent.config)
     return agent, agent.deterministic if deterministic is None else deterministic
 
 
