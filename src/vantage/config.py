@@ -31,6 +31,9 @@ ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
 FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
 """Flat names of keys, where they differ from those within their group."""
 
+OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0, "precision": "auto"}
+"""Keys with the values that stand for what suits the machine. config.json has these, meta.json what they were."""
+
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
@@ -177,6 +180,11 @@ class Config:
     def change(self, **values: Any) -> Config:
         """`override` by keyword."""
         return self.override(values)
+
+    def automatic(self) -> dict[str, Any]:
+        """The keys of `OF_MACHINE` that are left to the machine, with those values."""
+        flat = self.flat()
+        return {name: value for name, value in OF_MACHINE.items() if flat[name] == value}
 
     def flat_keys(self) -> dict[str, Key]:
         """Every key of this config, by its flat name."""

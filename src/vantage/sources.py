@@ -102,7 +102,7 @@ def _has_changed(name: str, path: Path) -> bool:
 
 def _started() -> float:
     """When this process has started, in seconds of the clock of files."""
-    return psutil.Process().create_time()
+    return float(psutil.Process().create_time())
 
 
 def _differs(module: ModuleType, path: Path, source: bytes, written: tuple[int, int]) -> bool:

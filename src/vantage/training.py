@@ -17,7 +17,7 @@ from weakref import WeakSet
 import torch
 
 from vantage.config import Config
-from vantage.config_groups import Ray, Sync
+from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError, VantageError
@@ -38,6 +38,7 @@ from vantage.runtimes.progress import goal_reached
 from vantage.runtimes.ranks import follow_torchrun
 from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
+from vantage.system import available_cores
 from vantage.types import Report
 
 log = logging.getLogger(__name__)
@@ -110,15 +111,18 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
                                    device=device, trust=trust))
 
 
-def train_updates(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
-                  argv: Sequence[str] | None = None) -> Generator[Report | None]:
-    """`train` as `train_loop.updates` yields it: also after every update and during evaluations."""
+def train_updates(config: Config, *, asked: Config | None = None, run: str | Path | None = None,
+                  root: str | Path = "runs", argv: Sequence[str] | None = None) -> Generator[Report | None]:
+    """`train` as `train_loop.updates` yields it: also after every update and during evaluations.
+
+    What `asked`, by default `config`, leaves to the machine stays so in config.json.
+    """
     if follow_torchrun():
         return
-    runtime = runtime_of(config)
+    runtime, asked = runtime_of(config), config if asked is None else asked
     config = prepare(_with_launched(config))
     initial = read_initial(config)
-    directory = RunDirectory.create(config, path=None if run is None else Path(run),
+    directory = RunDirectory.create(config, asked=asked, path=None if run is None else Path(run),
                                     root=Path("runs" if is_url(root) else root), argv=argv)
     with locked(directory.path):
         try:
@@ -139,7 +143,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         return
     path = fetch(str(run)) if is_url(run) else Path(run)
     directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True)
-    saved = _resumed_config(_with_launched(directory.config), steps, extend_schedule, device)
+    saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     with locked(directory.path):
         checkpoint = load_to_resume(directory.path)
@@ -149,7 +153,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
             session = runtime_of(config)(config, directory, checkpoint,
                                          read_initial(config) if checkpoint is None else None)
         try:
-            directory.change_config(saved)
+            directory.change_config(saved, device=device)
         except BaseException:
             session.close("interrupted")
             raise
@@ -182,6 +186,23 @@ def _with_launched(config: Config) -> Config:
     if device == "cuda":
         device = ",".join(f"cuda:{rank % gpus}" for rank in range(place[1]))
     return config.change(num_workers=place[1], device=device)
+
+
+def _on_this_machine(directory: RunDirectory) -> Config:
+    """The config of a run, with other values where it left them to a machine that had more than this one."""
+    config, asked, cores = directory.config, directory.asked.automatic(), available_cores()
+    try:
+        resolve_device(config)
+    except ConfigError:
+        if "device" not in asked:
+            raise
+        log.warning("device=%s is not on this machine: this resume is not exact", config.runtime.device)
+        config = config.change(device="auto")
+    workers = config.runtime.num_workers
+    if isinstance(config.runtime, Hogwild) and "num_workers" in asked and workers > cores:
+        log.warning("%d workers instead of %d, as this machine has fewer cores", cores, workers)
+        config = config.change(num_workers=cores)
+    return config
 
 
 def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:

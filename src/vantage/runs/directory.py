@@ -30,6 +30,8 @@ from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code,
 
 log = logging.getLogger(__name__)
 
+_RESOLVED = "resolved"
+"""Key of meta.json: the values of the config keys that config.json leaves to the machine."""
 _LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
@@ -39,19 +41,25 @@ class RunDirectory:
 
     path: Path
     config: Config
+    """In force, with what was left to the machine as it was there."""
+    asked: Config
+    """The content of config.json, in which that is still left to the machine."""
 
     @classmethod
-    def create(cls, config: Config, *, path: Path | None = None, root: Path = Path("runs"),
-               argv: Sequence[str] | None = None) -> RunDirectory:
+    def create(cls, config: Config, *, asked: Config | None = None, path: Path | None = None,
+               root: Path = Path("runs"), argv: Sequence[str] | None = None) -> RunDirectory:
         """Make a run directory: `path`, or the next free number under `root` for its environment and algorithm.
 
-        `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
+        What `asked` leaves to the machine, by default nothing, stays so in config.json; meta.json has the values of
+        `config`. `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
         """
         made = None
         try:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
-            text = config.to_json()
-            meta = _describe(config, sys.argv if argv is None else argv) | {SIGNATURE: signature(text)}
+            asked = config if asked is None else config.override(asked.automatic())
+            text = asked.to_json()
+            meta = _describe(config, sys.argv if argv is None else argv) | {
+                _RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
             made = path = make_directory(path, root / directory_name(config.env.id) / config.algo.rpartition(":")[2])
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
@@ -64,7 +72,7 @@ class RunDirectory:
             why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
             raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; choose another place "
                               "with --run") from None
-        return cls(path, config)
+        return cls(path, config, asked)
 
     @classmethod
     def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False, trains: bool = False) -> RunDirectory:
@@ -88,7 +96,8 @@ class RunDirectory:
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
         with _reading(source, other_version(meta.get("versions"))):
-            return cls(path, Config.from_json(text, source=str(source)))
+            asked = Config.from_json(text, source=str(source))
+        return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
 
     def recovered(self, config: Config) -> RunDirectory | None:
         """Where this directory was deleted or renamed, a new one beside it for the run of `config`; otherwise None.
@@ -102,7 +111,7 @@ class RunDirectory:
             path = path.with_name(f"{path.name}-again")
         with contextlib.suppress(ConfigError):  # the disk is gone: saving says so
             config = config.change(max_minutes=self.config.run.max_minutes)
-            run = RunDirectory.create(config, path=path)
+            run = RunDirectory.create(config, asked=self.asked, path=path)
             log.warning(f"{self.path} was deleted or renamed while it trains: it is saved in {path} from now on")
             return run
         return None
@@ -125,13 +134,19 @@ class RunDirectory:
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
-    def change_config(self, config: Config) -> RunDirectory:
-        """Replace config.json and its signature, for the keys that a resume may change; returns the changed run."""
-        text = config.to_json()
+    def change_config(self, config: Config, *, device: str | None = None) -> RunDirectory:
+        """Replace config.json and its signature, for the keys that a resume may change; returns the changed run.
+
+        `device` is the one that the resume names, which may be auto.
+        """
+        asked = self.asked if device is None else self.asked.change(device=device)
+        asked = config.override(asked.automatic())
+        text = asked.to_json()
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
-            self._write("meta.json", json.dumps(self.read_meta() | {SIGNATURE: signature(text)}, indent=2))
-        return RunDirectory(self.path, config)
+            meta = self.read_meta() | {_RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
+            self._write("meta.json", json.dumps(meta, indent=2))
+        return RunDirectory(self.path, config, asked)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically; numbers that are not finite become null."""
@@ -161,6 +176,26 @@ class RunDirectory:
     def read_meta(self) -> dict[str, Any]:
         """The content of meta.json: the command and the machine. ConfigError if it is damaged."""
         return read_object(self.path / "meta.json")
+
+
+def _resolved(config: Config, asked: Config) -> dict[str, Any]:
+    """The values in `config` of what `asked` leaves to the machine."""
+    flat = config.flat()
+    return {name: flat[name] for name in asked.automatic()}
+
+
+def _in_force(asked: Config, resolved: object, *, source: Path) -> Config:
+    """`asked` with what it left to the machine as it was there; a warning where `source` holds nothing usable."""
+    if resolved is None:  # of a version whose config.json held these values
+        return asked
+    automatic = asked.automatic()
+    try:
+        if not isinstance(resolved, Mapping):
+            raise ConfigError(f"{_RESOLVED} is {type(resolved).__name__}")
+        return asked.override({name: value for name, value in resolved.items() if name in automatic})
+    except ConfigError as error:
+        log.warning(f"{source}: {error}; the machine's own values are used instead, and a resume is not exact")
+        return asked
 
 
 @contextlib.contextmanager

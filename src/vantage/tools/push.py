@@ -89,7 +89,7 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
         exported = export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
         result = evaluate(exported.path, episodes=episodes, trust=trust)  # of what is uploaded, if the run trains on
         (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
-        (folder / "config.json").write_text(directory.config.to_json(), encoding="utf-8")
+        (folder / "config.json").write_text(directory.asked.to_json(), encoding="utf-8")
         if os.path.lexists(metrics := directory.path / FILE_NAME):
             (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
         videos = [path for path in directory.path.glob("*.mp4") if path.is_file() and not path.is_symlink()]

@@ -48,7 +48,7 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Ca
     directory = _directory(config, run)
     numbers = range(config.run.seed, config.run.seed + seeds)
     say(f"{directory}: {seeds} seeds, {min(jobs, seeds)} at a time")
-    fleet = _Fleet(share_cores(config, jobs) if jobs > 1 else config, directory, jobs)
+    fleet = _Fleet(config, directory, jobs)
     fleet.train(numbers, stop)
     if fleet.scores and not fleet.stopped:
         done = sorted(fleet.scores)
@@ -74,13 +74,18 @@ def share_cores(config: Config, jobs: int) -> Config:
     return config.change(threads=config.runtime.threads or threads_of(config, jobs))
 
 
-def updates_to(target: int, run: Path, config: Config, argv: Sequence[str]) -> Generator[Report | None]:
-    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done."""
+def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
+               jobs: int = 1) -> Generator[Report | None]:
+    """The updates that a run lacks up to `target` steps, from its newest checkpoint; none if it is done.
+
+    A new run takes its share of the cores, where `jobs` train at a time.
+    """
     if not (run / "config.json").exists():
         with suppress(OSError):  # killed while it was made: it holds nothing else
             (run / "meta.json").unlink(missing_ok=True)
             run.rmdir()
-        yield from train_updates(config, run=run, argv=argv)
+        shared = share_cores(config, jobs) if jobs > 1 else config
+        yield from train_updates(shared, asked=config, run=run, argv=argv)
         return
     if newest_step(run) is None and not (run / "best").exists():  # killed before its first checkpoint
         with locked(run):
@@ -145,7 +150,8 @@ class _Fleet:
     def _start(self, seed: int) -> None:
         with deaf_to_signals():
             self.running[seed] = start(get_context("spawn"), f"seed-{seed}", _train_one,
-                                       self.config.change(seed=seed), self.directory / f"seed-{seed}", sys.argv)
+                                       self.config.change(seed=seed), self.directory / f"seed-{seed}", sys.argv,
+                                       self.jobs)
 
     def _stop(self, seed: int) -> None:
         """Ask a run to save; an evaluation has nothing to save and ends at once."""
@@ -185,12 +191,12 @@ class _Fleet:
             say(f"seed {seed}: {text}")
 
 
-def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str]) -> None:
+def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str], jobs: int) -> None:
     """In its process: train or go on with a run, evaluate it, and send reports, warnings and at last its scores."""
     logging.getLogger("vantage").addHandler(
         MessageHandler(lambda text: parent.send(f"warning: {text}"), logging.WARNING))
     if not _is_done(run):
-        with closing(updates_to(config.run.steps, run, config, argv)) as updates:  # saves the run if it is stopped
+        with closing(updates_to(config.run.steps, run, config, argv, jobs)) as updates:  # saves the run if it is stopped
             stopped = False
             for update in updates:
                 if update is not None and update.metrics:

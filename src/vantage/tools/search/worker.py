@@ -24,7 +24,7 @@ from vantage.runs.metrics import read_metrics
 from vantage.seeding import derive_seed
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, in_state, load_study, open_storage
-from vantage.tools.seeds import share_cores, updates_to
+from vantage.tools.seeds import updates_to
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class Worker:
 
     def _train_run(self, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
-        config = share_cores(config, self.jobs).change(steps=target, schedule_steps=config.schedule_steps)
+        config = config.change(steps=target, schedule_steps=config.schedule_steps)
         argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
-        with closing(updates_to(target, run, config, argv)) as updates:  # saves the run if it is stopped
+        with closing(updates_to(target, run, config, argv, self.jobs)) as updates:  # saves the run if it is stopped
             stopped = any(self.stop.poll() for _ in updates)
         if stopped:
             raise SystemExit
