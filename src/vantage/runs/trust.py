@@ -2,7 +2,8 @@
 
 A config may name a class as module:Class. Opening a run imports that module, so a run from someone else could execute
 whatever lies in the current folder. meta.json and the headers of exported files therefore hold an HMAC of the config,
-made with a secret key of this user: a run or a file that carries it is the user's own.
+made with a secret key of this user: a run or a file that carries it is the user's own. The environment variable
+VANTAGE_KEY names the key's file where the home directory does not outlast the machine, as in a container.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 SIGNATURE = "config_hmac"
 """Key of the HMAC in meta.json and in the header of an exported file."""
+KEY_VARIABLE = "VANTAGE_KEY"
+"""Environment variable: the absolute path of the key's file."""
 _KEY_BYTES = 32
 # A dotted or lower-case attribute could reach any function, such as vantage.runs.directory:subprocess.Popen or
 # gymnasium:make, which env_kwargs would then call with arguments of the config's choice.
@@ -76,7 +79,8 @@ def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Se
     uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", paths), ("connects by", connects)) if what]
     if uses and not trusted:
         raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "
-                          f"that {'code' if paths else 'connection'}, {remedy}")
+                          f"that {'code' if paths else 'connection'}, {remedy}, or set {KEY_VARIABLE} to the key that "
+                          "you wrote it with")
     for path in paths:
         _announce(path, source)
 
@@ -87,35 +91,65 @@ def _announce(path: str, source: str) -> None:
 
 
 def signature(text: str) -> str | None:
-    """The HMAC-SHA256 of a config's text under this user's key, in hex; None if no key can be made."""
-    with contextlib.suppress(OSError, RuntimeError):  # RuntimeError: the user has no home
-        _create_key()
-    return _sign(text)
+    """The HMAC-SHA256 of a config's text under this user's key, in hex; None if no key can be made.
+
+    ConfigError if the file that `KEY_VARIABLE` names cannot be used.
+    """
+    path = given_key_path()
+    try:
+        _create_key(_home_key_path() if path is None else path)
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        if path is not None:
+            raise _unusable(getattr(error, "strerror", None) or str(error)) from None
+    key = _read_key(path)
+    return None if key is None else _sign(text, key)
 
 
 def is_own(text: str, signed: object) -> bool:
-    """Whether `signed` is the `signature` of `text`."""
-    expected = _sign(text)
-    return expected is not None and hmac.compare_digest(expected.encode(), str(signed).encode(errors="replace"))
+    """Whether `signed` is the `signature` of `text`, under the key in the home directory or the one that is given."""
+    keys = (_read_key(path) for path in {given_key_path(), None})
+    return any(hmac.compare_digest(_sign(text, key).encode(), str(signed).encode(errors="replace"))
+               for key in keys if key is not None)
 
 
-def _sign(text: str) -> str | None:
+def _sign(text: str, key: bytes) -> str:
+    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _read_key(path: Path | None) -> bytes | None:
+    """The key in the file `path` that is given, or in the home directory; None if there is none yet."""
     try:
-        key = _key_path().read_bytes()
-    except (OSError, RuntimeError):
+        key = (_home_key_path() if path is None else path).read_bytes()
+    except (OSError, RuntimeError) as error:
+        if path is not None and not isinstance(error, FileNotFoundError):
+            raise _unusable(getattr(error, "strerror", None) or str(error)) from None
         return None
-    return hmac.new(key, text.encode(), hashlib.sha256).hexdigest() if len(key) == _KEY_BYTES else None
+    if len(key) != _KEY_BYTES and path is not None:
+        raise _unusable(f"it has {len(key)} bytes, a key has {_KEY_BYTES}")
+    return key if len(key) == _KEY_BYTES else None
 
 
-def _key_path() -> Path:
+def given_key_path() -> Path | None:
+    """The path that `KEY_VARIABLE` names; None without one."""
+    path = os.environ.get(KEY_VARIABLE, "")
+    if path and not os.path.isabs(path):  # a run of someone else could bring a key along
+        raise _unusable("the path is not absolute")
+    return Path(path) if path else None
+
+
+def _unusable(why: str) -> ConfigError:
+    return ConfigError(f"{KEY_VARIABLE}={os.environ[KEY_VARIABLE]!r} cannot be used: {why}; name a file by its absolute "
+                       "path, which Vantage creates if it is not there")
+
+
+def _home_key_path() -> Path:
     """$XDG_STATE_HOME/vantage/key."""
     state = os.environ.get("XDG_STATE_HOME", "")
     return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "vantage" / "key"
 
 
-def _create_key() -> None:
-    """Write a key unless there is one."""
-    path = _key_path()
+def _create_key(path: Path) -> None:
+    """Write a key to `path` unless there is one."""
     if path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
