@@ -208,7 +208,7 @@ class Config:
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', and for '.join(fits)}")
         kind = type(self.algorithm)
-        if any(name in vars(each).get("__annotations__", ()) for each in kind.__mro__):
+        if any(name in getattr(each, "__annotations__", ()) for each in kind.__mro__):
             return (f"{name} is an attribute of {kind.__name__} and not a field; put @dataclass(frozen=True) on the "
                     "class")
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])

@@ -15,11 +15,13 @@ from typing import Any, TypeVar, get_args
 
 from vantage.errors import ConfigError
 from vantage.importing import colon_form, import_path
+from vantage.json_text import parse, shown
 from vantage.other_libraries import KEYS
 from vantage.schedules import Schedule, parse_number
 
 T = TypeVar("T")
 
+_LARGEST = 10**18
 _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
 
 
@@ -53,15 +55,19 @@ def check_fields(instance: Any) -> None:
             numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
         except ConfigError as error:
             raise ConfigError(f"{f.name}={error}") from None
+        text = value if isinstance(value, str) else shown(value)
         for number in numbers:
             if not isinstance(number, int | float):
                 continue
-            if not isfinite(number):
+            if isinstance(number, float) and not isfinite(number):
                 raise ConfigError(f"{f.name}={value} is not finite; give a number")
+            if isinstance(number, int):  # torch and numpy count in 64 bits
+                high = _LARGEST if high is None else high
+                low = -_LARGEST if low is None else low
             if low is not None and number < low:
-                raise ConfigError(f"{f.name}={value} is below {low:g}, the smallest allowed value")
+                raise ConfigError(f"{f.name}={text} is below {low:g}, the smallest allowed value")
             if high is not None and number > high:
-                raise ConfigError(f"{f.name}={value} is above {high:,.15g}, the largest allowed value")
+                raise ConfigError(f"{f.name}={text} is above {high:,.15g}, the largest allowed value")
 
 
 def nearest(name: str, candidates: Iterable[str], spell: Callable[[str], str] = str) -> str:
@@ -96,19 +102,11 @@ def suggestion(name: str, candidates: Iterable[str], *, flags: bool = False) -> 
 def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     """The JSON object in `text`; ConfigError names `source`."""
     try:
-        values = json.loads(text, object_pairs_hook=_without_repetition)
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits is no JSONDecodeError
+        values = parse(text)
+    except ValueError as error:
         raise ConfigError(f"{source} is not JSON: {error}") from None
     if not isinstance(values, dict):
         raise ConfigError(f"{source} holds {type(values).__name__}, not a JSON object")
-    return values
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    values = dict(pairs)
-    if len(values) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"{next(name for name in names if names.count(name) > 1)!r} is given twice; leave one out")
     return values
 
 
@@ -159,7 +157,7 @@ def typed(value: Any, hint: Any) -> Any:
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     expected = next(_EXPECTED[kind] for kind in kinds if kind is not NoneType)
-    raise ValueError(f"{value!r} is not {expected}{' or none' * (NoneType in kinds)}")
+    raise ValueError(f"{shown(value)} is not {expected}{' or none' * (NoneType in kinds)}")
 
 
 def _as_text(value: Any) -> str:

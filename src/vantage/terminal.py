@@ -6,6 +6,8 @@ import json
 import logging
 from collections.abc import Callable
 
+from vantage.errors import bounded
+
 
 def printable(text: str) -> str:
     """`text` with every character that is not printed escaped as in JSON, except for line feeds and tabs."""
@@ -21,7 +23,7 @@ def write_line(text: object) -> None:
 
 def escape_message(record: logging.LogRecord) -> bool:
     """A filter of log handlers that lets every message pass, but printable."""
-    record.msg, record.args = printable(record.getMessage()), ()
+    record.msg, record.args = printable(bounded(record.getMessage())), ()
     return True
 
 

@@ -21,6 +21,7 @@ from vantage.errors import ConfigError
 from vantage.keys import read_json_object, suggestion
 from vantage.presets import configure, defaults
 from vantage.runs.directory import meta_of
+from vantage.runs.files import read_small
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own
 
 
@@ -169,7 +170,8 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
                     del values[name]
     if config is not None:
         try:
-            text = Path(config).read_text(encoding="utf-8-sig")
+            with Path(config).open("rb") as file:
+                text = read_small(file, f"--config {config}").decode("utf-8-sig")
             keys = flatten(read_json_object(text, source=config), source=config)
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "

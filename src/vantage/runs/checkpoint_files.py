@@ -23,10 +23,11 @@ from torch import Tensor, contiguous_format
 
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import read_json_object
-from vantage.runs.files import open_file, sync
+from vantage.runs.files import open_file, read_small, sync
 
 VERSION = 2
 _FILE_NAME = re.compile(r"[A-Za-z0-9_]+(\.safetensors|\.json)")
+_LARGEST_JSON = 1 << 28
 Groups = Mapping[str, Mapping[str, Tensor]]
 
 
@@ -140,10 +141,15 @@ def is_valid(path: Path) -> bool:
     return False
 
 
-def _read_file(path: Path) -> bytes:
+def _read_file(path: Path, size: object = None) -> bytes:
+    """The content of a file, which has `size` bytes if that is given. JSON is bounded."""
     try:
         with open(open_file(path, os.O_RDONLY), "rb") as file:
-            return file.read()
+            actual = os.fstat(file.fileno()).st_size
+            if size not in (None, actual):  # not read: it may be far larger
+                raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual:,} bytes, manifest.json "
+                                      f"says {size!s:.40}")
+            return read_small(file, path.name, _LARGEST_JSON) if path.suffix == ".json" else file.read()
     except OSError as error:
         raise CheckpointError(f"{path.parent}: {path.name} cannot be read: {error.strerror}") from None
     except MemoryError:
@@ -153,7 +159,7 @@ def _read_file(path: Path) -> bytes:
 
 
 def _read_verified(path: Path, entry: object) -> bytes:
-    data = _read_file(path)
+    data = _read_file(path, entry.get("size") if isinstance(entry, Mapping) else None)
     if (actual := _entry(data)) != entry:
         raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, manifest.json says "
                               f"{entry!s:.200}")

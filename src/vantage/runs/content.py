@@ -6,6 +6,7 @@ Each check raises ValueError in one line; the caller adds the file.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isnan
 from typing import Any
 
 from torch import Tensor
@@ -52,7 +53,8 @@ def read_spec(values: Any) -> EnvSpec:
                          for part in spec.parts)
                  and action.kind in ("discrete", "multi_discrete", "box")
                  and len(action.low) == len(action.high) == bounds
-                 and all(isinstance(bound, float | int) for bound in (*action.low, *action.high)))
+                 and all(isinstance(bound, float | int) and not isnan(bound)
+                         for bound in (*action.low, *action.high)))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         valid = False
     if not valid:

@@ -169,7 +169,7 @@ class RunDirectory:
         """The numbers of summary.json that are there, and the status, in one line; empty where there are none."""
         summary = self.read_summary()
         words = [f"{value:,.0f} {name}" for name in ("steps", "seconds", "episodes")
-                 if isinstance(value := summary.get(name), int | float)]
+                 if isinstance(value := summary.get(name), int | float) and 0 <= value < 1e18]
         status = summary.get("status")
         return ", ".join(words + [str(status)] * (status in ("running", "done", "interrupted", "failed")))
 

@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from vantage.errors import ConfigError
 from vantage.system import shortage
@@ -39,10 +40,22 @@ def open_file(path: Path, flags: int) -> int:
     return descriptor
 
 
+LARGEST_TEXT_FILE = 1 << 24
+"""Bytes that the small files of a run, and those of config keys, may have."""
+
+
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file; ConfigError for a symbolic link, as in `open_file`."""
-    with open(open_file(path, os.O_RDONLY), encoding="utf-8") as file:
-        return file.read()
+    """The text of a small UTF-8 file; ConfigError for a symbolic link, as in `open_file`, and for a large file."""
+    with open(open_file(path, os.O_RDONLY), "rb") as file:
+        return read_small(file, str(path)).decode().replace("\r\n", "\n")  # as an editor may have written it
+
+
+def read_small(file: BinaryIO, source: str, most: int = LARGEST_TEXT_FILE) -> bytes:
+    """The content of `file`; ConfigError if it is larger than `most` bytes."""
+    content = file.read(most + 1)
+    if len(content) > most:
+        raise ConfigError(f"{source} is larger than {most >> 20:,} MiB, and no such file that Vantage writes is")
+    return content
 
 
 def sync(path: Path) -> None:

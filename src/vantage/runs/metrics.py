@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 
 from vantage.errors import ConfigError
 from vantage.extras import require
-from vantage.runs.files import open_file
+from vantage.json_text import parse
+from vantage.runs.files import open_file, read_small
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
+_LARGEST_FILE = 1 << 31
 LARGEST = 1e100  # that is read back: where larger values are added, multiplied or drawn, they overflow
 
 
@@ -167,7 +169,7 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
     path = run / FILE_NAME
     try:
         with open(open_file(path, os.O_RDONLY), "rb") as file:
-            content = file.read()
+            content = read_small(file, str(path), _LARGEST_FILE)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -187,8 +189,8 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
 
 def _parse(line: bytes) -> dict[str, float | None] | None:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
+        record = parse(line)
+    except ValueError:
         return None
     if not isinstance(record, dict) or type(record.get("step")) is not int or not 0 <= record["step"] < 10**18:
         return None

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 
 from vantage.errors import ConfigError
+from vantage.json_text import parse
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.checkpoint_files import is_valid
 from vantage.runs.directory import RunDirectory, directory_name, meta_of, read_object
@@ -70,7 +71,7 @@ class Mirror:
             return
         self._fs.makedirs(target, exist_ok=True)
         self._remove(f"{target}/manifest.json")
-        for name in [*json.loads(manifest)["files"], "manifest.json"]:
+        for name in [*parse(manifest)["files"], "manifest.json"]:
             self._fs.put_file(str(source / name), f"{target}/{name}")
 
     def pull(self, run: Path) -> None:
@@ -90,7 +91,7 @@ class Mirror:
         aside = target.with_name(f".{target.name}.new")
         shutil.rmtree(aside, ignore_errors=True)
         aside.mkdir(parents=True)
-        for file in [*json.loads(manifest)["files"], "manifest.json"]:
+        for file in [*parse(manifest)["files"], "manifest.json"]:
             self._fs.get_file(f"{self._root}/{name}/{file}", str(aside / PurePosixPath(file).name))
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)

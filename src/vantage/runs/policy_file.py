@@ -20,6 +20,7 @@ from torch import Tensor
 
 from vantage.config import Config
 from vantage.errors import CheckpointError, ConfigError
+from vantage.json_text import parse
 from vantage.keys import read_json_object
 from vantage.runs.checkpoint import load_named
 from vantage.runs.content import check_finite, read_spec
@@ -110,8 +111,8 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
                 if note := other_version({"vantage": header.get("vantage_version")}):
                     raise ConfigError(f"{error}; {note}") from error.__cause__
                 raise
-            spec = read_spec(json.loads(header["spec"]))
-            step, checkpoint, scores = header["step"], header["checkpoint"], json.loads(header["scores"])
+            spec, scores = read_spec(parse(header["spec"])), parse(header["scores"])
+            step, checkpoint = header["step"], header["checkpoint"]
             if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable() and isinstance(scores, dict)
                     and all(type(score) in (int, float) for score in scores.values())):
                 raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, {scores!r:.200}")

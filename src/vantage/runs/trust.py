@@ -8,7 +8,6 @@ VANTAGE_KEY names the key's file where the home directory does not outlast the m
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import hmac
 import json
@@ -138,8 +137,8 @@ def given_key_path() -> Path | None:
 
 
 def _unusable(why: str) -> ConfigError:
-    return ConfigError(f"{KEY_VARIABLE}={os.environ[KEY_VARIABLE]!r} cannot be used: {why}; name a file by its absolute "
-                       "path, which Vantage creates if it is not there")
+    return ConfigError(f"{KEY_VARIABLE}={os.environ[KEY_VARIABLE]!r} cannot be used: {why}; name a file by its "
+                       "absolute path, which Vantage creates if it is not there")
 
 
 def _home_key_path() -> Path:

@@ -81,7 +81,8 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
         page.write_text(_PAGE.substitute(
             {name: escape(text) for name, text in texts.items()}, evaluation=_evaluation(result),
             changed=_table(("key", "value", "default"), changed), curves=_curves(directory, lines),
-            video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8")
+            video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8",
+            errors="backslashreplace")  # a lone surrogate of a damaged name
     return output
 
 

@@ -196,7 +196,8 @@ def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str
     logging.getLogger("vantage").addHandler(
         MessageHandler(lambda text: parent.send(f"warning: {text}"), logging.WARNING))
     if not _is_done(run):
-        with closing(updates_to(config.run.steps, run, config, argv, jobs)) as updates:  # saves the run if it is stopped
+        # Closing saves the run if it is stopped.
+        with closing(updates_to(config.run.steps, run, config, argv, jobs)) as updates:
             stopped = False
             for update in updates:
                 if update is not None and update.metrics:

@@ -15,6 +15,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.importing import import_path
+from vantage.json_text import parse
 from vantage.keys import convert
 from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
@@ -167,10 +168,10 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:
     """The flat config keys of the best trial of a search, a sentence that names it, and whether they are one's own."""
     path = directory / "best.json"
     try:
-        best = json.loads(read_text(path))
+        best = parse(read_text(path))
         config = {**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])}
         trial = f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
         return config, trial, is_own(json.dumps(best["config"]), best.get(SIGNATURE))
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ConfigError, OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search with a complete "
                           "trial, or repeat the search's command") from None

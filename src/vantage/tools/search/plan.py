@@ -17,6 +17,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError
 from vantage.keys import convert, read_json_object, suggestion
 from vantage.presets import configure
+from vantage.runs.files import read_small
 from vantage.tools.search.command import MOST, Options
 from vantage.training import check
 
@@ -113,7 +114,7 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
                           "more --steps")
     try:
         # Windows writes a byte-order mark.
-        text = text if inline else Path(text).read_text(encoding="utf-8-sig", errors="replace")
+        text = text if inline else _read(Path(text))
         content = read_json_object(text, source="it" if inline else "the file")
         points = _grid(content, base) if options.grid is not None else None
         domains = ({name: _domain(name, part, base) for name, part in content.items()} if points is None else
@@ -131,6 +132,11 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     except ConfigError as error:
         raise ConfigError(f"{source}: {error}") from None
     return plan
+
+
+def _read(path: Path) -> str:
+    with path.open("rb") as file:
+        return read_small(file, "the file").decode("utf-8-sig", errors="replace")
 
 
 def _rungs(steps: int, unit: int, reduction: int) -> tuple[int, ...]:
