@@ -90,7 +90,9 @@ class RunDirectory:
             text = read_text(source)
             values = read_json_object(text, source=str(source))
             paths = foreign_code(values, runs_code=runs_code)
-        meta = meta_of(path)
+        meta, damage = _read_meta(path / "meta.json")
+        if damage and runs_code:
+            log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
         own = is_own(text, signed := meta.get(SIGNATURE))
         check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
@@ -228,9 +230,22 @@ def read_object(path: Path) -> dict[str, Any]:
 
 def meta_of(run: Path) -> dict[str, Any]:
     """The meta.json in `run`; empty without one, or with a damaged one."""
-    with contextlib.suppress(ConfigError):
-        return read_object(run / "meta.json")
-    return {}
+    return _read_meta(run / "meta.json")[0]
+
+
+def _read_meta(path: Path) -> tuple[dict[str, Any], str]:
+    """The content of a meta.json, and what is wrong with it; empty where that is missing or damaged."""
+    try:
+        meta = read_json_object(read_text(path), source=str(path))
+    except FileNotFoundError:
+        return {}, f"{path} is missing"
+    except (OSError, UnicodeDecodeError) as error:
+        return {}, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
+    except ConfigError as error:
+        return {}, str(error)
+    if not {"versions", "argv"} <= meta.keys():
+        return meta, f"{path} is damaged: it lacks what Vantage writes there"
+    return meta, ""
 
 
 def directory_name(env_name: str) -> str:
