@@ -19,7 +19,7 @@ from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.importing import load_class
-from vantage.keys import convert, read_json_object, suggestion
+from vantage.keys import convert, in_words, read_json_object, suggestion
 from vantage.schedules import Schedule
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
@@ -173,7 +173,7 @@ class Config:
             if name not in keys:
                 raise ConfigError(config.why_unknown(name))
             key = keys[name]
-            changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
+            changes.setdefault(key.group, {})[key.attribute] = convert(name, in_words(name, value, key.rules), key.hint)
         parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
         return replace(config, **parts)
 

@@ -1,5 +1,13 @@
-"""What can go wrong, as people meet it. The command turns each class into an exit status; no torch here."""
+"""What can go wrong, as people meet it. The command turns each class into an exit status; no torch here.
 
+Messages are written with the command's flags. Python shows its keywords instead: `give --num-envs 8` is num_envs=8.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 LONGEST_LINE = 2_000
 """Characters of a line of a message. A value from a file may be as long as the file."""
@@ -13,6 +21,48 @@ def bounded(text: str) -> str:
                      f"{line[:LONGEST_LINE // 2]} [...] {line[-LONGEST_LINE // 2:]}" for line in text.split("\n"))
 
 
+class _Command:
+    """Whether this process runs the command `vantage`, whose users give flags."""
+
+    runs = False
+
+
+@contextmanager
+def flags_in_errors() -> Iterator[None]:
+    """Show the messages of errors with flags, as the command does."""
+    former, _Command.runs = _Command.runs, True
+    try:
+        yield
+    finally:
+        _Command.runs = former
+
+
+_OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
+_SWITCHES = ("trust", "extend-schedule", "private")
+_VALUE = ("true|false|none|auto|layer|lstm|mlp|sync|rollouts|gradients|pixel|cpu|safetensors|asha|hogwild|ray|"
+          "[0-9][0-9.e]*[0-9]|[0-9]")
+_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: ({_VALUE})(?![\w.:-]*\w))?")
+
+
+def with_keywords(text: str) -> str:
+    """`text` with keywords of Python in place of flags, except in commands, which stand in backticks."""
+    parts = text.split("`")
+    return "`".join(_FLAG.sub(_keyword, part) if number % 2 == 0 else part for number, part in enumerate(parts))
+
+
+def _keyword(match: re.Match[str]) -> str:
+    flag, value = match[1], match[2]
+    if flag in _OF_OTHERS:
+        return match[0]
+    if value is None and flag in _SWITCHES:
+        return f"{flag.replace('-', '_')}=True"
+    if value is None and flag.startswith("no-"):
+        return f"{flag[3:].replace('-', '_')}=False"
+    words = {"true": "True", "false": "False", "none": "None"}
+    shown = "" if value is None else "=" + words.get(value, value if value[0].isdigit() else repr(value))
+    return flag.replace("-", "_") + shown
+
+
 class VantageError(Exception):
     """Every error that Vantage raises on purpose. `status` is the command's exit status."""
 
@@ -20,6 +70,14 @@ class VantageError(Exception):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(bounded(message))
+
+    @property
+    def message(self) -> str:
+        """The text with flags, whoever reads it."""
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return self.message if _Command.runs else with_keywords(self.message)
 
 
 class ConfigError(VantageError):

@@ -122,6 +122,55 @@ def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int
     return numbers
 
 
+def in_words(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
+    """`value` of the key `name`, where it is a class or function that the key takes by a name.
+
+    ConfigError for any other class or function, except in a key that takes import paths.
+    """
+    if name == "env_kwargs" and isinstance(value, Mapping):
+        return _json_of(value)
+    if value is None or isinstance(value, (str, Integral, PathLike, Mapping, list, tuple)) or hasattr(value, "__float__") or rules.get("open") or name == "env":
+        return value
+    title = getattr(value, "__name__", type(value).__name__)
+    if name == "optimizer":
+        if isinstance(value, type) and value.__module__.startswith("torch.optim"):
+            return {"Adam": "adam", "RMSprop": "rmsprop"}.get(title, title)
+        raise ConfigError(f"optimizer is a {title}; give a name such as adam, or a class of torch.optim such as "
+                          "torch.optim.AdamW, without arguments")
+    if name == "activation":
+        choices = rules["choices"]
+        own = repr(value).startswith(("ReLU(", "Tanh(", "SiLU(", "ELU(alpha=1.0"))  # an object, by its class's name
+        is_torchs = str(getattr(value, "__module__", None) or "torch").startswith("torch")
+        if title.lower() in choices and is_torchs and (own or hasattr(value, "__name__")):
+            return title.lower()
+        slope = "; leaky_relu has slope 0.25 below 0" if title in ("LeakyReLU", "leaky_relu") else ""
+        raise ConfigError(f"activation is {title}; give {', '.join(choices)}{slope}; for another, give a network of "
+                          "your own as network")
+    if rules.get("schedule"):
+        raise ConfigError(f"{name} is the {type(value).__name__} {title}, and a config holds text; give a "
+                          "number or a schedule such as linear:0.01:0 or piecewise:0=0.01,50%=0.001")
+    raise ConfigError(f"{name} is the {type(value).__name__} {title}, and a config holds text and numbers; give "
+                      "a value as `vantage train ALGO --help-all` explains it")
+
+
+def _json_of(values: Mapping[Any, Any]) -> str:
+    """env_kwargs as JSON; ConfigError names the argument that JSON cannot hold."""
+    def plain(value: Any) -> Any:
+        if hasattr(value, "item") and getattr(value, "ndim", None) == 0:  # a number of numpy or torch
+            return value.item()
+        raise TypeError
+
+    for key, value in values.items():
+        try:
+            json.dumps({key: value}, default=plain)
+        except (TypeError, ValueError):
+            array = "; give a list, as its tolist() returns" if hasattr(value, "tolist") else ""
+            raise ConfigError(f"env_kwargs[{key!r}] has a {type(value).__name__}, which the JSON of a config cannot "
+                              f"hold{array or '; give numbers, texts, lists and mappings'}, and convert it in the "
+                              "environment") from None
+    return json.dumps(values, default=plain)
+
+
 def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     """`value`, typed or in text, converted to the type `hint`; ConfigError names the key and the expected type."""
     try:

@@ -110,7 +110,7 @@ def _ranks(config: Config) -> int:
     if workers := config.runtime.num_workers:
         why = why_not_parallel(config)
         if daemon and workers > 1:
-            why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give num_workers=1"
+            why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give --num-workers 1"
         if why is not None:
             raise ConfigError(f"num_workers={workers}: {why}")
         return workers

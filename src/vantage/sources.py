@@ -12,6 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib.machinery import SourceFileLoader
 from importlib.util import resolve_name
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -95,7 +96,9 @@ def _has_changed(name: str, path: Path) -> bool:
         return True
     digest = hashlib.sha256(source).digest()
     if seen is None or seen.spec is not module.__spec__:
-        edited = stat.st_mtime > _started() and _differs(module, path, source, written)
+        # pytest and others compile modules in their own way.
+        is_plain = type(module.__spec__.loader) is SourceFileLoader if module.__spec__ else False
+        edited = is_plain and stat.st_mtime > _started() and _differs(module, path, source, written)
         _SEEN[name] = seen = _Seen(module.__spec__, written, b"" if edited else digest)
     return seen.digest != digest
 

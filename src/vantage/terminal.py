@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import logging
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TextIO
 
 from vantage.errors import bounded
 
@@ -17,8 +23,50 @@ def printable(text: str) -> str:
                    for character in text)
 
 
+_OUTPUT: ContextVar[TextIO | None] = ContextVar("output", default=None)
+
+
 def write_line(text: object) -> None:
-    print(printable(str(text)), flush=True)
+    print(printable(str(text)), flush=True, file=_OUTPUT.get())
+
+
+@contextmanager
+def command_output(ends_process: bool) -> Iterator[None]:
+    """Leave standard output to `write_line`: what environments print, also from C, goes to standard error.
+
+    Where the command `ends_process`, that stays so: environments may print at its end.
+    """
+    sys.stdout.flush()
+    try:
+        own = os.dup(1)
+        os.dup2(2, 1)
+    except OSError:  # one of them is closed
+        yield
+        return
+    stream, former = sys.stdout, sys.stdout
+    if _descriptor(stream) == 1:
+        stream = open(os.dup(own), "w", encoding=stream.encoding, errors="replace")  # noqa: SIM115  closed below
+    sys.stdout = sys.stderr
+    token = _OUTPUT.set(stream)
+    try:
+        yield
+    finally:
+        _OUTPUT.reset(token)
+        sys.stdout = former
+        if stream is not former:
+            with suppress(OSError):  # such as a closed pipe, which the last line has reported
+                stream.close()
+        if not ends_process:
+            ctypes.CDLL(None).fflush(None)  # what C has printed and not yet written
+            os.dup2(own, 1)
+        os.close(own)
+
+
+def _descriptor(stream: TextIO) -> int | None:
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):  # a test's
+        return None
 
 
 def escape_message(record: logging.LogRecord) -> bool:

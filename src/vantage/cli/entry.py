@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Any
@@ -16,11 +17,11 @@ from vantage.cli import tools, training
 from vantage.cli.arguments import read
 from vantage.cli.parsing import first_line
 from vantage.cli.stop import Stopped
-from vantage.errors import ConfigError, EnvError, VantageError
+from vantage.errors import ConfigError, EnvError, VantageError, flags_in_errors
 from vantage.keys import nearest
 from vantage.other_libraries import COMMANDS as OTHERS
 from vantage.system import check_address_space, shortage
-from vantage.terminal import printable
+from vantage.terminal import command_output, printable
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (
@@ -35,7 +36,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     KeyboardInterrupt for a signal that came before there was anything to save.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
+    with flags_in_errors():
+        return _main(sys.argv[1:] if argv is None else list(argv), ends_process=argv is None)
+
+
+def _main(argv: list[str], *, ends_process: bool) -> int:
     _accept_any_output()
     try:
         name, *words = argv or [""]
@@ -54,16 +59,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.getcwd()
         except FileNotFoundError:  # torch would find its own files missing
             raise ConfigError("the current folder has been removed; change to another one") from None
-        call = read(COMMANDS[name], words, f"vantage {name}")
-        # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
-        os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
-        if name not in ("watch", "play"):
-            os.environ["SDL_VIDEODRIVER"] = "dummy"
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(logging.Formatter("vantage: %(message)s"))
-        with training.messages_to(handler, logging.WARNING):
-            status = call() or 0
-        sys.stdout.flush()
+        with command_output(ends_process) if _prints_data(name, words) else nullcontext():
+            status = _run(name, words)
         return status
     except VantageError as error:
         if isinstance(error, EnvError) and error.__cause__ is not None:
@@ -83,6 +80,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         if (failure := _explain(error)) is None:
             raise
         return failure
+
+
+def _prints_data(name: str, words: Sequence[str]) -> bool:
+    """Whether what the command prints is for programs, or a result that text of an environment would bury."""
+    if any(word in ("-h", "--help", "--help-all") for word in words):
+        return False
+    if name in ("train", "resume", "search"):
+        return any(word.partition("=")[0].replace("_", "-") == "--dry-run" for word in words)
+    return name not in ("watch", "play")
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    call = read(COMMANDS[name], words, f"vantage {name}")
+    # Many environments draw with SDL, which would look for a sound card, and a screen that only two commands use.
+    os.environ.setdefault("SDL_AUDIODRIVER", "dummy")
+    if name not in ("watch", "play"):
+        os.environ["SDL_VIDEODRIVER"] = "dummy"
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("vantage: %(message)s"))
+    with training.messages_to(handler, logging.WARNING):
+        status = call() or 0
+    sys.stdout.flush()
+    return status
 
 
 def _explain(error: Exception) -> int | None:

@@ -19,6 +19,10 @@ from vantage.errors import ConfigError
 from vantage.extras import missing
 from vantage.importing import add_current_folder, load_class
 
+_OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_checker": "leave it out",
+               "id": "give --env"}
+_OWN_KEYS = {*_OWN_REMEDY}
+"""Arguments of gymnasium.make that are not those of an environment."""
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 NO_ENV = ("not a gymnasium.Env that its caller resets; port it from the old gym library, or give a "
           "gymnasium.vector.VectorEnv with NEXT_STEP")
@@ -63,11 +67,16 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
                 # MuJoCo 4.0 warns, also in MUJOCO_LOG.TXT, of an attribute in Gymnasium 1.4's models (2026-11).
                 after.callback(mujoco.set_mju_user_warning, mujoco.get_mju_user_warning())
                 mujoco.set_mju_user_warning(lambda text: None)
+            if taken := _OWN_KEYS & options.keys():
+                raise ConfigError(f"env={env.name!r}: {min(taken)} in env_kwargs is an option of its own; "
+                                  + _OWN_REMEDY[min(taken)])
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)
         except (gym.error.Error, ImportError, TypeError) as error:
             if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
                 raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
+            limit = ("; for a time limit give --max-episode-steps" if "max_episode_steps" in options
+                     and "max_episode_steps" in str(error) else "")
             draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
             raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
-                              f"{type(error).__name__}: {error}{draw}") from error
+                              f"{type(error).__name__}: {error}{draw}{limit}") from error

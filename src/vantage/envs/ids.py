@@ -15,6 +15,7 @@ from typing import Literal
 import gymnasium as gym
 
 from vantage.envs import snake
+from vantage.envs.packages import hint
 from vantage.errors import ConfigError
 from vantage.extras import install_command
 from vantage.importing import colon_form, load_class
@@ -179,7 +180,8 @@ def _registered(name: str, gym_id: str) -> EnvId:
             raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if it is an Atari game, "
                               f"ale_py is not installed: {install_command('atari')}")
         module = name.removesuffix(gym_id)
-        near = (colon_form(name) or nearest(gym_id, gym.registry if module else known_names(), module.__add__)
+        near = (colon_form(name) or ("" if module else hint(gym_id))
+                or nearest(gym_id, gym.registry if module else known_names(), module.__add__)
                 or ("" if module else _with_package(name)) or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)

@@ -14,6 +14,7 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import CheckpointError, ConfigError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
+from vantage.runs.content import read_spec
 from vantage.runs.policy_file import SavedPolicy
 from vantage.system import shortage
 from vantage.types import EnvSpec, State
@@ -45,6 +46,26 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config:
         reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
         raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"
                           ) from None
+
+
+def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
+    """ConfigError where the environment has other spaces than when the checkpoint was saved."""
+    before = read_spec(checkpoint.state["spec"])
+    changed = [f"its {what} were {theirs} and are {ours}"
+               for what, theirs, ours in (("observations", _observations(before), _observations(spec)),
+                                          ("actions", _actions(before), _actions(spec))) if theirs != ours]
+    if changed:
+        raise ConfigError(f"{checkpoint.path} is of another env={env}: {', '.join(changed)}; restore the environment "
+                          "and the options in config.json that change its spaces, or begin a new run")
+
+
+def _observations(spec: EnvSpec) -> str:
+    parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
+    return ", ".join(f"{key}{': ' if key else ''}{part.kind} {list(part.shape)}" for key, part in sorted(parts.items()))
+
+
+def _actions(spec: EnvSpec) -> str:
+    return f"{spec.action.kind} {list(spec.action.sizes)}"
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ def connections(values: Mapping[str, Any]) -> list[str]:
 
 
 def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
-               remedy: str = "give --trust (in Python trust=True)") -> None:
+               remedy: str = "give --trust") -> None:
     """Log a warning for each import path that `source` names; ConfigError unless it is trusted."""
     uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", paths), ("connects by", connects)) if what]
     if uses and not trusted:

@@ -20,7 +20,7 @@ from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.torsos import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
-from vantage.runs.fit import check_policy_state, fitting, restoring
+from vantage.runs.fit import check_policy_state, check_spaces, fitting, restoring
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance
@@ -284,6 +284,7 @@ def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: Saved
     if checkpoint is None:
         return
     optimizer = learner.config.optimizer.optimizer
+    check_spaces(checkpoint, learner.model.spec, learner.config.env.id)
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")

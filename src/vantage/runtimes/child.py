@@ -98,7 +98,8 @@ def portable(error: BaseException) -> VantageError:
     if kind is None:
         return VantageError("".join(traceback.format_exception(error)).rstrip())
     cause = "" if error.__cause__ is None else "".join(traceback.format_exception(error.__cause__))
-    return kind(f"{error}\n{cause}".rstrip())
+    text = error.message if isinstance(error, VantageError) else str(error)
+    return kind(f"{text}\n{cause}".rstrip())
 
 
 def prepare_process(config: Config) -> None:

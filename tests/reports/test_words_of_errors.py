@@ -1,0 +1,193 @@
+"""Errors of the command and of configure: a remedy that works when it is followed, in the words of who reads it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import train_shortly
+from gymnasium import spaces
+from tiny import Bandit
+
+import vantage
+from vantage.cli import main
+from vantage.errors import with_keywords
+
+
+def configure(**values: Any) -> vantage.Config:
+    return vantage.configure("ppo", env="CartPole-v1", **values)
+
+
+def test_classes_of_torch_are_taken_by_their_names() -> None:
+    for activation, name in ((torch.nn.ReLU, "relu"), (torch.nn.Tanh(), "tanh"), (torch.relu, "relu"),
+                             (torch.nn.functional.silu, "silu"), (torch.nn.ELU, "elu")):
+        assert configure(activation=activation).policy.activation == name
+    for optimizer, name in ((torch.optim.AdamW, "AdamW"), (torch.optim.Adam, "adam"), (torch.optim.RMSprop, "rmsprop")):
+        assert configure(optimizer=optimizer).optimizer.optimizer == name
+
+
+@pytest.mark.parametrize(("key", "value", "message", "remedy"), [
+    ("entropy_coef", lambda step: 0.01, "entropy_coef is the function <lambda>.*linear:0.01:0", "linear:0.01:0"),
+    ("lr", Bandit.obs, "lr is the function obs.*number or a schedule", "1e-3"),
+    ("activation", torch.nn.LeakyReLU, "LeakyReLU; give tanh, .*leaky_relu has slope 0.25 below 0", "leaky_relu"),
+    ("activation", torch.nn.GELU, "activation is GELU; give tanh, relu", "relu"),
+    ("activation", torch.nn.ELU(2.0), "activation is ELU; give tanh", "elu"),
+    ("optimizer", Bandit, "optimizer is a Bandit; give a name such as adam, or a class of torch.optim", "adam"),
+    ("optimizer", torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]), "without arguments", torch.optim.AdamW),
+    ("memory", torch.nn.LSTM, "memory is the type LSTM", "lstm"),
+])
+def test_the_remedy_for_a_class_or_function_works(key: str, value: Any, message: str, remedy: Any) -> None:
+    with pytest.raises(vantage.ConfigError, match=message) as error:
+        configure(**{key: value})
+    assert "\n" not in str(error.value)
+    configure(**{key: remedy})
+
+
+def test_env_kwargs_name_what_json_cannot_hold() -> None:
+    with pytest.raises(vantage.ConfigError, match=r"env_kwargs\['goal'\] has a ndarray, .*tolist"):
+        configure(env_kwargs={"size": 3, "goal": np.zeros(2)})
+    with pytest.raises(vantage.ConfigError, match=r"env_kwargs\['make'\] has a function"):
+        configure(env_kwargs={"make": test_env_kwargs_name_what_json_cannot_hold})
+    config = configure(env_kwargs={"goal": np.zeros(2).tolist(), "size": np.int64(3), "mass": np.float32(0.5)})
+    assert config.env.env_options == {"goal": [0.0, 0.0], "size": 3, "mass": 0.5}
+
+
+class Bounded(Bandit):
+    """Takes one argument."""
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+
+
+@pytest.mark.parametrize("env", ["CartPole-v1", f"{__name__}:Bounded"])
+def test_a_time_limit_in_env_kwargs_points_at_its_key(
+        env: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(tmp_path / "run")
+    assert main(["train", "a2c", "--env", env, "--env-kwargs", '{"max_episode_steps": 50}', "--run", run]) == 2
+    assert "give --max-episode-steps" in capsys.readouterr().err
+    config = vantage.configure("a2c", env=env, env_kwargs={"max_episode_steps": 50})
+    with pytest.raises(vantage.ConfigError, match="give max_episode_steps"):
+        next(vantage.train(config, run=run))
+
+
+def test_remedies_are_keywords_in_python_and_flags_in_the_command(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(vantage.ConfigError, match="give memory='lstm' or gru"):
+        vantage.configure("acer", env="CartPole-v1", burn_in=1)
+    assert main(["train", "acer", "--env", "CartPole-v1", "--burn-in", "1", "--dry-run"]) == 2
+    assert "give --memory lstm or gru" in capsys.readouterr().err
+    run = train_shortly(tmp_path / "run", "CartPole-v1")
+    with pytest.raises(vantage.ConfigError, match="give a larger total with steps to go on"):
+        next(vantage.resume(run))
+    assert main(["resume", str(run)]) == 2
+    assert "give a larger total with --steps to go on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("flags", "keywords"), [
+    ("give --num-workers 1", "give num_workers=1"), ("lower --lr, --max-grad-norm 0.5", "lower lr, max_grad_norm=0.5"),
+    ("--no-obs-norm", "obs_norm=False"), ("give --separate false with", "give separate=False with"),
+    ("with `vantage resume RUN --steps 5`", "with `vantage resume RUN --steps 5`"), ("give --trust", "give trust=True"),
+    ("docker run --shm-size 1g", "docker run --shm-size 1g"), ("a file '--x'", "a file '--x'"),
+    ("use --format safetensors", "use format='safetensors'"), ("with --extend-schedule", "with extend_schedule=True")])
+def test_flags_become_keywords(flags: str, keywords: str) -> None:
+    assert with_keywords(flags) == keywords
+
+
+@pytest.mark.parametrize(("env", "message"), [
+    ("highway-v0", "highway-env: pip install highway-env, then give highway_env:highway-v0"),
+    ("highway-fast-v0", "highway_env:highway-fast-v0"), ("MiniGrid-Empty-5x5-v0", "minigrid:MiniGrid-Empty-5x5-v0"),
+    ("FetchReach-v4", "gymnasium_robotics:FetchReach-v4"), ("PandaReach-v3", "panda_gym:PandaReach-v3"),
+    ("AntBulletEnv-v0", "pybullet_envs_gymnasium:AntBulletEnv-v0"), ("PyFlyt/QuadX-Hover-v4", "PyFlyt.gym_envs:"),
+    ("SuperMarioBros-v0", "gym-super-mario-bros, which is for the old gym library"),
+    ("procgen-coinrun-v0", "the package procgen")])
+def test_ids_of_known_packages_have_a_hint(env: str, message: str) -> None:
+    with pytest.raises(vantage.ConfigError, match="no Gymnasium id") as error:
+        vantage.configure("ppo", env=env)
+    assert message in str(error.value)
+
+
+def test_a_name_near_a_builtin_one_is_still_suggested() -> None:
+    with pytest.raises(vantage.ConfigError, match="did you mean CartPole-v1"):
+        vantage.configure("ppo", env="CartPol-v1")
+
+
+class Changing(Bandit):
+    """Its spaces are those of the class."""
+
+    width, arms = 2, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.observation_space = spaces.Box(-1, 1, (self.width,), np.float32)
+
+    def obs(self) -> Any:
+        return np.zeros(self.width, np.float32)
+
+
+@pytest.mark.parametrize(("attribute", "value", "message"), [
+    ("width", 5, r"its observations were vector \[2\] and are vector \[5\]"),
+    ("arms", 4, r"its actions were discrete \[2\] and are discrete \[4\]")])
+def test_changed_spaces_are_named_at_a_resume(attribute: str, value: int, message: str, tmp_path: Path,
+                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    run = train_shortly(tmp_path / "run", f"{__name__}:Changing")
+    monkeypatch.setattr(Changing, attribute, value)
+    with pytest.raises(vantage.ConfigError, match=message) as error:
+        next(vantage.resume(run, steps=1000))
+    assert "edited" not in str(error.value)
+
+
+NOISY = """
+import atexit, ctypes, os
+import gymnasium as gym
+print("import")
+C = ctypes.CDLL(None)
+atexit.register(print, "exit")
+
+def say(text):
+    print(text)
+    os.write(1, b"descriptor\\n")
+    C.printf(b"from C\\n")
+
+class Noisy(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self):
+        say("made")
+
+    def reset(self, *, seed=None, options=None):
+        say("reset")
+        return self.observation_space.sample() * 0, {}
+
+    def step(self, action):
+        say("step")
+        return self.observation_space.sample() * 0, 1.0, True, False, {}
+"""
+
+
+def test_output_for_programs_holds_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "noisy.py").write_text(NOISY)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    train_shortly(tmp_path / "run", "noisy:Noisy")
+
+    def vantage_command(*words: str) -> str:
+        command = [sys.executable, "-m", "vantage", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=120)
+        return done.stdout
+
+    dry = vantage_command("train", "a2c", "--env", "noisy:Noisy", "--steps", "80", "--dry-run")
+    assert json.loads(dry)["env"]["id"] == "noisy:Noisy"
+    assert json.loads(vantage_command("evaluate", "run", "--episodes", "2", "--json"))["return_mean"] == 1.0
+
+
+def test_the_command_in_a_program_gives_its_output_back(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "a2c", "--env", "CartPole-v1", "--dry-run"]) == 0
+    print("afterwards")
+    out, err = capfd.readouterr()
+    assert out.endswith("}\nafterwards\n") and json.loads(out.removesuffix("afterwards\n")) and err == ""
