@@ -44,6 +44,11 @@ _VALUE = ("true|false|none|auto|layer|lstm|mlp|sync|rollouts|gradients|pixel|cpu
 _FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: ({_VALUE})(?![\w.:-]*\w))?")
 
 
+def for_reader(text: str) -> str:
+    """`text`, which names flags, as the command's user or a Python program reads it."""
+    return text if _Command.runs else with_keywords(text)
+
+
 def with_keywords(text: str) -> str:
     """`text` with keywords of Python in place of flags, except in commands, which stand in backticks."""
     parts = text.split("`")
@@ -77,7 +82,7 @@ class VantageError(Exception):
         return str(self.args[0])
 
     def __str__(self) -> str:
-        return self.message if _Command.runs else with_keywords(self.message)
+        return for_reader(self.message)
 
 
 class ConfigError(VantageError):

@@ -129,7 +129,8 @@ def in_words(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """
     if name == "env_kwargs" and isinstance(value, Mapping):
         return _json_of(value)
-    if value is None or isinstance(value, (str, Integral, PathLike, Mapping, list, tuple)) or hasattr(value, "__float__") or rules.get("open") or name == "env":
+    plain = (str, Integral, PathLike, Mapping, list, tuple, type(None))
+    if isinstance(value, plain) or hasattr(value, "__float__") or rules.get("open") or name == "env":
         return value
     title = getattr(value, "__name__", type(value).__name__)
     if name == "optimizer":

@@ -20,7 +20,7 @@ from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs import make_environments
-from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
 from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
@@ -172,7 +172,8 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
         raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
                           f"{run} and another goal")
     if config.at("lr", checkpoint.step) == 0:
-        log.warning("the schedule of lr has ended at 0, so nothing more is learned; resume with --extend-schedule")
+        log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; resume with "
+                               "--extend-schedule"))
 
 
 def _with_launched(config: Config) -> Config:

@@ -68,8 +68,8 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto", runtime: str | N
     if system := SYSTEMS.get(algo):
         saves = {key: value for key, value in values.items() if key == "save_every"}
         return Defaults({**always, **saves, **system.values(env_id)}, f"preset {algo}: {system.title}")
-    return Defaults({"algo": algo, **always, **{key: value for key, value in values.items()
-                                                if key in _keys_with_defaults(algo, base)}}, source)
+    keys = _keys_with_defaults(algo, base)
+    return Defaults({"algo": algo, **always, **{key: value for key, value in values.items() if key in keys}}, source)
 
 
 def _keys_with_defaults(algo: str, base: str) -> set[str]:

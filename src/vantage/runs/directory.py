@@ -91,14 +91,14 @@ class RunDirectory:
             values = read_json_object(text, source=str(source))
             paths = foreign_code(values, runs_code=runs_code)
         meta, damage = _read_meta(path / "meta.json")
-        if damage and runs_code:
-            log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
         own = is_own(text, signed := meta.get(SIGNATURE))
         check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
         with _reading(source, other_version(meta.get("versions"))):
             asked = Config.from_json(text, source=str(source))
+        if damage and runs_code:
+            log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
         return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
 
     def recovered(self, config: Config) -> RunDirectory | None:
