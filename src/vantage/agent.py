@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import Environments, PolicyEnv, make_single
+from vantage.envs import PolicyEnv, make_single
 from vantage.errors import ConfigError
 from vantage.learning.collect import Array
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import read_policy
-from vantage.runtimes.evaluator import ways
+from vantage.runtimes.evaluator import acts_most_probably
 from vantage.seeding import derive_seed
 from vantage.types import Obs, State, map_parts
 
@@ -38,10 +38,9 @@ class Agent:
     """The directory that it was read from, within the run."""
     scores: Mapping[str, float]
     """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`; and
-    `eval/deterministic`, 1 if the run's best evaluation was by the most probable actions, 0 if by sampled ones."""
+    `eval/deterministic`, 1 if the run's evaluations take the most probable actions, 0 if sampled ones."""
     deterministic: bool
-    """Plays the most probable actions, else sampled ones: whichever scored better in the run's best evaluation. Without
-    one, the most probable, except on Atari."""
+    """Plays the most probable actions, else sampled ones: as the run's evaluations do, by `eval_deterministic`."""
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
@@ -68,11 +67,12 @@ class Agent:
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage watch` opens a window")
 
-        def make(seed: int) -> Environments:
-            return make_single(self.config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
-                                 draws=render_mode is not None)
+        def seed_of(seed: int) -> int:
+            return derive_seed(seed, "evaluate")
 
-        return PolicyEnv(make, seed=seed, render_mode=render_mode)
+        envs = make_single(self.config.env, seed=seed_of(seed), stream=STREAM, draws=render_mode is not None,
+                           num_envs=self.config.envs_per_process)
+        return PolicyEnv(envs, seed_of, render_mode=render_mode)
 
     @torch.no_grad()
     def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
@@ -145,6 +145,6 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")
     with fitting(source, policy.tensors, model, config):
         model.load_state_dict(policy.tensors)
-    shown = about.scores.get("eval/deterministic")
-    deterministic = ways(about.config)[0] if shown is None else bool(shown)  # `ways` may import ale_py
+    shown = about.scores.get("eval/deterministic") if about.config.run.evaluates else None
+    deterministic = acts_most_probably(about.config, about.spec) if shown is None else bool(shown)
     return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores, deterministic)

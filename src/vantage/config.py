@@ -111,6 +111,11 @@ class Config:
         return max(1, self.runtime.num_workers)
 
     @property
+    def envs_per_process(self) -> int:
+        """Environments in each process that acts."""
+        return self.env.num_envs // self.num_processes if isinstance(self.runtime, Sync) else self.env.num_envs
+
+    @property
     def all_threads(self) -> int:
         """CPU threads of all processes that make an update together; 0: all cores."""
         together = self.num_processes if isinstance(self.runtime, Sync) else 1

@@ -230,9 +230,12 @@ class RunConfig:
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "number of newest checkpoints to keep", low=1, high=10**6)
     eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
-    eval_every_seconds: float = key(0.0, "seconds between evaluations; 0: never", low=0, high=1e9)
-    eval_episodes: int = key(20, "games per evaluation", low=1, high=10**6)
-    max_eval_share: float = key(1.0, "share of the wall time that evaluations may take; due ones wait; 1: no bound",
+    eval_every_seconds: float = key(0.0, "seconds between evaluations, by the clock, so that no two runs evaluate at "
+                                    "the same steps; 0: never", low=0, high=1e9)
+    eval_episodes: int = key(20, "games per evaluation, new ones each time", low=1, high=10**6)
+    eval_deterministic: bool | None = key(None, "evaluate by the most probable actions, off: by sampled ones; none: "
+                                          "sampled where discrete actions follow images, else most probable")
+    max_eval_share: float = key(1.0, "steps of evaluations for each step of training; due ones wait; 1: no bound",
                                 low=0, high=1)
     log_every_seconds: float = key(2.0, "seconds between lines of metrics.jsonl", low=0, high=1e9)
     tensorboard: bool = key(True, "write TensorBoard event files")

@@ -159,11 +159,14 @@ class CommonKeys(TypedDict, total=False):
     eval_every: Number
     """steps between evaluations; 0: never; -1: 20 a run, on Atari never"""
     eval_every_seconds: Number
-    """seconds between evaluations; 0: never"""
+    """seconds between evaluations, by the clock, so that no two runs evaluate at the same steps; 0: never"""
     eval_episodes: Number
-    """games per evaluation"""
+    """games per evaluation, new ones each time"""
+    eval_deterministic: bool | None
+    """evaluate by the most probable actions, off: by sampled ones; none: sampled where discrete actions follow images,
+    else most probable"""
     max_eval_share: Number
-    """share of the wall time that evaluations may take; due ones wait; 1: no bound"""
+    """steps of evaluations for each step of training; due ones wait; 1: no bound"""
     log_every_seconds: Number
     """seconds between lines of metrics.jsonl"""
     tensorboard: bool

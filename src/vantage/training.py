@@ -19,19 +19,18 @@ import torch
 from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
-from vantage.envs import make_environments
 from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
 from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
-from vantage.runs.fit import check_fits, continuing
+from vantage.runs.fit import continuing
 from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
 from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
-from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, load_learner, replay_share
 from vantage.runtimes.collectives import launched
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.progress import goal_reached
@@ -220,19 +219,10 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, de
 
 
 def read_initial(config: Config) -> SavedPolicy | None:
-    """The policy of `init_from`, None without; ConfigError if it does not fit."""
+    """The policy of `init_from`, None without. `load_learner` checks that it fits."""
     if config.policy.init_from is None:
         return None
-    policy = _read_policy(config.policy.init_from, config.policy.init_checkpoint)
-    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
-    envs.close()
-    check_fits(policy, new_model(config, envs.spec), config)
-    source = policy.description
-    log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, from "
-             f"{config.policy.init_from}")
-    if config.env.reward_norm and policy.rewards is None:
-        log.info("the deviation of returns is not among them: reward_norm begins anew")
-    return policy
+    return _read_policy(config.policy.init_from, config.policy.init_checkpoint)
 
 
 def check(config: Config) -> None:
@@ -240,8 +230,9 @@ def check(config: Config) -> None:
     tried = prepare(config).change(device="cpu", vector="sync", num_envs=1)
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
-    read_initial(tried)
+    initial = read_initial(tried)
     with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
+        load_learner(one.learner, None, initial)
         one.begin()
 
 

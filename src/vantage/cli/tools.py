@@ -26,8 +26,8 @@ class Play:
     """How a run's policy plays."""
 
     checkpoint: Checkpoint = "auto"
-    deterministic: Annotated[bool, Doc("take the most probable actions; default: as in the best evaluation")] = False
-    stochastic: Annotated[bool, Doc("sample actions; always the default on Atari")] = False
+    deterministic: Annotated[bool, Doc("take the most probable actions; default: as the run's evaluations")] = False
+    stochastic: Annotated[bool, Doc("sample actions; the default with images and discrete actions")] = False
     seed: Annotated[int, Doc("seed of the environments and actions")] = 0
     trust: Trust = False
 

@@ -46,16 +46,26 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     else:
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
                                  longest_game=longest_game if evaluation else 0, short=short)
-    return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered, short=short)
+    try:
+        return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered,
+                            short=short)
+    except BaseException:
+        simulators.close()
+        raise
 
 
-def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True) -> Environments:
+def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True,
+                num_envs: int = 1) -> Environments:
     """One evaluation environment, stepped in this process, with the same observations as in training.
 
-    With `draws` it has pictures, or raises ConfigError; None: pictures if it draws any.
+    With `draws` it has pictures, or raises ConfigError; None: pictures if it draws any. A vector environment is built
+    with `num_envs`, the number that it is known to take.
     """
-    make = partial(make_environments, replace(env, vector="sync"), seed=seed, num_envs=1, stream=stream,
-                   evaluation=True, threads=1)
+    from vantage.envs.batched import is_vector
+
+    is_batch = is_vector(resolve_env(env.id, env.atari_protocol))
+    make = partial(make_environments, replace(env, vector="sync"), seed=seed, num_envs=num_envs if is_batch else 1,
+                   stream=stream, evaluation=True, threads=1)
     try:
         return make(rendered=draws is not False)
     except ConfigError:

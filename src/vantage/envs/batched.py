@@ -72,7 +72,8 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
         close=batch.close, exact=exact, reseed_steps=RESEED_STEPS,
-        longest_game=longest_game if own_limit is None else math.inf)
+        longest_game=longest_game if own_limit is None else math.inf,
+        cut_after=float if own_limit is None else None)
 
 
 class Batch:
@@ -91,9 +92,11 @@ class Batch:
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
         """Reset where `which` is True; everywhere if no environment can be reset by itself."""
         each = self._seeds.of_all(episodes)
-        seed, options = (each, {"reset_mask": which.copy()}) if self._exact else (each[0], None)
+        arguments: dict[str, Any] = {"seed": each[0]}  # its reset may take no options
+        if self._exact:
+            arguments = {"seed": each, "options": {"reset_mask": which.copy()}}
         with named_errors(self._place), self._limit:
-            obs, info = self._vector.reset(seed=seed, options=options)
+            obs, info = self._vector.reset(**arguments)
             return self._observe(obs), self._mask(info, ~which)
 
     def step(self, actions: Array) -> Outcome:

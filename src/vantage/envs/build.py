@@ -6,6 +6,7 @@ import json
 import warnings
 from contextlib import ExitStack
 from importlib.util import find_spec
+from inspect import Parameter, signature
 from typing import Any
 
 import gymnasium as gym
@@ -44,7 +45,27 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
                           "its metadata's render_modes")
+    built = taking_options(built)
     return play_of(config, built).wrap(built)
+
+
+class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
+    """Keeps the `options` of Gymnasium's wrappers from an environment whose reset does not take them."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return self.env.reset(seed=seed)
+
+
+def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
+    """`env`, where it and all that it wraps can be reset with `options`: time limits and frame skips pass them on."""
+    if isinstance(env, gym.Wrapper):
+        env.env = taking_options(env.env)
+    try:
+        parameters = signature(env.reset).parameters.values()
+    except (TypeError, ValueError):  # of a function written in C
+        return env
+    takes = any(each.name == "options" or each.kind is Parameter.VAR_KEYWORD for each in parameters)
+    return env if takes else WithoutOptions(env)
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:

@@ -50,9 +50,9 @@ class Step:
     episodes: tuple[Episode, ...]  # games that finished at this step, with raw scores
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Seeds:
-    """One seed for each episode of each environment of a run."""
+    """One seed for each episode of each environment of a run. `Environments.restart` changes `seed`."""
 
     name: str  # of the environment, for messages
     seed: int
@@ -86,6 +86,8 @@ class Simulators:
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
     """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
+    cut_after: Callable[[int], float] | None = None
+    """Cut later games after so many steps; returns the new `longest_game`. None: they have a time limit."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
     exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0

@@ -14,23 +14,27 @@ from vantage.envs.vector_env import Environments
 
 
 class PolicyEnv(gym.Env[Any, Any]):
-    """Observations, actions and action masks are the policy's, rewards are raw, and a lost life ends no episode."""
+    """Observations, actions and action masks are the policy's, rewards are raw, and a lost life ends no episode.
 
-    def __init__(self, make: Callable[[int], Environments], *, seed: int, render_mode: str | None) -> None:
-        """`make` builds one evaluation environment from a seed, one that draws if `render_mode` is not None."""
-        self._make, self._envs = make, make(seed)
+    Of a vector environment it is the first of all; the others take the same actions, or any that their masks allow.
+    """
+
+    def __init__(self, envs: Environments, seed_of: Callable[[int], int], *, render_mode: str | None) -> None:
+        """`envs` is one evaluation environment, which draws if `render_mode` is not None.
+
+        `seed_of` turns the seed of a reset into that of the environment's first episode.
+        """
+        self._envs, self._seed_of = envs, seed_of
         self._begun, self._over = False, True
+        self._masks: Array | None = None
         self.observation_space, self.action_space = policy_spaces(self._envs.spec)
         self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"]}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode; with a `seed`, the first of that seed. `options` are ignored."""
         super().reset(seed=seed)
-        if seed is not None:
-            self._envs.close()
-            self._envs = self._make(seed)
-        first = self._envs.reset()
-        self._begun, self._over = True, False
+        first = self._envs.reset() if seed is None else self._envs.restart(self._seed_of(seed))
+        self._begun, self._over, self._masks = True, False, first.action_mask
         if self.render_mode is not None:
             self.metadata["render_fps"] = self._envs.fps
         return _only(first.obs), _info(first.action_mask)
@@ -39,11 +43,20 @@ class PolicyEnv(gym.Env[Any, Any]):
         """Take one action of the policy, without a batch axis; after an episode's end, `reset` comes first."""
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
-        step = self._envs.step(np.asarray(action)[None])
-        self._over = bool(step.episodes)
+        step = self._envs.step(self._for_all(np.asarray(action)))
+        self._over, self._masks = any(episode.env == 0 for episode in step.episodes), step.action_mask
         terminated = bool(step.terminated[0])
         return (_only(step.obs), float(step.rewards[0]), terminated, self._over and not terminated,
                 _info(step.action_mask))
+
+    def _for_all(self, action: Array) -> Array:
+        """`action` for every environment of a vector; where a mask forbids it, the first that is allowed."""
+        actions = np.repeat(action[None], self._envs.num_envs, 0)
+        if self._masks is not None and self._envs.num_envs > 1 and self._envs.spec.action.kind == "discrete":
+            forbidden = ~self._masks[np.arange(len(actions)), actions]
+            forbidden[0] = False
+            actions = np.where(forbidden, self._masks.argmax(1), actions)
+        return actions
 
     def render(self) -> Any:
         """The picture now, uint8 RGB [H, W, 3]; None unless the render mode is rgb_array."""

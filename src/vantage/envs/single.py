@@ -22,6 +22,7 @@ from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
+from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, failure, named_errors
 from vantage.envs.options import Play, check_options, non_defaults
@@ -37,20 +38,21 @@ REBUILT = ("BipedalWalker", "CarRacing")
 
 CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
 _GUARD = "a script that trains with vector='async' needs if __name__ == '__main__'"
-ERROR, EPISODES = "error", "episodes"
-"""Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers."""
+ERROR, EPISODES, SEED = "error", "episodes", "seed"
+"""Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers and their seed."""
 
 
 class Episodes(gym.Env[Any, Any]):
     """One environment, episode after episode: seeded, converted to the shapes that a policy sees, checked.
 
-    The first reset builds the environment, so that errors of building are reported like those of stepping. A worker
+    The first reset builds the environment, so that errors of building are reported like those of stepping, unless it is
+    `built` already. A worker
     process, started by `parent`, returns errors as `info["error"]`: Gymnasium's own transport loses the cause and
     formats the traceback as a %-template.
     """
 
     def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec, seeds: Seeds, index: int,
-                 parent: int) -> None:
+                 parent: int, built: gym.Env[Any, Any] | None = None) -> None:
         if parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
             die_with(parent)
         self.observation_space, self.action_space = policy_spaces(spec)
@@ -59,10 +61,15 @@ class Episodes(gym.Env[Any, Any]):
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
         self._mask = make_masker(spec)
         self._episode, self._steps, self._idle = IDLE, 0, False
+        if built is not None:
+            self._use(built)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin the next episode, or the one that `options` names. Its number decides its seed."""
-        episode = self._episode + 1 if options is None else int(options[EPISODES][self._index])
+        episode = self._episode + 1
+        if options is not None:
+            episode = int(options[EPISODES][self._index])
+            self._seeds.seed = options[SEED]
         self._idle = episode == IDLE
         if self._idle:
             return self._blank, {}
@@ -70,9 +77,8 @@ class Episodes(gym.Env[Any, Any]):
         try:
             if self.env is None or any(name in self._seeds.name for name in REBUILT):
                 self.close()
-                self.env = self._build()
-                _, self._observe = make_observer(self.env.observation_space)
-                _, self._act = make_actor(self.env.action_space)
+                self._use(self._build())
+            assert self.env is not None
             obs, info = self.env.reset(seed=self._seeds.of(self._index, episode))
             return self._observe(obs), self._mask(info, False)
         except (Exception, SystemExit) as error:
@@ -95,6 +101,11 @@ class Episodes(gym.Env[Any, Any]):
             with suppress(Exception):  # it would hide the error before it, or end a run that is complete
                 self.env.close()
             self.env = None
+
+    def _use(self, env: gym.Env[Any, Any]) -> None:
+        self.env = env
+        _, self._observe = make_observer(env.observation_space)
+        _, self._act = make_actor(env.action_space)
 
     def _failure(self, error: Exception | SystemExit) -> Info:
         message = failure(self._seeds.place(self._index, self._episode, self._steps), error)
@@ -209,23 +220,29 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     check_options(config, env)
     one = partial(build, env, rendered=rendered)
     limit = TimeLimit(config.env_timeout)
-    spec, bounds, own_limit = probe(partial(one, config), seeds, limit)
+    first = one(config)
+    spec, bounds, own_limit = probe(first, seeds, limit)
+    longest: LongestGame | None = None
     if longest_game and not config.max_episode_steps and own_limit is None:
-        config = replace(config, max_episode_steps=longest_game)
+        longest = LongestGame(longest_game)
+        first = CutGames(first, longest)
+    whole = partial(one, config) if longest is None else partial(build_cut, partial(one, config), longest)
     parent = os.getpid() if config.vector == "async" else 0
     if parent:
+        close_quietly(first)
         check_processes(env)
     frames = Play.of(config, None).frames_per_step
-    longest = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
-    cut = replace(config, max_episode_steps=min(config.short_episode_steps, longest or config.short_episode_steps))
+    most = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
+    cut = replace(config, max_episode_steps=min(config.short_episode_steps, most or config.short_episode_steps))
     factories: list[Callable[[], Episodes]] = [
-        partial(Episodes, partial(one, cut if short[i] else config), spec, seeds, i, parent)
-        for i in range(num_envs)]
+        partial(Episodes, partial(one, cut) if short[i] else whole, spec, seeds, i, parent) for i in range(num_envs)]
+    if not parent:
+        factories = give(first, factories, short)
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
 
     def reset(episodes: Array, which: Array) -> Any:
-        return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes})
+        return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes, SEED: seeds.seed})
 
     def close() -> None:
         for one in vector.envs:
@@ -233,8 +250,10 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
                 one.close()
 
     return Simulators(
-        spec=spec, bounds=bounds, longest_game=config.max_episode_steps or math.inf,
-        notes=(f"time limit {longest} steps" if longest else "no time limit but that of --max-episode-steps",
+        spec=spec, bounds=bounds,
+        longest_game=config.max_episode_steps or (longest.steps if longest else math.inf),
+        cut_after=longest.change if longest and not parent else None,
+        notes=(f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
                *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=reset if parent else with_limit(reset, limit, seeds),
@@ -253,16 +272,31 @@ def with_limit(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Call
     return within
 
 
-def probe(one: Callable[[], gym.Env[Any, Any]], seeds: Seeds, limit: TimeLimit
-          ) -> tuple[EnvSpec, Bounds, int | None]:
-    """The spec of an environment, its bounds and the time limit of its registration, from a temporary instance."""
-    env = one()
+def close_quietly(env: gym.Env[Any, Any]) -> None:
+    """Close an environment, or leave it behind if it fails or takes too long."""
+    with suppress(Exception), TimeLimit(CLOSE_SECONDS):
+        env.close()
+
+
+def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]],
+         short: Array) -> list[Callable[[], Episodes]]:
+    """`factories`, of which the first one without short episodes uses the environment that is built already."""
+    if short.all():
+        close_quietly(first)
+        return factories
+    index = int(short.argmin())
+    taking: Callable[..., Episodes] = factories[index]
+    return [*factories[:index], partial(taking, built=first), *factories[index + 1:]]
+
+
+def probe(env: gym.Env[Any, Any], seeds: Seeds, limit: TimeLimit) -> tuple[EnvSpec, Bounds, int | None]:
+    """The spec of an environment, its bounds and the time limit of its registration. It is closed after an error."""
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:
             (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
             _, info = env.reset(seed=seeds.of(0, 0))
-    finally:
-        with suppress(Exception), TimeLimit(CLOSE_SECONDS):
-            env.close()
+    except BaseException:
+        close_quietly(env)
+        raise
     own_limit = env.spec.max_episode_steps if env.spec else None
     return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), own_limit

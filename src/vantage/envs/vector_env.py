@@ -54,6 +54,17 @@ class Environments:
         self._obs: Any = create_empty_array(policy_spaces(self.spec)[0], num_envs)
         self._no_actions: Array = np.zeros((num_envs, *self.spec.action.shape), np.int64)
 
+    def restart(self, seed: int) -> First:
+        """Begin the first episodes of `seed`, as new environments with this seed would."""
+        self._seeds.seed = seed
+        self._episode[:] = -1
+        return self.reset()
+
+    def cut_games_after(self, steps: int) -> None:
+        """From the next game on, cut games without a time limit after `steps`."""
+        if self._simulators.cut_after is not None:
+            self.longest_game = self._simulators.cut_after(steps)
+
     def reset(self, snapshot: Snapshot | None = None) -> First:
         """Begin the next episode of every environment, or continue from `snapshot`."""
         if snapshot is not None:

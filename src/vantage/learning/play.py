@@ -30,17 +30,20 @@ def result_of(games: Generator[None, None, Result]) -> Result:
 
 @torch.no_grad()
 def play_games(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
-               generator: torch.Generator) -> Generator[None, None, list[Episode]]:
+               generator: torch.Generator, seed: int | None = None) -> Generator[None, None, list[Episode]]:
     """Play `episodes` whole games; yields before every step and returns raw scores in the order of the games' ends.
 
-    Each environment plays a fixed share of the games: otherwise short games would be counted more often than long ones.
+    With a `seed` these are the first games of that seed, else the next ones. Each environment plays a fixed share of
+    the games, its first ones: otherwise short games would be counted more often than long ones. Of more environments
+    than games some play games that do not count.
     A game that reaches `envs.longest_game` steps is cut, and is the last one of an environment that cannot be reset.
     """
     _check_fits(model, envs)
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
     device = next(model.parameters()).device
-    position = Position.after(envs.reset(), model.initial_state(envs.num_envs), device)
+    first = envs.reset() if seed is None else envs.restart(seed)
+    position = Position.after(first, model.initial_state(envs.num_envs), device)
     scores, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
     finished: list[Episode] = []
     while any(remaining):

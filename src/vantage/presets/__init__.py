@@ -26,8 +26,11 @@ __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults"]
 
 Env = str | Callable[..., Any]
 
-MAX_EVAL_SHARE = 0.1
-"""Default share of the wall time for evaluations, if their interval is a default too."""
+MAX_EVAL_SHARE = 0.25
+"""Default bound on the steps of evaluations for each step of training, if their interval is a default too.
+
+A step of an evaluation takes a third of the time of a training step or less, so this is below a tenth of a run's time.
+"""
 
 
 _PATHS = {import_path(kind): name for name, (kind, _) in reversed([*ALGORITHMS.items()])}

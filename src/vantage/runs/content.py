@@ -17,8 +17,9 @@ _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
 """Groups of tensors that are finite as long as training goes well; environments may hold anything."""
-COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_seconds", "last_eval_seconds",
-            "play_seconds")
+COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps", "last_eval_steps")
+NEWER = ("eval_steps", "last_eval_steps")
+"""Counters that runs of earlier versions lack."""
 FLAGS = ("evaluation_due", "solved", "deterministic")
 """What the progress of a run holds: numbers, at least 0, and values that are true, false or null."""
 
@@ -29,7 +30,8 @@ def check_state(state: Mapping[str, Any]) -> None:
     if not isinstance(progress, Mapping):
         raise ValueError(f"progress is {progress!r:.80}")
     step, best, games = progress.get("step"), progress.get("best_return", ""), progress.get("recent")
-    valid = {name: _is_number(progress.get(name)) and progress[name] >= 0 for name in COUNTERS}
+    valid = {name: _is_number(progress.get(name)) and progress[name] >= 0 for name in COUNTERS
+             if name in progress or name not in NEWER}
     valid |= {name: isinstance(progress.get(name, 0), bool | None) for name in FLAGS}
     valid["step"] &= type(step) is int and step < 10**18  # as in manifest.json
     valid["best_return"] = best is None or _is_number(best)

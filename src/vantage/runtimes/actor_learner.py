@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 
@@ -16,11 +17,12 @@ from vantage.envs import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
+from vantage.learning.memory import with_recomputed_states
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.torsos import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
-from vantage.runs.fit import check_policy_state, check_spaces, fitting, restoring
+from vantage.runs.fit import check_fits, check_policy_state, check_spaces, fitting, restoring
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance
@@ -73,7 +75,7 @@ class ActorLearner:
 
     def begin(self) -> None:
         state = self.model.initial_state(self.config.env.num_envs)
-        self._act_from(Position.after(self.envs.reset(), state, self.device))
+        self._act_from(Position.after(self.envs.restart(self.config.run.seed), state, self.device))
 
     def _act_from(self, position: Position) -> None:
         self.position = self._after = position
@@ -123,7 +125,11 @@ class ActorLearner:
         joined = join_rollouts(rollouts)
         if self.past is not None:
             self.past.add(joined)
+            together = joined.rewards.shape[1]
             joined = self.past.all(joined)
+            if self.model.recurrent:
+                columns = self.past.in_time(together, parts=len(rollouts))[:-len(rollouts)]
+                joined = with_recomputed_states(joined, self.model, columns)
         metrics = self.learner.update(joined, step)
         for rollout in rollouts:
             self.learner.observe(rollout, step)
@@ -253,14 +259,14 @@ def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
 def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, float]:
     """A model for environments like those of a worker, and their frames per step; a new run measures their images.
 
-    Builds such environments first, so that their errors are raised here.
+    Builds such environments first, and only one where images are not measured, so that errors are raised here.
     """
     envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
-    envs.close()
-    model = new_model(config, envs.spec)
-    log_setting(envs.notes[:-1], model)  # the last says where they are
-    if is_new:
-        measure_images(model, config)
+    with closing(envs):
+        model = new_model(config, envs.spec)
+        log_setting(envs.notes[:-1], model)  # the last says where they are
+        if is_new:
+            measure_images(model, config, envs)
     return model, envs.frames_per_step
 
 
@@ -276,9 +282,15 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
 def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
     """Give `learner` the tensors of the checkpoint or of the policy, if there is one.
 
-    ConfigError where a checkpoint is of another policy or optimiser.
+    ConfigError where the policy does not fit, or a checkpoint is of another policy or optimiser.
     """
     if initial is not None:
+        check_fits(initial, learner.model, learner.config)
+        source = initial.description
+        log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, "
+                 f"from {learner.config.policy.init_from}")
+        if learner.config.env.reward_norm and initial.rewards is None:
+            log.info("the deviation of returns is not among them: reward_norm begins anew")
         with fitting(Path(str(learner.config.policy.init_from)), initial.tensors, learner.model, "its config"):
             learner.initialize_from(initial.tensors, initial.rewards)
     if checkpoint is None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import torch
 
 from vantage.config import Config
-from vantage.envs import LONGEST_GAME, is_atari, make_environments
+from vantage.envs import is_atari, make_environments, resolve_env
+from vantage.envs.batched import is_vector
 from vantage.learning.play import play_games
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
-from vantage.types import Episode
+from vantage.types import EnvSpec, Episode
 
 STREAM = 1
 """Stream of the environments' seeds; training has 0."""
@@ -25,44 +26,114 @@ PRETEST = 20
 MOST_ENVS = 16
 
 
-def evaluate_policy(model: ActorCritic, config: Config, step: int, *, longest_game: int = LONGEST_GAME
-                    ) -> Generator[None, None, tuple[dict[str, float], bool]]:
-    """Play `config.run.eval_episodes` games, yielding before each step; returns metrics and whether the task is solved.
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """The result of one evaluation."""
 
-    Except on Atari, the games are played both by the most probable and by sampled actions; the metrics are those of the
-    better ones. Games without a time limit are cut after `longest_game` steps. With `stop_at_eval`, the first games
-    must reach it before the others are played.
+    metrics: dict[str, float]
+    solved: bool
+    """The games reached `stop_at_eval`."""
+    score: float
+    """What decides about best/: the mean of the second games where they were played, else that of the first."""
+    steps: int
+    """Agent steps of all its games."""
+
+
+class Evaluator:
+    """Plays the evaluations of a run. Its environments are built once, and `close` closes them.
+
+    The games of an evaluation follow from the run's seed and the step alone: environments are reset with seeds of their
+    own at each, whatever they played before.
     """
-    run = config.run
-    generator, goal, episodes = torch.Generator(next(model.parameters()).device), run.stop_at_eval, run.eval_episodes
-    results: dict[bool, tuple[list[Episode], int]] = {}
-    for deterministic in ways(config):
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        # In this process: others would compete with those that train.
+        self._envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, stream=STREAM,
+                                       num_envs=evaluation_envs(config, config.run.eval_episodes), evaluation=True,
+                                       threads=config.all_threads)
+        try:
+            self._envs.reset()  # builds all of them, so that what fails fails before the first step
+        except BaseException:
+            self.close()
+            raise
+        self.deterministic = acts_most_probably(config, self._envs.spec)
+
+    def close(self) -> None:
+        self._envs.close()
+
+    def evaluate(self, model: ActorCritic, step: int, *, longest_game: int,
+                 best: float | None = None) -> Generator[None, None, Evaluated]:
+        """Play `config.run.eval_episodes` games, yielding before each step.
+
+        `acts_most_probably` says by which actions; except on Atari, the same games are also played the other way, which
+        is logged and decides nothing. A mean that reaches `best` was perhaps lucky, so as many further games are played
+        then. Games without a time limit are cut after `longest_game` steps. With `stop_at_eval`, the first games must
+        reach it before the others are played.
+        """
+        run, seed = self._config.run, derive_seed(self._config.run.seed, "eval games", step)
+        goal, total = run.stop_at_eval, run.eval_episodes
+        generator = torch.Generator(next(model.parameters()).device)
         generator.manual_seed(derive_seed(run.seed, "eval", step))
-        # In this process: to start others takes seconds at every evaluation.
-        envs = make_environments(replace(config.env, vector="sync"), seed=run.seed, stream=STREAM,
-                                 num_envs=even_envs(episodes), evaluation=True, threads=config.all_threads,
-                                 longest_game=longest_game)
-        games: list[Episode] = []
-        with closing(envs), torch_threads(config.all_threads):  # data-parallel ranks wait meanwhile
-            for total in [episodes] if goal is None else [min(PRETEST, episodes), episodes]:
-                games += yield from play_games(model, envs, episodes=total - len(games), deterministic=deterministic,
-                                               generator=generator)
-                if goal is None or len(games) == episodes or fmean(game.score for game in games) < goal:
-                    break
-        results[deterministic] = games, sum(game.length >= envs.longest_game for game in games)
-    means = {way: fmean(game.score for game in games) for way, (games, _) in results.items()}
-    shown = max(means, key=lambda way: means[way])
-    games, cut = results[shown]
-    metrics = {"eval/mean_reward": means[shown], "eval/mean_ep_length": fmean(game.length for game in games),
-               "eval/cut_games": cut, "eval/deterministic": float(shown)}
-    if len(means) > 1:
-        metrics |= {"eval/mean_reward_deterministic": means[True], "eval/mean_reward_sampled": means[False]}
-    return metrics, goal is not None and means[shown] >= goal and len(games) >= episodes
+        self._envs.cut_games_after(longest_game)
+        with torch_threads(self._config.all_threads):  # data-parallel ranks wait meanwhile
+            first = total if goal is None else min(PRETEST, total)
+            games = yield from play_games(model, self._envs, episodes=first, deterministic=self.deterministic,
+                                          generator=generator, seed=seed)
+            if goal is not None and len(games) < total and mean_of(games) >= goal:
+                games += yield from play_games(model, self._envs, episodes=total - len(games),
+                                               deterministic=self.deterministic, generator=generator)
+            cut = sum(game.length >= self._envs.longest_game for game in games)
+            solved = goal is not None and mean_of(games) >= goal and len(games) >= total
+            metrics = {"eval/mean_reward": mean_of(games), "eval/mean_ep_length": fmean(game.length for game in games),
+                       "eval/cut_games": cut, "eval/deterministic": float(self.deterministic)}
+            played = list(games)
+            if plays_both_ways(self._config):
+                generator.manual_seed(derive_seed(run.seed, "eval", step))
+                others = yield from play_games(model, self._envs, episodes=len(games), generator=generator, seed=seed,
+                                               deterministic=not self.deterministic)
+                played += others
+                means = {self.deterministic: mean_of(games), not self.deterministic: mean_of(others)}
+                metrics |= {"eval/mean_reward_deterministic": means[True], "eval/mean_reward_sampled": means[False]}
+            score = mean_of(games)
+            if best is not None and score >= best and not solved:
+                again = yield from play_games(model, self._envs, episodes=total, deterministic=self.deterministic,
+                                              generator=generator,
+                                              seed=derive_seed(run.seed, "second eval games", step))
+                played += again
+                score = metrics["eval/second_mean_reward"] = mean_of(again)
+        return Evaluated(metrics, solved, score, sum(game.length for game in played))
 
 
-def ways(config: Config) -> tuple[bool, ...]:
-    """Ways to act in evaluations, deterministic (True) and sampled (False); on Atari, with long games, only sampled."""
-    return (False,) if is_atari(config.env.id) else (True, False)
+def mean_of(games: list[Episode]) -> float:
+    """Their mean raw score."""
+    return fmean(game.score for game in games)
+
+
+def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
+    """Evaluations take the most probable actions, else sampled ones: as `eval_deterministic` says.
+
+    By default sampled ones where discrete actions follow images, as in RL Zoo's evaluations of Atari and MiniGrid: a
+    policy that cannot tell two places apart needs its noise to leave them.
+    """
+    if config.run.eval_deterministic is not None:
+        return config.run.eval_deterministic
+    return spec.action.kind == "box" or all(part.kind != "image" for part in spec.parts)
+
+
+def plays_both_ways(config: Config) -> bool:
+    """Evaluations play their games by the most probable and by sampled actions; on Atari games are too long."""
+    return not is_atari(config.env.id)
+
+
+def evaluation_envs(config: Config, episodes: int, most: int = MOST_ENVS) -> int:
+    """The number of environments to play `episodes` games in.
+
+    A vector environment has the number that it was trained with: it may take no other.
+    """
+    if is_vector(resolve_env(config.env.id, config.env.atari_protocol)):
+        return config.envs_per_process
+    return even_envs(episodes, most)
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:

@@ -24,7 +24,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, model_of_workers, replay_share
 from vantage.runtimes.child import Process, start
-from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
@@ -53,6 +53,7 @@ class HogwildRun:
         self._received_at = self._receiving_since = monotonic()
         self._restarts = 0
         self._evaluation: Generator[None] | None = None
+        self._evaluator: Evaluator | None = None
         self._replay_bytes = replay_share(config.runtime.num_workers)
         self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers,
                                  config.run.return_window)
@@ -61,7 +62,9 @@ class HogwildRun:
         self._counters["steps"][0] = self.progress.step
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self.recorder.abandon)
-            stack.callback(self._end_workers)
+            stack.callback(self._release)
+            if config.run.evaluates:
+                self._evaluator = Evaluator(config)
             self.recorder.begin_workers(checkpoint)
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
@@ -98,8 +101,14 @@ class HogwildRun:
         """End all processes and close the environments; record how the run ended."""
         self._end_workers()
         self.recorder.close(status)
+        self._release()
+
+    def _release(self) -> None:
+        self._end_workers()
         if self._evaluation is not None:
             self._evaluation.close()
+        if self._evaluator is not None:
+            self._evaluator.close()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
         """Fill the shared memory with new weights, those of `initial` or of the checkpoint; returns frames per step."""
@@ -138,14 +147,14 @@ class HogwildRun:
 
     def _play(self) -> Generator[None]:
         """Evaluate the current policy and save it if it is the best so far, while the workers continue."""
-        step, seconds_before = self.progress.step, self.progress.eval_seconds
+        step = self.progress.step
+        assert self._evaluator is not None
         self.progress.evaluated()
         policy = self._policy_tensors()
         self._evaluated_model.load_state_dict(policy["model"])
-        metrics, solved = yield from evaluate_policy(self._evaluated_model, self.config, step,
-                                                     longest_game=self.progress.longest_game())
-        self.recorder.evaluated(metrics, step, policy, solved=solved,
-                                seconds=self.progress.eval_seconds - seconds_before)
+        evaluated = yield from self._evaluator.evaluate(self._evaluated_model, step, best=self.progress.best_return,
+                                                        longest_game=self.progress.longest_game())
+        self.recorder.evaluated(evaluated, step, policy)
 
     # Workers
 

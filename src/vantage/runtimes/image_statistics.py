@@ -7,35 +7,31 @@ import logging
 import torch
 
 from vantage.config import Config
-from vantage.envs import make_environments
+from vantage.envs import Environments
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
 
 log = logging.getLogger(__name__)
 
-STREAM = 5
-"""Random stream of the environments."""
-
 ROLLOUT_LENGTH = 32
 
 
-def measure_images(model: ActorCritic, config: Config) -> None:
-    """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers."""
-    num_envs = config.env.num_envs
+def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
+    """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers.
+
+    The games are of a seed of their own; training restarts `envs` with its seed.
+    """
+    num_envs = envs.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
     if not rollouts:
         return
     log.info(f"image statistics from {rollouts * num_envs * ROLLOUT_LENGTH:,} steps of random play")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "image statistics"))
-    envs = make_environments(config.env, seed=config.run.seed, num_envs=num_envs, stream=STREAM,
-                             threads=torch.get_num_threads())
-    try:
-        position = Position.after(envs.reset(), model.initial_state(num_envs), device)
-        for _ in range(rollouts):
-            part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
-            model.observe(part.rollout.obs, "image")
-            position = part.position
-    finally:
-        envs.close()
+    first = envs.restart(derive_seed(config.run.seed, "image statistics"))
+    position = Position.after(first, model.initial_state(num_envs), device)
+    for _ in range(rollouts):
+        part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
+        model.observe(part.rollout.obs, "image")
+        position = part.position

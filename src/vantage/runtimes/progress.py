@@ -59,11 +59,11 @@ class Progress:
         """Score and length of the last games: rollout/ep_rew_mean, ep_rew_min, ep_rew_max, ep_len_mean."""
         self.best_return: float | None = None
         self.deterministic: bool | None = None
-        """The best evaluation was that of the most probable actions, not of sampled ones; None before the first."""
-        self.eval_seconds = self.last_eval_seconds = 0.0
-        """Wall time of all evaluations, and of the last one."""
-        self.play_seconds = 0.0
-        """Time of environments and acting in training, over all processes."""
+        """Evaluations take the most probable actions, not sampled ones; None before the first."""
+        self.eval_steps = 0
+        """Agent steps of the games of all evaluations."""
+        self.last_eval_steps = 0
+        """Those of the last evaluation."""
         self._started = self._logged_at = self._reported_at = perf_counter()
         self._logged_step = 0
         self._sum = Advance()
@@ -102,8 +102,6 @@ class Progress:
         self.step += advance.steps
         self.episodes += len(advance.episodes)
         self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
-        self.eval_seconds += advance.eval_seconds
-        self.play_seconds += advance.env_seconds + advance.act_seconds
         self._sum += advance
         self._sum.episodes = ()
 
@@ -115,15 +113,15 @@ class Progress:
         longest = max((length for _, length in self.recent), default=0)
         return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest)) if longest else LONGEST_GAME
 
-    def has_time_for(self, games: int, share: float) -> bool:
-        """An evaluation of `games` games and one of the final policy would keep to `share` of the wall time.
+    def may_evaluate(self, games: int, share: float) -> bool:
+        """An evaluation of `games` games and one of the final policy keep to `share` of the steps of training.
 
-        Each is expected to take as long as the last one, or before the first, as long as training plays for `games`
-        without learning.
+        Each is expected to be as long as the last one, or before the first, as `games` games of training. No clock is
+        asked, so a run takes the same course under any load.
         """
         length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
-        cost = self.last_eval_seconds or games * length * self.play_seconds / max(1, self.step)
-        return share >= 1 or self.eval_seconds + 2 * cost <= share * self.seconds
+        cost = self.last_eval_steps or games * length
+        return share >= 1 or self.eval_steps + 2 * cost <= share * self.step
 
     def unevaluated_for(self, seconds: float) -> bool:
         """`seconds` have passed since the last evaluation, and steps too; False for 0."""
@@ -166,7 +164,7 @@ class Progress:
     def load(self, state: dict[str, Any]) -> None:
         self._started = perf_counter() - state["seconds"]
         for name in _SAVED:
-            if name != "seconds":
+            if name != "seconds" and name in state:  # runs of earlier versions lack the newest
                 setattr(self, name, state[name])
         self._logged_step = self.step
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}

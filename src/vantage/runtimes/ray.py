@@ -33,6 +33,9 @@ from vantage.types import Rollout
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 1.0
+"""Seconds that the evaluator may take to close its environments."""
+
 MOMENT = 0.1
 """Seconds that this process waits for replies before it looks after the workers again."""
 
@@ -108,6 +111,9 @@ class RayRun:
         with suppress(ray.exceptions.RayError):
             self.stop()
             if self._evaluator is not None:
+                if self._evaluation is None:  # else it is amid a game
+                    with suppress(ray.exceptions.GetTimeoutError):
+                        ray.get(self._evaluator.close_evaluator.remote(), timeout=CLOSE_SECONDS)
                 ray.kill(self._evaluator)
         if self._owns_cluster:
             ray.shutdown()
@@ -175,10 +181,10 @@ class RayRun:
             self.progress.evaluated()
             self._evaluator = self._evaluator or ray.remote(Worker).options(num_cpus=0).remote(
                 self._evaluator_config, 0, 0)
-            begun = self.progress.step
-            self._evaluation = (
-                self._evaluator.evaluate.remote(self._learner.model.spec, self._weights, begun,
-                                                self.progress.longest_game()), begun, self._learner.policy_tensors())
+            begun, best = self.progress.step, self.progress.best_return
+            answer = self._evaluator.evaluate.remote(self._learner.model.spec, self._weights, begun,
+                                                     self.progress.longest_game(), best)
+            self._evaluation = answer, begun, self._learner.policy_tensors()
         answer, step, policy = self._evaluation
         if not ray.wait([answer], timeout=seconds)[0]:
             return
@@ -191,9 +197,9 @@ class RayRun:
             return
         if isinstance(result, VantageError):
             raise result
-        metrics, solved, seconds = result
+        evaluated, seconds = result
         self.progress.add(Advance(eval_seconds=seconds))
-        self.recorder.evaluated(metrics, step, policy, solved=solved, seconds=seconds)
+        self.recorder.evaluated(evaluated, step, policy)
 
     # Workers
 

@@ -27,7 +27,7 @@ from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
 from vantage.runtimes.child import portable, prepare_process
-from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.runtimes.progress import Advance
 from vantage.system import available_cores
 from vantage.time_limit import TimeLimit
@@ -73,6 +73,7 @@ class Worker:
     def __init__(self, config: str, worker: int, index: int) -> None:
         self._arguments = config, worker, index
         self._updates: Iterator[dict[str, float]] = iter(())
+        self._evaluator: Evaluator | None = None
 
     def place(self) -> tuple[str, str]:
         """The node, with the start of its id since one machine may have several, and the `versions` there."""
@@ -118,16 +119,22 @@ class Worker:
         return Reply(advance, self._statistics(), self._sink.reply)
 
     @answering
-    def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int
-                 ) -> tuple[dict[str, float], bool, float]:
-        """Play the games of an evaluation; returns its metrics, whether the task is solved, and seconds."""
+    def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int, best: float | None
+                 ) -> tuple[Evaluated, float]:
+        """Play the games of an evaluation; returns its result, and seconds."""
         config, started = Config.from_json(self._arguments[0], source="config"), perf_counter()
         prepare_process(config)
         TimeLimit.ends_process = True  # where native code hangs
         learner = Learner(new_model(config, spec), config)
         load_weights(learner, weights)
-        metrics, solved = result_of(evaluate_policy(learner.model, config, step, longest_game=longest_game))
-        return metrics, solved, perf_counter() - started
+        self._evaluator = self._evaluator or Evaluator(config)
+        evaluated = result_of(self._evaluator.evaluate(learner.model, step, longest_game=longest_game, best=best))
+        return evaluated, perf_counter() - started
+
+    def close_evaluator(self) -> None:
+        """Close the environments of evaluations; this process is killed next."""
+        if self._evaluator is not None:
+            self._evaluator.close()
 
     def _statistics(self) -> Arrays:
         parts = [part for _, normalizer in self._one.learner.running() for part in normalizer.local_stats or ()]

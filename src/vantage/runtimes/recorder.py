@@ -11,6 +11,7 @@ from time import perf_counter
 from typing import Any, Literal
 
 from vantage.config import Config
+from vantage.config_groups import Sync
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
@@ -21,7 +22,7 @@ from vantage.runs.metrics import MetricWriter
 from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
-from vantage.runtimes.evaluator import ways
+from vantage.runtimes.evaluator import Evaluated, plays_both_ways
 from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -66,6 +67,8 @@ class Recorder:
         if not config.run.evaluates:
             log.info("no evaluations beside training: best/ goes by the mean of "
                      f"{config.run.return_window} training games")
+        if (end := end_in_words(config, progress.step)) is not None:
+            log.info(end)
 
     @property
     def goal(self) -> str | None:
@@ -81,10 +84,10 @@ class Recorder:
 
     @property
     def evaluation_begins(self) -> bool:
-        """An evaluation is due, and within its share of the wall time; otherwise it waits."""
+        """An evaluation is due, and within its share of the steps; otherwise it waits."""
         run = self.config.run
-        return self.progress.evaluation_due and self.progress.has_time_for(
-            len(ways(self.config)) * run.eval_episodes, run.max_eval_share)
+        games = run.eval_episodes * (2 if plays_both_ways(self.config) else 1)
+        return self.progress.evaluation_due and self.progress.may_evaluate(games, run.max_eval_share)
 
     @property
     def last_evaluation_due(self) -> bool:
@@ -134,20 +137,22 @@ class Recorder:
             self._written_step = step
         return metrics
 
-    def evaluated(self, metrics: Mapping[str, float], step: int, policy: Groups | None = None, *, solved: bool,
-                  seconds: float) -> None:
-        """Record an evaluation of `seconds`, of the policy of `step`; saves it, or `policy`, if it is the best.
+    def evaluated(self, evaluated: Evaluated, step: int, policy: Groups | None = None) -> None:
+        """Record an evaluation of the policy of `step`; saves it, or `policy`, if it is the best.
 
         Another one is due if the training that went on beside it has passed its step.
         """
         progress = self.progress
-        progress.last_eval_seconds, progress.solved = seconds, solved
+        progress.eval_steps += evaluated.steps
+        progress.last_eval_steps = evaluated.steps
+        progress.solved = evaluated.solved
         progress.evaluation_due = passed(self.config.run.eval_every, step, progress.step) or (
             progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
         self._move_if_gone()
-        self._unreported = {**metrics, "eval/step": step}
+        self._unreported = {**evaluated.metrics, "eval/step": step}
         self._write_metrics(self._unreported)
-        self._save_if_best(metrics["eval/mean_reward"], step, policy, deterministic=bool(metrics["eval/deterministic"]))
+        progress.deterministic = bool(evaluated.metrics["eval/deterministic"])
+        self._save_if_best(evaluated.score, step, policy, solved=evaluated.solved)
 
     def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary; CheckpointError only if `final`, otherwise the next save tries again.
@@ -157,7 +162,7 @@ class Recorder:
         self._move_if_gone()
         self._write_metrics({})  # first: after the last checkpoint nothing is trained again
         if not self.config.run.evaluates and self.progress.window_is_full:
-            self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step, deterministic=False)
+            self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step)
         try:
             save(self.directory.path, self.progress.step, tensors=self._tensors(), state=self._state(),
                  keep=self.config.run.keep_checkpoints, again=again)
@@ -193,7 +198,7 @@ class Recorder:
             self.directory = recovered
             self._locks.enter_context(locked(recovered.path))
             if self._mirror is None:
-                self.progress.best_return = self.progress.deterministic = None
+                self.progress.best_return = None
             else:  # a copy of best/ remains, at its URL
                 self._mirror.adopt(recovered)
             self._writer.open(recovered.path)
@@ -249,21 +254,35 @@ class Recorder:
         with contextlib.suppress(CheckpointError, ConfigError):  # there is none, or it is damaged
             best = load_named(self.directory.path, "best").state["progress"]
             if best.get("best_return") is not None:
-                self.progress.best_return, self.progress.deterministic = best["best_return"], best.get("deterministic")
+                self.progress.best_return = best["best_return"]
 
-    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, deterministic: bool) -> None:
+    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, solved: bool = False) -> None:
         # Of equals the newer: where a task has a highest score, the first policy to reach it is rarely the most robust.
-        former = self.progress.best_return, self.progress.deterministic
-        if former[0] is not None and mean < former[0]:
+        former = self.progress.best_return
+        if former is not None and mean < former and not solved:
             return
-        self.progress.best_return, self.progress.deterministic = mean, deterministic
+        self.progress.best_return = mean
         try:
             save_as(self.directory.path, "best", step, tensors=policy or self._policy(), state=self._state())
         except CheckpointError as error:
-            self.progress.best_return, self.progress.deterministic = former
+            self.progress.best_return = former
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")
         else:
             self._note_saving("best")
+
+
+def end_in_words(config: Config, step: int) -> str | None:
+    """Where a run at `step` ends, unless that is exactly at its `steps`: updates are not cut short."""
+    runtime, steps = config.runtime, config.run.steps
+    if step >= steps:
+        return None
+    sizes = [config.env.num_envs * runtime.rollouts_per_update * length for length in runtime.rollout_lengths]
+    if not isinstance(runtime, Sync):  # the others complete theirs too
+        workers = range(runtime.num_workers)
+        most = sum(sizes[worker % len(sizes)] for worker in workers)
+        return f"steps={steps:,}: workers complete their updates, up to {most:,} steps more"
+    end = step + -(-(steps - step) // sizes[0]) * sizes[0]
+    return None if end == steps else f"steps={steps:,}: an update takes {sizes[0]:,}, so the run ends at {end:,}"
 
 
 def passed(every: int, before: int, step: int) -> bool:

@@ -16,7 +16,7 @@ from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, load_learner, log_setting, replay_share
-from vantage.runtimes.evaluator import evaluate_policy
+from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks, rank_config
@@ -35,10 +35,11 @@ class SyncRun:
         self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = one = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
         self.ranks: Ranks | None = None
+        self.evaluator: Evaluator | None = None
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)
             if initial is None and checkpoint is None:
-                measure_images(one.model, config)
+                measure_images(one.model, config, one.envs)
             load_learner(one.learner, checkpoint, initial)
             notes = one.envs.notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
@@ -46,6 +47,8 @@ class SyncRun:
             self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors,
                                      one.learner.policy_tensors)
             stack.callback(self.recorder.abandon)
+            if config.run.evaluates:
+                self.evaluator = Evaluator(config)
             if workers > 1:
                 log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
                 self.ranks = Ranks(config, one, checkpoint)
@@ -82,13 +85,13 @@ class SyncRun:
 
     def evaluate(self) -> Generator[None]:
         """Play whole games with the current policy in separate environments and save it if it is the best so far."""
-        started = perf_counter()
-        metrics, solved = yield from evaluate_policy(self.actor_learner.model, self.config, self.progress.step,
-                                                     longest_game=self.progress.longest_game())
-        seconds = perf_counter() - started
-        self.progress.add(Advance(eval_seconds=seconds))
-        self.progress.evaluated()
-        self.recorder.evaluated(metrics, self.progress.step, solved=solved, seconds=seconds)
+        assert self.evaluator is not None
+        started, progress = perf_counter(), self.progress
+        evaluated = yield from self.evaluator.evaluate(
+            self.actor_learner.model, progress.step, longest_game=progress.longest_game(), best=progress.best_return)
+        progress.add(Advance(eval_seconds=perf_counter() - started))
+        progress.evaluated()
+        self.recorder.evaluated(evaluated, progress.step)
 
     def stop(self) -> None:
         """Nothing runs between two calls of `advance`."""
@@ -115,6 +118,8 @@ class SyncRun:
         finally:
             if self.ranks is not None:
                 self.ranks.close()
+            if self.evaluator is not None:
+                self.evaluator.close()
 
     def _tensors(self) -> Groups:
         return {**self.actor_learner.tensors(), **({} if self.ranks is None else self.ranks.tensors())}

@@ -44,8 +44,12 @@ def updates(run: Run) -> Generator[Report | None]:
     try:
         yield recorder.first_report()
         # Evaluated once: episodes that arrive while workers stop may take the mean below its goal again.
-        while not recorder.finished:
+        finished = recorder.finished
+        while not finished:
             yield from run.advance()
+            finished = recorder.finished
+            if finished:  # the last report follows, of how the run ended
+                break
             yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
         goal = recorder.goal
         run.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,12 +14,14 @@ import torch
 from vantage.agent import STREAM, Agent, load
 from vantage.config import Config
 from vantage.consistency import check_sources
-from vantage.envs import Environments, make_environments, make_single
+from vantage.envs import Environments, make_environments, make_single, resolve_env
+from vantage.envs.batched import is_vector
 from vantage.errors import ConfigError
 from vantage.learning.play import play_games, result_of
-from vantage.runtimes.evaluator import even_envs, torch_threads, ways
+from vantage.runtimes.evaluator import evaluation_envs, even_envs, plays_both_ways, torch_threads
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
+from vantage.types import Episode
 
 log = logging.getLogger(__name__)
 
@@ -62,39 +65,55 @@ class Evaluation:
 
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int = 16, max_episode_steps: int = 0, trust: bool = False) -> Evaluation:
+             seed: int = 0, num_envs: int | None = None, max_episode_steps: int = 0,
+             trust: bool = False) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
 
-    `deterministic` True plays the most probable actions, False sampled ones; None: as in the run's best evaluation, and
-    except on Atari, whose games are long, the other way as well. `num_envs` games are played at a time; `seed` seeds
-    the environments and the sampled actions. `checkpoint`: auto (best if there is one, else latest), latest, best, or a
+    `deterministic` True plays the most probable actions, False sampled ones; None: as the run's evaluations, by its
+    `eval_deterministic`, and except on Atari, whose games are long, the other way as well. `num_envs` games are played
+    at a time, by default 16, and of a vector environment as many as it was trained with; `seed` seeds the environments
+    and the sampled actions. `checkpoint`: auto (best if there is one, else latest), latest, best, or a
     step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
     `vantage.load`.
     """
-    if num_envs < 1:
+    if num_envs is not None and num_envs < 1:
         raise ConfigError(f"num_envs={num_envs} is below 1")
     agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     if max_episode_steps:
         agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))
-    result = evaluate_agent(agent, shown, episodes=episodes, seed=seed, num_envs=num_envs)
-    if deterministic is None and len(ways(agent.config)) > 1:
-        other = evaluate_agent(agent, not shown, episodes=episodes, seed=seed, num_envs=num_envs)
-        result = replace(result, other=other)
-    return result
+    both = deterministic is None and plays_both_ways(agent.config)
+    result, *others = evaluate_agent(agent, (shown, not shown) if both else (shown,), episodes=episodes, seed=seed,
+                                     num_envs=num_envs)
+    return replace(result, other=others[0]) if others else result
 
 
-def evaluate_agent(agent: Agent, deterministic: bool, *, episodes: int, seed: int = 0,
-                   num_envs: int = 16) -> Evaluation:
-    """`evaluate` of a loaded policy, in one way to play."""
-    config = agent.config
-    envs = make_environments(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
-                             num_envs=even_envs(episodes, num_envs), evaluation=True)
+def evaluate_agent(agent: Agent, ways: Sequence[bool], *, episodes: int, seed: int = 0,
+                   num_envs: int | None = None) -> list[Evaluation]:
+    """`evaluate` of a loaded policy, in these ways to play: by the most probable actions (True), by sampled ones.
+
+    The environments are built once; the ways play the same games.
+    """
+    config, own = agent.config, derive_seed(seed, "evaluate")
+    if num_envs is None:
+        num_envs = evaluation_envs(config, episodes)
+    elif not is_vector(resolve_env(config.env.id, config.env.atari_protocol)):
+        num_envs = even_envs(episodes, num_envs)
+    envs = make_environments(config.env, seed=own, stream=STREAM, num_envs=num_envs, evaluation=True)
+    results = []
     with closing(envs), torch_threads(config.all_threads or available_cores()):
-        games = result_of(play_games(agent.model, envs, episodes=episodes, deterministic=deterministic,
-                                     generator=action_generator(seed)))
+        for way in ways:
+            games = result_of(play_games(agent.model, envs, episodes=episodes, deterministic=way, seed=own,
+                                         generator=action_generator(seed)))
+            results.append(_summary(agent, envs, games, episodes, deterministic=way))
+    return results
+
+
+def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: int, *,
+             deterministic: bool) -> Evaluation:
+    config = agent.config
     if len(games) < episodes:
         log.warning("%d of %d games were played: %s does not reset a game without an end; give a time limit in "
                     "env_kwargs", len(games), episodes, config.env.id)
@@ -120,7 +139,8 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
 
 def shown_game(config: Config, seed: int) -> Environments:
     """One environment of an evaluation that renders its screen."""
-    return make_single(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM)
+    return make_single(config.env, seed=derive_seed(seed, "evaluate"), stream=STREAM,
+                       num_envs=config.envs_per_process)
 
 
 def action_generator(seed: int) -> torch.Generator:

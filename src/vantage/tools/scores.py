@@ -34,7 +34,7 @@ def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
     directory = RunDirectory.open(run, trust=True)
     checkpoints = ["latest", "best"] if (run / "best").exists() else ["latest"]
     agents = [(checkpoint, load(run, checkpoint=checkpoint, trust=True)) for checkpoint in checkpoints]
-    results = [(checkpoint, asdict(evaluate_agent(agent, agent.deterministic, episodes=episodes)))
+    results = [(checkpoint, asdict(evaluate_agent(agent, [agent.deterministic], episodes=episodes)[0]))
                for checkpoint, agent in agents]
     common = {"seed": directory.config.run.seed, "minutes": round(directory.read_summary()["seconds"] / 60, 2),
               "threads": directory.config.runtime.threads or os.cpu_count()}

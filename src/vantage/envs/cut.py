@@ -1,0 +1,44 @@
+"""Games of evaluations that are cut: environments without a time limit of their own may never end one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium as gym
+
+
+@dataclass(slots=True)
+class LongestGame:
+    """Steps after which games are cut. All environments of an evaluation share one, which may change."""
+
+    steps: int
+
+    def change(self, steps: int) -> float:
+        """Cut games after `steps` from now on; returns them."""
+        self.steps = steps
+        return steps
+
+
+class CutGames(gym.Wrapper[Any, Any, Any, Any]):
+    """Truncates an episode after `longest.steps`."""
+
+    def __init__(self, env: gym.Env[Any, Any], longest: LongestGame) -> None:
+        super().__init__(env)
+        self._longest = longest
+        self._steps = 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        self._steps = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        self._steps += 1
+        return obs, reward, terminated, truncated or self._steps >= self._longest.steps, info
+
+
+def build_cut(build: Callable[[], gym.Env[Any, Any]], longest: LongestGame) -> gym.Env[Any, Any]:
+    """What `build` returns, with its episodes cut."""
+    return CutGames(build(), longest)
