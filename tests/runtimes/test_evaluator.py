@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from rollouts import begun
 
 import vantage
-from vantage.runtimes.evaluator import evaluate_policy, even_envs
+from vantage.envs import LONGEST_GAME
+from vantage.learning.play import result_of
+from vantage.runtimes.evaluator import Evaluated, Evaluator, even_envs
 from vantage.types import Episode
 
 
@@ -32,33 +35,32 @@ def test_an_evaluation_that_can_end_the_run_plays_all_games_only_if_the_first_tw
         yield
         return [Episode(0, (first if game < 20 else rest) - less, 1) for game in range(before, before + episodes)]
 
-    metrics, reached = evaluated(play, monkeypatch, eval_episodes=games, stop_at_eval=goal)
-    assert asked[True] == played and metrics["eval/mean_reward"] == pytest.approx(mean) and reached is solved
-    assert asked[False] == [games if goal is None else min(games, 20)]
+    result = evaluated(play, monkeypatch, eval_episodes=games, stop_at_eval=goal)
+    assert asked[True] == played and result.solved is solved
+    assert result.metrics["eval/mean_reward"] == pytest.approx(mean)
+    assert asked[False] == [sum(played)], "as many games the other way"
 
 
-def evaluated(play: Any, monkeypatch: pytest.MonkeyPatch, **options: Any) -> tuple[dict[str, float], bool]:
+def evaluated(play: Any, monkeypatch: pytest.MonkeyPatch, best: float | None = None, **options: Any) -> Evaluated:
     """An evaluation whose games are those of `play`."""
     monkeypatch.setattr("vantage.runtimes.evaluator.play_games", play)
     config = vantage.configure("a2c", env="CartPole-v1", threads=1, eval_every=1_000, **options)
-    with begun(config) as one:
-        evaluation = evaluate_policy(one.model, config, 0)
-    with pytest.raises(StopIteration) as end:
-        while True:
-            next(evaluation)
-    return end.value.value  # type: ignore[no-any-return]
+    with begun(config) as one, closing(Evaluator(config)) as evaluator:
+        return result_of(evaluator.evaluate(one.model, 0, longest_game=LONGEST_GAME, best=best))
 
 
 @pytest.mark.parametrize("better", [True, False])
-def test_the_better_of_both_ways_to_play_counts_and_both_are_logged(
+def test_the_way_of_the_config_counts_even_if_the_other_is_better_and_both_are_logged(
         better: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     def play(*args: Any, episodes: int, deterministic: bool, **options: Any) -> Generator[None, None, list[Episode]]:
         yield
         return [Episode(0, 5.0 if deterministic is better else 3.0, 500) for _ in range(episodes)]
 
-    metrics, _ = evaluated(play, monkeypatch, eval_episodes=2)
-    assert metrics["eval/mean_reward"] == 5 and metrics["eval/deterministic"] == better
+    result = evaluated(play, monkeypatch, eval_episodes=2, eval_deterministic=not better)
+    metrics = result.metrics
+    assert metrics["eval/mean_reward"] == result.score == 3 and metrics["eval/deterministic"] == (not better)
     assert metrics["eval/mean_reward_deterministic"] == (5 if better else 3)
+    assert result.steps == 4 * 500
     assert metrics["eval/mean_reward_sampled"] == (3 if better else 5)
     assert metrics["eval/cut_games"] == 0, "500 steps are CartPole's own limit"
 
@@ -72,4 +74,36 @@ def test_an_evaluation_starts_no_processes(monkeypatch: pytest.MonkeyPatch) -> N
     config = vantage.configure("a2c", env="tiny:Bandit", threads=1, vector="async", num_envs=1, eval_episodes=2)
     with begun(config) as one:
         monkeypatch.setattr("vantage.envs.single.Workers", lambda *args: pytest.fail("processes"))
-        assert len(list(evaluate_policy(one.model, config, 0))) > 0
+        with closing(Evaluator(config)) as evaluator:
+            assert len(list(evaluator.evaluate(one.model, 0, longest_game=LONGEST_GAME))) > 0
+
+
+@pytest.mark.parametrize(("first", "again", "best", "played", "score"), [
+    (5.0, 9.0, None, 1, 5.0), (5.0, 9.0, 6.0, 1, 5.0), (7.0, 4.0, 6.0, 2, 4.0), (7.0, 6.5, 6.0, 2, 6.5)],
+    ids=["nothing to beat", "below the best", "lucky", "better"])
+def test_a_mean_that_reaches_the_best_is_judged_by_as_many_further_games(
+        first: float, again: float, best: float | None, played: int, score: float,
+        monkeypatch: pytest.MonkeyPatch) -> None:
+    seeds: list[int] = []
+
+    def play(*args: Any, episodes: int, deterministic: bool, seed: int, **options: Any
+             ) -> Generator[None, None, list[Episode]]:
+        if deterministic:
+            seeds.append(seed)
+        yield
+        return [Episode(0, first if len(seeds) < 2 else again, 10)] * episodes
+
+    result = evaluated(play, monkeypatch, best=best, eval_episodes=3)
+    assert len(set(seeds)) == played == len(seeds) and result.score == score
+    assert result.metrics["eval/mean_reward"] == first
+    assert result.metrics.get("eval/second_mean_reward") == (again if played == 2 else None)
+
+
+@pytest.mark.parametrize(("env", "expected"), [("CartPole-v1", True), ("tiny:Picture", False),
+                                               ("tiny:ContinuousTarget", True)])
+def test_evaluations_sample_where_discrete_actions_follow_images(env: str, expected: bool) -> None:
+    config = vantage.configure("a2c", env=env, threads=1)
+    with closing(Evaluator(config)) as evaluator:
+        assert evaluator.deterministic is expected
+    with closing(Evaluator(config.change(eval_deterministic=not expected))) as evaluator:
+        assert evaluator.deterministic is not expected

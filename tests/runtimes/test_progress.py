@@ -34,30 +34,15 @@ def test_the_goal_of_training_games_is_their_mean_over_the_window() -> None:
         assert (progress.goal_reached(config) is not None) is reached, score
 
 
-def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
+def test_evaluations_wait_until_they_and_the_last_one_fit_into_their_share_of_the_steps() -> None:
     progress = Progress(1)
-    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=70, act_seconds=30))
-    now = 100.0  # ten steps a second
-    assert not progress.has_time_for(6, 0.1), "6 games take 6 s, twice that is more than 10"
-    assert progress.has_time_for(5, 0.1) and progress.has_time_for(10**6, 1)
-    progress.add(Advance(eval_seconds=8.0))
-    progress.last_eval_seconds = 8.0
-    now = 239.0
-    assert not progress.has_time_for(5, 0.1), "8 + 2 * 8 s"
-    now = 240.0
-    assert progress.has_time_for(5, 0.1)
-
-
-def test_before_the_first_evaluation_its_games_are_expected_to_take_as_long_as_playing_without_learning(
-        monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr("vantage.runtimes.progress.perf_counter", lambda: now)
-    progress = Progress(1)
-    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),), env_seconds=1, act_seconds=1, learn_seconds=98))
-    now = 100.0
-    assert progress.has_time_for(250, 0.1) and not progress.has_time_for(251, 0.1), "2 ms a step"
+    progress.add(Advance(steps=1_000, episodes=(Episode(0, 1.0, 10),)))
+    assert not progress.may_evaluate(6, 0.1), "6 games take 60 steps, twice that is more than 100"
+    assert progress.may_evaluate(5, 0.1) and progress.may_evaluate(10**6, 1)
+    progress.eval_steps = progress.last_eval_steps = 80
+    progress.add(Advance(steps=1_399))
+    assert not progress.may_evaluate(5, 0.1), "80 + 2 * 80 steps"
+    progress.add(Advance(steps=1))
     resumed = Progress(1)
     resumed.load(progress.state())
-    assert resumed.has_time_for(250, 0.1) and not resumed.has_time_for(251, 0.1)
+    assert progress.may_evaluate(5, 0.1) and resumed.may_evaluate(5, 0.1)

@@ -21,6 +21,7 @@ from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
 from vantage.runtimes.actor_learner import new_model
+from vantage.runtimes.evaluator import Evaluated
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
 from vantage.runtimes.train_loop import updates
@@ -82,8 +83,9 @@ def recorder(tmp_path: Path) -> Recorder:
     return Recorder(chosen, directory, None, Progress(1.0), model, tensors, tensors)
 
 
-def evaluate(recorder: Recorder, score: float, step: int, seconds: float = 0.0) -> None:
-    recorder.evaluated({"eval/mean_reward": score, "eval/deterministic": 1.0}, step, solved=False, seconds=seconds)
+def evaluate(recorder: Recorder, score: float, step: int, steps: int = 0) -> None:
+    metrics = {"eval/mean_reward": score, "eval/deterministic": 1.0}
+    recorder.evaluated(Evaluated(metrics, False, score, steps), step)
 
 
 def test_an_evaluation_that_is_due_when_a_goal_is_reached_is_made_though_late_games_miss_it(
@@ -115,8 +117,8 @@ def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_
     recorder.config, progress = recorder.config.change(eval_every=0, eval_every_seconds=1e-9), recorder.progress
     progress.add(Advance(steps=100))
     progress.evaluated()  # begins
-    evaluate(recorder, 1.0, 100, seconds=5.0)
-    assert not recorder.last_evaluation_due and progress.last_eval_seconds == 5.0
+    evaluate(recorder, 1.0, 100, steps=5)
+    assert not recorder.last_evaluation_due and progress.last_eval_steps == progress.eval_steps == 5
     progress.add(Advance(steps=1))
     evaluate(recorder, 1.0, 100)
     assert recorder.last_evaluation_due

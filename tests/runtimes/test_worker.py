@@ -22,6 +22,7 @@ from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
 from vantage.runtimes.child import Process
+from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.worker import work
@@ -269,16 +270,15 @@ def test_best_holds_the_evaluated_policy_though_workers_go_on_meanwhile(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played: list[dict[str, torch.Tensor]] = []
 
-    def evaluate(model: Any, config: vantage.Config, step: int, *,
-                 longest_game: int) -> Generator[None, None, tuple[dict[str, float], bool]]:
+    def evaluate(evaluator: Evaluator, model: Any, step: int, **options: Any) -> Generator[None, None, Evaluated]:
         played.append({name: tensor.clone() for name, tensor in model.state_dict().items()})
         for _ in range(3):
             stand_ins.shared.vector.add_(1.0)
             yield
-        return {"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, False
+        return Evaluated({"eval/mean_reward": 1.0, "eval/deterministic": 1.0}, False, 1.0, 0)
 
     stand_ins = StandIns(monkeypatch, [Advance(updates=1)])
-    monkeypatch.setattr(hogwild, "evaluate_policy", evaluate)
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
     config = configure(eval_every=10, num_workers=1, save_every=10, reward_norm=False)
     with closing(train_updates(config, run=tmp_path / "run")) as updates:
         while not (tmp_path / "run" / "best").exists():

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack, closing
 
 import torch
 
 from vantage.config import Config
-from vantage.envs import Environments
+from vantage.envs import Environments, make_environments
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import ActorCritic
 from vantage.seeding import derive_seed
@@ -20,18 +21,23 @@ ROLLOUT_LENGTH = 32
 def measure_images(model: ActorCritic, config: Config, envs: Environments) -> None:
     """Play `image_norm_steps` with the untrained policy, which is nearly uniform, and update the image normalisers.
 
-    The games are of a seed of their own; training restarts `envs` with its seed.
+    The games are of a seed of their own; training restarts `envs` with its seed. A rank, which has a part of the
+    environments, builds all of them for it: the statistics do not depend on the number of ranks.
     """
-    num_envs = envs.num_envs
+    num_envs = config.env.num_envs
     rollouts = -(-config.policy.image_norm_steps // (num_envs * ROLLOUT_LENGTH))
     if not rollouts:
         return
     log.info(f"image statistics from {rollouts * num_envs * ROLLOUT_LENGTH:,} steps of random play")
     device = next(model.parameters()).device
     generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "image statistics"))
-    first = envs.restart(derive_seed(config.run.seed, "image statistics"))
-    position = Position.after(first, model.initial_state(num_envs), device)
-    for _ in range(rollouts):
-        part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
-        model.observe(part.rollout.obs, "image")
-        position = part.position
+    with ExitStack() as stack:
+        if envs.num_envs != num_envs:
+            envs = stack.enter_context(closing(make_environments(
+                config.env, seed=config.run.seed, num_envs=num_envs, stream=0, threads=torch.get_num_threads())))
+        first = envs.restart(derive_seed(config.run.seed, "image statistics"))
+        position = Position.after(first, model.initial_state(num_envs), device)
+        for _ in range(rollouts):
+            part = collect(model, envs, position, length=ROLLOUT_LENGTH, generator=generator)
+            model.observe(part.rollout.obs, "image")
+            position = part.position
