@@ -226,7 +226,8 @@ class _PPO(TypedDict, total=False):
     minibatch_size: Number
     """agent steps of one gradient step; with an lstm or gru, whole environments of about this many steps"""
     past_rollouts: Number
-    """updates whose rollouts are learned from again with the new ones, corrected by V-trace"""
+    """updates whose rollouts are learned from again with the new ones, corrected by V-trace, from the stored states of
+    an lstm or gru"""
     clip: Number
     """how far a ratio of probabilities may leave 1; beyond it the loss gains nothing"""
     value_clip: Number | None

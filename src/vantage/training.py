@@ -19,6 +19,8 @@ import torch
 from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
+from vantage.envs import resolve_env
+from vantage.envs.batched import is_vector
 from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
 from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
@@ -227,7 +229,9 @@ def read_initial(config: Config) -> SavedPolicy | None:
 
 def check(config: Config) -> None:
     """Raise what would keep a run of `config` from its first step; tries one environment on the CPU."""
-    tried = prepare(config).change(device="cpu", vector="sync", num_envs=1)
+    tried = prepare(config).change(device="cpu", vector="sync")
+    vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # which may take no other number
+    tried = tried.change(num_envs=tried.envs_per_process if vector else 1)
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)
     initial = read_initial(tried)

@@ -93,7 +93,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
     path.write_text('{"algo": "ppo", "env": "CartPole-v1", "epochs": 3, "eval_every": -1}')
     values = resolved(["train", "--config", str(path)], capsys)
-    assert [values[key] for key in ("id", "epochs", "max_eval_share")] == ["CartPole-v1", 3, 0.1]
+    assert [values[key] for key in ("id", "epochs", "max_eval_share")] == ["CartPole-v1", 3, 0.25]
     assert call([*A2C, "--config", str(path)], capsys)[0] == 2, "epochs are not A2C's"
     path.write_text('{"max_restarts": 3}')
     hogwild = ["train", "acer", "--env", "CartPole-v1", "--runtime", "hogwild", "--config", str(path)]

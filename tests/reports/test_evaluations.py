@@ -1,4 +1,4 @@
-"""Evaluations: which games they play, by which actions, when, in how many environments, and how often these are built."""
+"""Evaluations: which games they play, by which actions, when, and in which environments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ import vantage
 from vantage.errors import VantageError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
-from vantage.tools.evaluate import evaluate
+from vantage.tools.evaluate import evaluate, shown_game
+from vantage.tools.preview import preview
+from vantage.training import check
 
 SMALL = {"threads": 1, "hidden": "8", "tensorboard": False, "num_envs": 4, "rollout_length": 4, "log_every_seconds": 0}
 
@@ -128,13 +130,16 @@ def test_an_agent_makes_an_environment_of_a_vector_that_takes_one_number(tmp_pat
     env.close()
 
 
-@pytest.mark.parametrize("command", ["record", "watch"])
-def test_what_shows_no_single_game_says_so_in_one_line(command: str, tmp_path: Path) -> None:
+def test_record_and_watch_say_that_a_vector_shows_no_single_game(tmp_path: Path) -> None:
     train(tmp_path / "run", env="evaluated_envs:Twelve", num_envs=12, steps=48, eval_every=0)
-    from vantage.tools.evaluate import shown_game
-
     with pytest.raises(VantageError, match="shows no single game"):
         shown_game(vantage.load(tmp_path / "run").config, 0)
+
+
+def test_a_vector_that_takes_one_number_is_checked_and_previewed_with_it(tmp_path: Path) -> None:
+    config = vantage.configure("a2c", env="evaluated_envs:Twelve", **{**SMALL, "num_envs": 12})
+    check(config)
+    assert preview(config, tmp_path / "preview.png").exists()
 
 
 @pytest.mark.parametrize("options", [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import vantage
 from vantage.runtimes.progress import Advance, Progress
 from vantage.types import Episode

@@ -75,16 +75,6 @@ class Replay:
         num_envs = like.rewards.shape[1]
         return self._take(torch.arange(len(self)).view(-1, num_envs).t().flatten(), like)
 
-    def in_time(self, num_envs: int, *, parts: int = 1) -> list[Tensor]:
-        """Columns of `all`, of `num_envs` rows at a time, in the order in which they were stored.
-
-        Rows stored at once are `parts` consecutive rollouts of the same environments, each a list item of its own.
-        """
-        added = len(self) // num_envs
-        first = self.rollouts // num_envs % added if self.rollouts > self.capacity else 0
-        rows = torch.arange(num_envs).view(parts, -1)
-        return [part * added + (first + i) % added for i in range(added) for part in rows]
-
     def _take(self, rows: Tensor, like: Rollout) -> Rollout:
         device = like.rewards.device
         parts = {name: part.index_select(0, rows).to(device) for name, part in self._rows.items()}

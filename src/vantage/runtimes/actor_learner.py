@@ -17,7 +17,6 @@ from vantage.envs import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
-from vantage.learning.memory import with_recomputed_states
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.torsos import networks_in_words
@@ -125,11 +124,7 @@ class ActorLearner:
         joined = join_rollouts(rollouts)
         if self.past is not None:
             self.past.add(joined)
-            together = joined.rewards.shape[1]
             joined = self.past.all(joined)
-            if self.model.recurrent:
-                columns = self.past.in_time(together, parts=len(rollouts))[:-len(rollouts)]
-                joined = with_recomputed_states(joined, self.model, columns)
         metrics = self.learner.update(joined, step)
         for rollout in rollouts:
             self.learner.observe(rollout, step)

@@ -39,7 +39,8 @@ def preview(config: Config, output: Path) -> Path:
     It is the step furthest into a game among 60 of an untrained policy, which are all that normalisers have seen.
     """
     with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1), torch.random.fork_rng(devices=[]),
-          closing(make_single(config.env, seed=config.run.seed, stream=STREAM, draws=None)) as envs):
+          closing(make_single(config.env, seed=config.run.seed, stream=STREAM, draws=None,
+                              num_envs=config.envs_per_process)) as envs):
         torch.manual_seed(config.run.seed)
         step, rows = max(look(config, envs), key=itemgetter(0))
         columns = max(map(len, rows))
@@ -61,7 +62,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
     model = make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic).eval()
     for i, torso in enumerate(model.actor.torsos):
         torso.register_forward_pre_hook(lambda _, args, i=i: inputs.update({i: args[0][0].float()}))
-    position, step = Position.after(first, model.initial_state(1), torch.device("cpu")), 0
+    position, step = Position.after(first, model.initial_state(envs.num_envs), torch.device("cpu")), 0
     for _ in range(_STEPS):
         shown = map_parts(lambda part: part[None], position.obs)
         model.observe(shown, "vector", "image")
