@@ -30,8 +30,8 @@ class PPO:
     epochs: int = key(3, "times that an update learns from its rollouts", low=1, high=1000)
     minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
                               "this many steps", low=1)
-    past_rollouts: int = key(0, "updates whose rollouts are learned from again with the new ones, corrected by V-trace, "
-                             "from the stored states of an lstm or gru", low=0, high=1000)
+    past_rollouts: int = key(0, "updates whose rollouts are learned from again with the new ones, corrected by "
+                             "V-trace, from the stored states of an lstm or gru", low=0, high=1000)
     clip: str = key("0.2", "how far a ratio of probabilities may leave 1; beyond it the loss gains nothing",
                     schedule=True, low=0)
     value_clip: float | None = key(None, "how far a value may move in an update; none: anywhere", low=0)

@@ -29,7 +29,7 @@ Env = str | Callable[..., Any]
 MAX_EVAL_SHARE = 0.25
 """Default bound on the steps of evaluations for each step of training, if their interval is a default too.
 
-A step of an evaluation takes a third of the time of a training step or less, so this is below a tenth of a run's time.
+Steps, not seconds: the machine's load then decides nothing. Evaluations act as training does, but learn nothing.
 """
 
 

@@ -99,9 +99,10 @@ class HogwildRun:
 
     def close(self, status: Status) -> None:
         """End all processes and close the environments; record how the run ended."""
-        self._end_workers()
-        self.recorder.close(status)
-        self._release()
+        try:
+            self._release()
+        finally:
+            self.recorder.close(status)
 
     def _release(self) -> None:
         self._end_workers()
