@@ -21,6 +21,7 @@ from vantage.errors import ConfigError
 from vantage.learning.learner import Learner, clip_with_norm
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
 from vantage.runtimes.shared_memory import SharedMemory
+from vantage.runtimes.shared_metrics import SharedMetrics
 
 SPIN_SECONDS = 0.02
 """Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up
@@ -67,6 +68,7 @@ class SharedRankWeights:
                  check: Callable[[bool], None] = lambda collecting: None) -> None:
         memory, config = shared.memory, shared.config
         self.rank, self._check, self._collecting = rank, check, False
+        self._metrics = SharedMetrics()
         self._command, self._numbers = memory["command"], memory["numbers"]
         self._gradients, self._squares = memory["gradients"], memory["squares"]
         self._arrivals = memory["arrivals"].numpy()[:, 0]
@@ -84,11 +86,12 @@ class SharedRankWeights:
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> tuple[float, float]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
-        rows = self._share(torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid)
-        counts, (total, *sums) = rows[:, 0].tolist(), rows.sum(0).tolist()
-        total = max(1.0, total)
-        loss, *means = (value / total for value in sums)
-        metrics |= zip(metrics, means, strict=True)
+        rows = self._share(self._metrics.row(num_valid, loss, metrics))
+        if self._metrics.learn_names(rows, metrics, self._gather_after_barrier):
+            rows = self._share(self._metrics.row(num_valid, loss, metrics))
+        counts, loss, means = self._metrics.means(rows)
+        metrics |= means
+        total = max(1.0, sum(counts))
         mean = self._gradients[0, self._part].mul_(counts[0] / total)
         for row, count in zip(self._gradients[1:], counts[1:], strict=True):
             mean.add_(row[self._part], alpha=count / total)
@@ -107,6 +110,11 @@ class SharedRankWeights:
         rows = self._share(values).clone()
         self.barrier()
         return rows
+
+    def _gather_after_barrier(self, values: Tensor) -> Tensor:
+        """`all_gather` while other ranks may still read what the last `_share` has returned."""
+        self.barrier()
+        return self.all_gather(values)
 
     def _share(self, values: Tensor) -> Tensor:
         """The `values` [N] of all ranks, [num_ranks, N], a view that is valid until the next barrier."""

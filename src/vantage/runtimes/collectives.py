@@ -18,6 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from vantage.learning.learner import Learner, clip_with_norm
+from vantage.runtimes.shared_metrics import SharedMetrics
 
 NAP_SECONDS = 0.0005
 """Seconds between two checks whether gloo is done."""
@@ -41,6 +42,7 @@ class RankWeights:
     def __init__(self, learner: Learner) -> None:
         self._own, self._group = learner.sink, None
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
+        self._metrics = SharedMetrics()
         size = len(learner.flat.vector)
         self._sizes = [size * (i + 1) // self.num_ranks - size * i // self.num_ranks for i in range(self.num_ranks)]
         if learner.flat.vector.device.type == "cuda":
@@ -51,21 +53,23 @@ class RankWeights:
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> tuple[float, float]:
         """Average the gradient and the metrics over all ranks, clip, then step."""
-        own = torch.tensor([1.0, loss, *metrics.values()], dtype=torch.float64) * num_valid
+        own = self._metrics.row(num_valid, loss, metrics)
         bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
         rows = self._exchange([torch.cat([part, bits]) for part in torch.split(gradient, self._sizes)],
                               [size + len(bits)] * self.num_ranks)
-        sums = torch.stack([row[size:].cpu().view(own.dtype) for row in rows])
-        counts, (total, *values) = sums[:, 0].tolist(), sums.sum(0).tolist()
-        total = max(1.0, total)
-        loss, *averages = (value / total for value in values)
-        metrics |= zip(metrics, averages, strict=True)
+        # A copy, since float64 needs an even offset of float32, and the slices of three ranks have odd ones.
+        numbers = torch.stack([row[size:].cpu().clone().view(own.dtype) for row in rows])
+        if self._metrics.learn_names(numbers, metrics, self.all_gather):
+            numbers = self.all_gather(self._metrics.row(num_valid, loss, metrics))
+        counts, loss, means = self._metrics.means(numbers)
+        metrics |= means
+        total = max(1.0, sum(counts))
         mean = rows[0][:size].mul_(counts[0] / total)
         for row, count in zip(rows[1:], counts[1:], strict=True):
             mean.add_(row[:size], alpha=count / total)
-        means = self._exchange([mean] * self.num_ranks, self._sizes)
-        norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in means))
-        torch.cat(means, out=gradient)
+        parts = self._exchange([mean] * self.num_ranks, self._sizes)
+        norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in parts))
+        torch.cat(parts, out=gradient)
         clip_with_norm(gradient, norm, max_grad_norm)
         self._own.apply(gradient, total, loss, metrics, lr=lr, max_grad_norm=0.0)
         return norm, loss

@@ -1,0 +1,64 @@
+"""The metrics of an update that data-parallel ranks average, as numbers to exchange. Ranks may log different ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+import torch
+from torch import Tensor
+
+AllGather = Callable[[Tensor], Tensor]
+
+_CHUNK = 32
+"""Characters of a text that are exchanged at once: ranks on one CPU have room for more numbers."""
+
+
+class SharedMetrics:
+    """Averages the loss and the metrics of ranks, each metric over the ranks that have logged it.
+
+    Ranks agree on the names when one of them logs a new one, which costs a few exchanges in the first update.
+    """
+
+    def __init__(self) -> None:
+        self._names: list[str] = []
+
+    def row(self, num_valid: float, loss: float, metrics: Mapping[str, float]) -> Tensor:
+        """[3 + 2N] float64 of this rank: valid steps, loss, whether it has new names; value and presence of each name.
+
+        Loss and values are multiplied by the number of valid steps.
+        """
+        numbers = [num_valid, num_valid * loss, float(not metrics.keys() <= set(self._names))]
+        for name in self._names:
+            numbers += [num_valid * metrics[name], 1.0] if name in metrics else [0.0, 0.0]
+        return torch.tensor(numbers, dtype=torch.float64)
+
+    def learn_names(self, rows: Tensor, metrics: Mapping[str, float], all_gather: AllGather) -> bool:
+        """Agree on the names of all ranks if one of the `rows` [num_ranks, 3 + 2N] has new ones; returns whether."""
+        if not rows[:, 2].any():
+            return False
+        own = [name for name in metrics if name not in self._names]
+        for text in _gather_text(json.dumps(own), all_gather):
+            self._names += [name for name in json.loads(text) if name not in self._names]
+        return True
+
+    def means(self, rows: Tensor) -> tuple[list[float], float, dict[str, float]]:
+        """The valid steps of each rank, the mean loss, and the mean metrics of the `rows` of all ranks."""
+        counts = rows[:, 0]
+        values, present = rows[:, 3::2].sum(0).tolist(), rows[:, 4::2]
+        weights = (present * counts[:, None]).sum(0).tolist()
+        means = {name: value / max(1.0, weight) for name, value, weight, logged
+                 in zip(self._names, values, weights, present.any(0).tolist(), strict=True) if logged}
+        return counts.tolist(), rows[:, 1].sum().item() / max(1.0, counts.sum().item()), means
+
+
+def _gather_text(text: str, all_gather: AllGather) -> list[str]:
+    """The texts of all ranks, which are ASCII, in the order of ranks."""
+    lengths = all_gather(torch.tensor([float(len(text))], dtype=torch.float64))[:, 0].tolist()
+    texts = [""] * len(lengths)
+    for start in range(0, int(max(lengths)), _CHUNK):
+        codes = list(text[start:start + _CHUNK].encode())
+        row = torch.tensor([*codes, *[0] * (_CHUNK - len(codes))], dtype=torch.float64)
+        for rank, part in enumerate(all_gather(row).tolist()):
+            texts[rank] += bytes(int(code) for code in part if code).decode()
+    return texts
