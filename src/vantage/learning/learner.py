@@ -24,6 +24,9 @@ from vantage.models.normalization import RunningStats, merge_batches
 from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
+APPROX_KL = "train/approx_kl"
+"""The metric that ends learning from a rollout with max_kl."""
+
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
     """Continue a generator from `state`; returns False, unchanged, if `state` is of another kind of device."""
@@ -136,9 +139,10 @@ class Learner:
                                      epochs=reuse.epochs, generator=self.minibatch_generator,
                                      rank=self.sink.rank, num_ranks=self.sink.num_ranks):
             rows.append(self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step))
-            if reuse.max_kl is not None and rows[-1]["train/approx_kl"] > reuse.max_kl:
+            if reuse.max_kl is not None and rows[-1].get(APPROX_KL, 0.0) > reuse.max_kl:
                 break
-        return {name: fmean(row[name] for row in rows) for name in rows[0]}
+        names = dict.fromkeys(name for row in rows for name in row)  # an algorithm may log some of them now and then
+        return {name: fmean(row[name] for row in rows if name in row) for name in names}
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         average = None if self.average is None else self.average.model

@@ -27,7 +27,11 @@ class Advance:
     updates: int = 0
     episodes: tuple[Episode, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
-    """Sums over the updates."""
+    """Sums over the updates that have logged them."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Updates that have logged a metric, where these are not all `updates`."""
+    unsaved: frozenset[str] = frozenset()
+    """State of the algorithm in this process that no checkpoint holds, in words."""
     env_seconds: float = 0.0
     act_seconds: float = 0.0
     learn_seconds: float = 0.0
@@ -35,11 +39,19 @@ class Advance:
     """Seconds of the main process alone; other processes wait or continue."""
 
     def __iadd__(self, other: Advance) -> Advance:
+        counts = {name: self.count(name) for name in self.metrics}
         for name, value in other.metrics.items():
             self.metrics[name] = self.metrics.get(name, 0.0) + value
+            counts[name] = counts.get(name, 0) + other.count(name)
+        self.counts = counts
+        self.unsaved = self.unsaved | other.unsaved
         for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds", "eval_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
+
+    def count(self, name: str) -> int:
+        """The number of updates that have logged a metric."""
+        return self.counts.get(name, self.updates)
 
 
 class Progress:
@@ -68,6 +80,10 @@ class Progress:
         self._logged_step = 0
         self._sum = Advance()
         """The updates that no metrics have yet."""
+        self.unsaved: set[str] = set()
+        """State of the algorithm in any process that no checkpoint holds, in words."""
+        self.logged: set[str] = set()
+        """The names of all metrics that updates have logged in this session."""
         self.extra: dict[str, float] = {}
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
@@ -102,6 +118,9 @@ class Progress:
         self.step += advance.steps
         self.episodes += len(advance.episodes)
         self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+        self.unsaved |= advance.unsaved
+        if advance.updates:
+            self.logged |= advance.metrics.keys()
         self._sum += advance
         self._sum.episodes = ()
 
@@ -144,7 +163,7 @@ class Progress:
         if self.step > self._logged_step:
             now, total = perf_counter(), self._sum
             elapsed = max(1e-9, now - self._logged_at)
-            self._rates = {name: value / total.updates for name, value in total.metrics.items()}
+            self._rates = {name: value / total.count(name) for name, value in total.metrics.items()}
             self._rates["time/fps"] = (self.step - self._logged_step) / elapsed
             for name in ("env", "act", "learn"):
                 self._rates[f"time/{name}_share"] = getattr(total, f"{name}_seconds") / self.num_workers / elapsed

@@ -115,7 +115,8 @@ class Worker:
             started = perf_counter()
             self._updates = one.updates(rollouts, step)
             metrics = next(self._updates)
-        advance += Advance(updates=1, metrics=metrics, learn_seconds=perf_counter() - started)
+        advance += Advance(updates=1, metrics=metrics, unsaved=one.own_state.after_update(),
+                           learn_seconds=perf_counter() - started)
         return Reply(advance, self._statistics(), self._sink.reply)
 
     @answering

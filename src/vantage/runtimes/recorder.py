@@ -23,6 +23,7 @@ from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.evaluator import Evaluated, plays_both_ways
+from vantage.runtimes.own_algorithm import UNSAVED, OwnAlgorithm
 from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -64,6 +65,8 @@ class Recorder:
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
             self._load_score_of_best()
+        self._algorithm = OwnAlgorithm(config, progress, None if checkpoint is None else checkpoint.state)
+        self._algorithm.note_unsaved()
         if not config.run.evaluates:
             log.info("no evaluations beside training: best/ goes by the mean of "
                      f"{config.run.return_window} training games")
@@ -99,6 +102,10 @@ class Recorder:
         run, progress = self.config.run, self.progress
         if passed(run.eval_every, before, progress.step) or progress.unevaluated_for(run.eval_every_seconds):
             progress.evaluation_due = True
+
+    def note_update(self) -> None:
+        """Log what the first update shows about the algorithm."""
+        self._algorithm.note_update()
 
     def begin_workers(self, checkpoint: Checkpoint | None) -> None:
         """Save a new run; log that workers do not go on exactly from a checkpoint."""
@@ -160,6 +167,7 @@ class Recorder:
         `again`: this step has been saved, and evaluated since.
         """
         self._move_if_gone()
+        self._algorithm.note_unsaved()
         self._write_metrics({})  # first: after the last checkpoint nothing is trained again
         if not self.config.run.evaluates and self.progress.window_is_full:
             self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step)
@@ -179,8 +187,10 @@ class Recorder:
             self._note_saving("checkpoints", error, "; every later save tries again")
 
     def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
-                "optimizer": self.config.optimizer.optimizer}
+        state = {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
+                 "optimizer": self.config.optimizer.optimizer}
+        unsaved = self._algorithm.unsaved()
+        return state | {UNSAVED: unsaved} if unsaved else state
 
     def _note_saving(self, place: str, error: VantageError | None = None, effect: str = "") -> None:
         """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""

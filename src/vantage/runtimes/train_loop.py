@@ -47,6 +47,7 @@ def updates(run: Run) -> Generator[Report | None]:
         finished = recorder.finished
         while not finished:
             yield from run.advance()
+            recorder.note_update()
             finished = recorder.finished
             if finished:  # the last report follows, of how the run ended
                 break
