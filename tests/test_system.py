@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -142,55 +142,69 @@ def test_a_thread_that_computes_for_long_keeps_a_policy_that_was_chosen_for_it(b
 
 
 @pytest.fixture
-def default_alarm() -> Iterator[None]:
-    """The signal of `TimeLimit` as a program finds it, not as pytest-timeout leaves it."""
-    former = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGALRM, former)
+def looks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+    """Looks of the watching thread at the calls under way: as many as a test wants, when it wants them."""
+    monkeypatch.setattr(TimeLimit, "_watched", True)
+    monkeypatch.setattr(TimeLimit, "_prepared", False)
+    calls: dict[int, Any] = {}
+    monkeypatch.setattr(TimeLimit, "_calls", calls)
+
+    def look(count: int) -> None:
+        for _ in range(count):
+            time_limit._look()
+
+    yield look
     TimeLimit.stop_after(math.inf)
 
 
-@pytest.mark.timeout(60, method="thread")
-@pytest.mark.usefixtures("default_alarm")
-def test_a_time_limit_counts_ticks_not_the_clock() -> None:
+def test_a_time_limit_counts_ticks_not_the_clock(looks: Callable[[int], None]) -> None:
     """A process that was stopped for an hour receives one."""
-    message = r"no answer for 100 s, at .*test_system\.py:\d+; .*--env-timeout"
+    message = r"no answer for 100 s, at .*\.py:\d+; .*--env-timeout"
     with pytest.raises(TimeoutError, match=message), TimeLimit(100):
-        signal.setitimer(signal.ITIMER_REAL, 0)  # this test has its own ticks
-        for _ in range(99):
-            signal.raise_signal(signal.SIGALRM)
+        looks(400)  # the first may come at once
         reached = True
-        signal.raise_signal(signal.SIGALRM)
+        looks(1)
     assert reached
-    signal.raise_signal(signal.SIGALRM)  # one that was under way does nothing
+    looks(1000)
     with TimeLimit(0):
-        for _ in range(1000):
-            signal.raise_signal(signal.SIGALRM)
+        looks(1000)
 
 
-@pytest.mark.timeout(60, method="thread")
-@pytest.mark.usefixtures("default_alarm")
-def test_an_overdue_stop_interrupts_a_call_or_the_next_one_once() -> None:
+def test_an_overdue_stop_interrupts_a_call_or_the_next_one_once(looks: Callable[[int], None]) -> None:
     with pytest.raises(Interrupted), TimeLimit(100):
         TimeLimit.stop_after(0)
-        signal.raise_signal(signal.SIGALRM)
+        looks(1)
     TimeLimit.stop_after(0)
     with pytest.raises(Interrupted), TimeLimit(100):
         pytest.fail("entered")
     with TimeLimit(100):
-        signal.raise_signal(signal.SIGALRM)
-    assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
+        looks(1)
+
+
+def test_an_interruption_that_comes_too_late_for_a_call_meets_the_next_one(
+        looks: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(signal, "pthread_kill", lambda ident, number: None)
+    with TimeLimit(100):
+        TimeLimit.stop_after(0)
+        looks(1)
+    with pytest.raises(Interrupted), TimeLimit(100):
+        pytest.fail("entered")
+    with TimeLimit(1):
+        looks(10)
+    with TimeLimit(1):
+        signal.raise_signal(signal.SIGURG)
 
 
 @pytest.mark.parametrize(("seconds", "late"), [(0.0, False), (1.0, True)])
 def test_native_code_is_late_only_where_there_is_a_limit(
-        seconds: float, late: bool, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
-    ticks = iter(range(20))
-    monkeypatch.setattr(time_limit, "sleep", lambda tick: next(ticks))
-    monkeypatch.setattr(TimeLimit, "_current", TimeLimit(seconds))
-    with pytest.raises(StopIteration):
-        time_limit._watch()
-    assert ("in native code" in capfd.readouterr().err) is late
+        seconds: float, late: bool, looks: Callable[[int], None], monkeypatch: pytest.MonkeyPatch,
+        capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(signal, "pthread_kill", lambda ident, number: None)
+    with TimeLimit(seconds, "odd:Env"):
+        looks(12)
+        assert "in native code" not in capfd.readouterr().err
+        looks(20)
+    assert capfd.readouterr().err.count("no answer from odd:Env for 1 s in native code") == late
 
 
 @pytest.mark.parametrize(("keys", "says"), [
@@ -201,16 +215,17 @@ def test_a_list_of_devices_is_for_processes_that_have_one_each(keys: dict[str, A
         machine.resolve_device(vantage.configure("a2c", env="CartPole-v1", device="cpu,cpu", **keys))
 
 
-def test_a_time_limit_leaves_a_handler_of_the_program_alone() -> None:
+def test_a_time_limit_leaves_a_handler_of_the_program_alone(looks: Callable[[int], None]) -> None:
     received: list[int] = []
-    former = signal.signal(signal.SIGALRM, lambda number, frame: received.append(number))
-    timer = signal.getitimer(signal.ITIMER_REAL)
+    former = signal.signal(signal.SIGURG, lambda number, frame: received.append(number))
     try:
-        with TimeLimit(0.01):
-            signal.raise_signal(signal.SIGALRM)
-        assert received and (signal.getitimer(signal.ITIMER_REAL)[0] > 0) == (timer[0] > 0)
+        with pytest.raises(TimeoutError), TimeLimit(1):
+            looks(5)
+            for _ in range(1000):
+                pass
     finally:
-        signal.signal(signal.SIGALRM, former)
+        signal.signal(signal.SIGURG, former)
+    assert not received
 
 
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""Time limits of calls of environments, by SIGALRM. No torch here."""
+"""Time limits of calls of environments, which a thread watches. No torch here."""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import io
 import math
@@ -10,13 +11,20 @@ import os
 import signal
 import sys
 import threading
-from functools import partial
+from threading import get_ident
 from time import monotonic, sleep
 from types import FrameType
 from typing import ClassVar
 
 SLOW = "it hangs, or give a longer --env-timeout"
 """The end of messages about an environment that does not answer."""
+
+TICK_SECONDS = 0.25
+"""Seconds between two looks at the calls under way."""
+GRACE_SECONDS = 2.0
+"""Seconds after an interruption in which a call may end; then it hangs in native code."""
+# Ignored by default, so that a handler and a late signal do no harm. Go's runtime interrupts its threads by it, too.
+_SIGNAL = signal.SIGURG
 
 
 class Interrupted(KeyboardInterrupt):
@@ -26,42 +34,41 @@ class Interrupted(KeyboardInterrupt):
 class TimeLimit:
     """A context for calls of environments: TimeoutError in one that takes longer than `seconds`; 0: no limit.
 
-    It raises in the main thread alone, by SIGALRM, unless the program has a handler of its own for it. Native code is
-    interrupted when it returns to Python; where it does not, a thread shows its stack, and with `ends_process` ends the
-    process. Counts ticks of a timer: a process that Ctrl-Z stops for an hour does not hang.
+    Nothing interrupts a call before its time is over. Then one signal does so in the main thread; in another thread, or
+    where the program has a handler of its own for SIGURG, Python code is interrupted between two of its instructions.
+    Where a call does not return from native code, its stack is shown, and with `ends_process` the process ends. Counts
+    ticks, not the clock: a process that Ctrl-Z stops for an hour does not hang.
     """
 
     ends_process: ClassVar[bool] = False
-    _current: ClassVar[TimeLimit | None] = None
+    _calls: ClassVar[dict[int, _Call]] = {}
+    """What is under way, by thread."""
     _stop_at: ClassVar[float] = math.inf
-    _entries: ClassVar[int] = 0
     _watched: ClassVar[bool] = False
+    _prepared: ClassVar[bool] = False
+    """Calls are watched, and the signal has its handler."""
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    """Held while an exception is sent to another thread, or taken back."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, name: str = "") -> None:
+        self.seconds, self.name = seconds, name
         self.tick = min(1.0, seconds / 4) if seconds else 1.0
-        """Seconds between two looks whether an environment has answered."""
+        """Seconds between two looks whether an environment in another process has answered."""
         self.ticks = seconds / self.tick if seconds else math.inf
 
     def __enter__(self) -> None:
         self.check("between two steps")
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if (handler := signal.getsignal(signal.SIGALRM)) is signal.SIG_DFL:
-            signal.signal(signal.SIGALRM, TimeLimit._handle)
-        elif handler != TimeLimit._handle:
-            return
-        self._left, TimeLimit._current = self.ticks, self
-        TimeLimit._entries += 1
-        if self.seconds and not TimeLimit._watched:
-            TimeLimit._watched = True
-            threading.Thread(target=_watch, daemon=True, name="time limit").start()
-        signal.setitimer(signal.ITIMER_REAL, self.tick, self.tick)
+        if not TimeLimit._prepared:
+            _prepare()
+        TimeLimit._calls[get_ident()] = _Call(self)
 
-    def __exit__(self, *error: object) -> None:
-        if TimeLimit._current is self:
-            TimeLimit._current = None
-            signal.setitimer(signal.ITIMER_REAL, 0)
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        call = TimeLimit._calls.pop(get_ident(), None)
+        if call is None or call.error is None:
+            return
+        _forget_exception(get_ident())  # it came too late
+        if kind is None and issubclass(call.error, Interrupted):
+            TimeLimit._stop_at = 0.0  # interrupts the next call
 
     @staticmethod
     def stop_after(seconds: float) -> None:
@@ -75,38 +82,100 @@ class TimeLimit:
             TimeLimit._stop_at = math.inf
             raise Interrupted(place)
 
-    @staticmethod
-    def _handle(number: int, frame: FrameType | None) -> None:
-        if (limit := TimeLimit._current) is None or frame is None:
-            return
-        place = f"at {frame.f_code.co_filename}:{frame.f_lineno}"
-        limit._left -= 1
-        if limit._left <= 0 or monotonic() >= TimeLimit._stop_at:
-            limit.__exit__()
-            TimeLimit.check(place)
-            raise TimeoutError(f"no answer for {limit.seconds:g} s, {place}; {SLOW}")
+
+class _Call:
+    """One call of environments under a limit: the ticks that it has taken, and the error that interrupts it."""
+
+    __slots__ = ("error", "limit", "raised", "ticks")
+
+    def __init__(self, limit: TimeLimit) -> None:
+        self.limit, self.ticks, self.raised = limit, -1, False  # the first look may come at once
+        self.error: type[BaseException] | None = None
+
+
+def _prepare() -> None:
+    """Start the thread that watches, and once in the main thread install the signal's handler."""
+    if not TimeLimit._watched:
+        TimeLimit._watched = True
+        threading.Thread(target=_watch, daemon=True, name="time limit").start()
+    if threading.current_thread() is threading.main_thread():
+        if signal.getsignal(_SIGNAL) is signal.SIG_DFL:
+            signal.signal(_SIGNAL, _handle)
+        TimeLimit._prepared = True
 
 
 def _watch() -> None:
-    """Show where native code hangs that outlasts a limit by two ticks: Python's signal handlers wait for it to return.
-
-    What holds Python's lock stops this thread too.
-    """
-    entry, ticks = 0, 0.0
     while True:
-        limit = TimeLimit._current
-        sleep(tick := limit.tick if limit is not None else 1.0)
-        if limit is None or not limit.seconds or TimeLimit._current is not limit or TimeLimit._entries != entry:
-            entry, ticks = TimeLimit._entries, 0.0
-            continue
-        ticks += tick
-        if limit.seconds + 2 * limit.tick <= ticks < limit.seconds + 3 * limit.tick:
-            with contextlib.suppress(io.UnsupportedOperation):  # a notebook's
-                faulthandler.dump_traceback(sys.stderr)
-            print(f"vantage: no answer for {limit.seconds:g} s in native code, at the stack above; {SLOW}",
-                  file=sys.stderr, flush=True)
-            if TimeLimit.ends_process:  # the newest checkpoint is whole
-                os._exit(1)
+        sleep(TICK_SECONDS)
+        _look()
 
 
-os.register_at_fork(after_in_child=partial(setattr, TimeLimit, "_watched", False))
+def _look() -> None:
+    """Count one tick of every call under way, and interrupt or show those that are late.
+
+    Native code that holds Python's lock stops the thread that calls this too.
+    """
+    for ident, call in list(TimeLimit._calls.items()):
+        call.ticks += 1
+        limit, seconds = call.limit, call.ticks * TICK_SECONDS
+        late = 0 < limit.seconds <= seconds
+        if call.error is None and monotonic() >= TimeLimit._stop_at:
+            TimeLimit._stop_at = math.inf
+            _interrupt(ident, call, Interrupted, _place(ident))
+        elif call.error is None and late:
+            _interrupt(ident, call, TimeoutError, f"no answer for {limit.seconds:g} s, {_place(ident)}; {SLOW}")
+        elif late and seconds - TICK_SECONDS < limit.seconds + GRACE_SECONDS <= seconds:
+            _show(limit)
+
+
+def _place(ident: int) -> str:
+    frame = sys._current_frames().get(ident)
+    return "in a thread that has ended" if frame is None else f"at {frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _interrupt(ident: int, call: _Call, kind: type[BaseException], message: str) -> None:
+    """Raise `kind(message)` in the thread of a call, unless the call ends first."""
+    # A class, since the exception of another thread is raised without arguments.
+    error = type(kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, message),
+                                          "__module__": kind.__module__})
+    with TimeLimit._lock:
+        call.error = error
+        if TimeLimit._calls.get(ident) is not call:
+            return
+        if ident == threading.main_thread().ident and signal.getsignal(_SIGNAL) is _handle:
+            signal.pthread_kill(ident, _SIGNAL)  # ends its system call, too
+        else:
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(error))
+
+
+def _forget_exception(ident: int) -> None:
+    with TimeLimit._lock:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), None)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    call = TimeLimit._calls.get(get_ident())
+    if call is not None and call.error is not None and not call.raised:
+        call.raised = True
+        raise call.error
+
+
+def _show(limit: TimeLimit) -> None:
+    """Print the stacks of all threads; with `ends_process` end the process, whose newest checkpoint is whole."""
+    with contextlib.suppress(io.UnsupportedOperation):  # a notebook's
+        faulthandler.dump_traceback(sys.stderr)
+    answer = f"no answer from {limit.name}" if limit.name else "no answer"
+    print(f"vantage: {answer} for {limit.seconds:g} s in native code, at the stack above; {SLOW}", file=sys.stderr,
+          flush=True)
+    if TimeLimit.ends_process:
+        os._exit(1)
+
+
+def _forget_parent() -> None:
+    """In a forked child, which has neither the thread nor the call."""
+    TimeLimit._lock = threading.Lock()
+    TimeLimit._watched = TimeLimit._prepared = False
+    TimeLimit._calls.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)

@@ -149,7 +149,8 @@ def test_three_ranks_of_torchrun_train_to_the_end(tmp_path: Path) -> None:
                "vantage", "train", "a2c", "--env", "tiny:Bandit", "--num-envs", "9", "--rollout-length", "3",
                "--steps", "54", "--hidden", "5", "--threads", "1", "--tensorboard", "false", "--eval-every", "0",
                "--run", str(tmp_path / "run")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=110, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110,
+                          env=os.environ | {"OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     assert load_latest(tmp_path / "run").step == 54
 

@@ -63,7 +63,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
     exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or vector.metadata.get("reset_mask") is True
-    batch = Batch(vector, seeds, TimeLimit(config.env_timeout), exact=exact)
+    batch = Batch(vector, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)

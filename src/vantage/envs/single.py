@@ -219,7 +219,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     """
     check_options(config, env)
     one = partial(build, env, rendered=rendered)
-    limit = TimeLimit(config.env_timeout)
+    limit = TimeLimit(config.env_timeout, env.name)
     first = one(config)
     spec, bounds, own_limit = probe(first, seeds, limit)
     longest: LongestGame | None = None

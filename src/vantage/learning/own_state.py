@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import islice
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -59,9 +60,9 @@ def _search(name: str, value: Any, depth: int) -> dict[str, str]:
         return {}
     parts: list[tuple[str, Any]] = []
     if isinstance(value, Mapping):
-        parts = [(f"{name}[{key!r:.40}]", part) for key, part in list(value.items())[:_MOST_ITEMS]]
+        parts = [(f"{name}[{key!r:.40}]", part) for key, part in islice(value.items(), _MOST_ITEMS)]
     elif isinstance(value, Sequence | Set):
-        parts = [(f"{name}[{i}]", part) for i, part in enumerate(list(value)[:_MOST_ITEMS])]
+        parts = [(f"{name}[{i}]", part) for i, part in enumerate(islice(value, _MOST_ITEMS))]
     elif not _is_of_library(type(value)):
         parts = [(f"{name}.{key}", part) for key, part in _attributes(value)]
     found: dict[str, str] = {}

@@ -94,7 +94,7 @@ def own_signals() -> Iterator[None]:
     """Keep this process's signal handlers, which `ray.init` replaces: Ray's aborts three seconds after SIGTERM."""
     main = threading.current_thread() is threading.main_thread()
     former = {number: signal.getsignal(number)
-              for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM) if main}
+              for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main}
     try:
         yield
     finally:

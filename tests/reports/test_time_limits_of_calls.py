@@ -1,0 +1,104 @@
+"""Long steps: nothing interrupts one before its time is over, and one that hangs is named in any thread."""
+
+from __future__ import annotations
+
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tiny import Bandit, Tiny
+
+import vantage
+from vantage.cli import main
+from vantage.errors import EnvError
+from vantage.runs.checkpoint import load_latest
+
+pytestmark = pytest.mark.timeout(120, method="thread")
+
+SHORT: dict[str, Any] = {"num_envs": 2, "rollout_length": 4, "steps": 64, "hidden": "4", "threads": 1,
+                         "tensorboard": False, "eval_every": 32, "eval_episodes": 2, "save_every": 8}
+
+
+class WithoutTimers(Bandit):
+    """Native code that a signal interrupts fails: no timer that would send one may run during a step."""
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0), "a timer interrupts this step"
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+        return super().play(action)
+
+
+class WithAlarm(Bandit):
+    """Uses SIGALRM for itself at every step, as libraries of time limits do."""
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        alarms: list[int] = []
+        signal.signal(signal.SIGALRM, lambda number, frame: alarms.append(number))
+        signal.raise_signal(signal.SIGALRM)
+        assert alarms == [signal.SIGALRM]
+        return super().play(action)
+
+
+class Endless(Tiny):
+    """Computes for ever in Python from its 21st step on."""
+
+    limit = 10
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.age = 0
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.age += 1
+        while self.age > 20:
+            sum(range(100))
+        return 0.0, False
+
+
+@pytest.fixture
+def alarm() -> Any:
+    """SIGALRM as a program finds it."""
+    former = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGALRM, former)
+
+
+@pytest.mark.parametrize("timeout", [0, 120])
+@pytest.mark.usefixtures("alarm")
+def test_no_timer_interrupts_a_step(timeout: int, tmp_path: Path) -> None:
+    config = vantage.configure("a2c", env=f"{__name__}:WithoutTimers", env_timeout=timeout, **SHORT)
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    assert last.status == "done"
+
+
+@pytest.mark.usefixtures("alarm")
+def test_an_environment_may_use_the_alarm_itself(tmp_path: Path) -> None:
+    config = vantage.configure("a2c", env=f"{__name__}:WithAlarm", **SHORT)
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    assert last.status == "done"
+
+
+@pytest.mark.parametrize("thread", ["main", "another"])
+def test_a_step_that_hangs_is_named_in_any_thread_and_the_run_is_saved(thread: str, tmp_path: Path) -> None:
+    config = vantage.configure("a2c", env=f"{__name__}:Endless", env_timeout=1, **SHORT | {"eval_every": 0})
+
+    def train() -> None:
+        list(vantage.train(config, run=tmp_path / "run"))
+
+    with pytest.raises(EnvError, match=rf"environment 0 of {__name__}:Endless \(.*TimeoutError: no answer for 1 s, at "
+                                       r".*test_time_limits_of_calls\.py:\d+; it hangs, or give a longer"):
+        if thread == "main":
+            train()
+        else:
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(train).result()
+    assert load_latest(tmp_path / "run").step == 40
+
+
+def test_the_command_ends_with_status_1_where_a_step_hangs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    flags = [f"--{name}={value}" for name, value in (SHORT | {"eval_every": 0}).items()]
+    assert main(["train", "a2c", "--env", f"{__name__}:Endless", "--env-timeout", "1", "--run", str(tmp_path / "run"),
+                 *flags]) == 1
+    assert "no answer for 1 s, at " in capfd.readouterr().err and load_latest(tmp_path / "run").step == 40
