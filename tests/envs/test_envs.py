@@ -12,7 +12,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
-from vantage.envs import single
+from vantage.envs import workers
 from vantage.envs.history import History
 from vantage.envs.spaces import make_actor, make_masker, make_observer
 from vantage.errors import ConfigError, EnvError
@@ -204,6 +204,7 @@ def test_numbers_that_are_likely_a_mistake_are_warned_of_once_in_training(option
         envs.reset()
         if not options:
             envs._length[1] = 1_000_000
+            envs._history._seeded_at[1] = -1_000_000
         for _ in range(300):
             envs.step(np.zeros(2, int))
     message, = (record.getMessage() for record in caplog.records)
@@ -250,7 +251,7 @@ def test_a_process_killed_while_it_starts_is_named(monkeypatch: pytest.MonkeyPat
             self.processes[0].kill()
             super()._check_spaces()
 
-    monkeypatch.setattr(single, "AsyncVectorEnv", Killed)
+    monkeypatch.setattr(workers, "AsyncVectorEnv", Killed)
     with pytest.raises(EnvError, match="a process of faulty_envs:Counter ended while it started"):
         make("faulty_envs:Counter", vector="async")
 

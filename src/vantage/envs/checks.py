@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from vantage.envs.history import MAX_REPLAY_STEPS
 from vantage.envs.interface import Array, Obs
 from vantage.envs.spaces import Bounds
 from vantage.errors import EnvError
@@ -20,10 +19,14 @@ CHECK_EVERY = 100  # steps between checks that would cost more than 1% of CartPo
 
 
 class Checks:
-    """Checks one group of environments; `place` names one of them, with its seed, episode and step."""
+    """Checks one group of environments; `place` names one of them, with its seed, episode and step.
 
-    def __init__(self, bounds: Bounds, place: Callable[[int], str], *, warn: bool) -> None:
-        self._bounds, self._place, self._calls = bounds, place, 0
+    `passed` returns the limit that the actions of an episode have passed, in words, empty for none.
+    """
+
+    def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str, *,
+                 warn: bool) -> None:
+        self._bounds, self._place, self._passed, self._calls = bounds, place, passed, 0
         self._warned = set() if warn else {"observation", "reward", "episode"}
 
     def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
@@ -56,10 +59,9 @@ class Checks:
                 env, i = np.argwhere(outside)[0].tolist()
                 self._warn("observation", env, f"observation{name and f' {name!r}'} has {part[env, i]:g} at index {i}, "
                            f"outside its Box of {low[i]:g} to {high[i]:g}; correct the observation_space")
-        env = int(lengths.argmax())
-        if lengths[env] > MAX_REPLAY_STEPS:
-            self._warn("episode", env, f"the episode is longer than {MAX_REPLAY_STEPS:,} steps, so that a resume "
-                       "begins a new one; set max_episode_steps")
+        if limit := self._passed():
+            self._warn("episode", int(lengths.argmax()), f"the episode is longer than {limit}, so that a resume begins "
+                       "a new one; set max_episode_steps")
 
     def _warn(self, kind: str, env: int, message: str) -> None:
         if kind not in self._warned:

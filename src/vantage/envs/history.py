@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import numpy as np
@@ -9,18 +10,35 @@ import numpy as np
 from vantage.envs.interface import Array, Snapshot
 from vantage.specs import ActionSpec
 
-# Without a limit, an episode that never ends would fill the memory, and its replay would take as long as training.
 MAX_REPLAY_STEPS = 1_000_000
+"""Steps of an episode, or of several since a seeded reset, that a checkpoint may hold."""
+MAX_REPLAY_BYTES = 100 * 10**6
+"""Memory of the actions. Without a limit, an episode that never ends would fill it, and every checkpoint."""
+MAX_REPLAY_SECONDS = 60.0
+"""Seconds that a replay may take; else it would take as long as training."""
+MIN_REPLAY_STEPS = 10_000
+"""Steps that a replay may have however long they take: a slow environment with a time limit is restored."""
+_ROW_BYTES = 41
+"""Python's share of the memory of a row: the bytes object and its place in a deque."""
+_MEASURED_EVERY = 1_000
 
 
 class History:
-    """The latest actions of all environments, from the oldest seeded reset on or the last `limit` steps."""
+    """The latest actions of all environments, from the oldest seeded reset on that is within the limits.
 
-    def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS) -> None:
+    An environment whose actions pass a limit has none until its next seeded reset.
+    """
+
+    def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS,
+                 max_bytes: int = MAX_REPLAY_BYTES, least: int = MIN_REPLAY_STEPS) -> None:
         self._dtype = np.dtype(np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32)
-        self._shape, self._limit = (num_envs, *spec.shape), limit
-        self._rows: deque[bytes] = deque(maxlen=limit)  # half the memory of small arrays
+        self._shape = num_envs, *spec.shape
+        row = math.prod(self._shape) * self._dtype.itemsize + _ROW_BYTES
+        self._limits = {f"{limit:,} steps": limit, f"{max_bytes / 10**6:,.0f} MB of actions": max_bytes // row}
+        self._limit, self._least = min(self._limits.values()), least
+        self._rows: deque[bytes] = deque()  # half the memory of small arrays
         self._total, self._seeded_at = 0, np.zeros(num_envs, np.int64)
+        self._seconds, self._needed = 0.0, True
 
     @property
     def lengths(self) -> Array:
@@ -38,15 +56,37 @@ class History:
         rows = self._array()
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 
-    def append(self, actions: Array) -> None:
-        self._rows.append(actions.astype(self._dtype).tobytes())
+    @property
+    def passed(self) -> str:
+        """The limit that the longest history has passed, in words; empty if it has passed none."""
+        longest = int(self.lengths.max())
+        return next((words for words, limit in self._limits.items() if longest > limit), "")
+
+    def append(self, actions: Array, seconds: float = 0.0) -> None:
+        """Add the actions of a step, which took the environments so many `seconds`."""
         self._total += 1
+        self._seconds += seconds
+        if self._total % _MEASURED_EVERY == 0 and self._seconds > 0:
+            steps = int(MAX_REPLAY_SECONDS * self._total / self._seconds)
+            self._limits[f"{MAX_REPLAY_SECONDS:g} s of steps"] = max(self._least, steps)
+            self._limit = min(self._limits.values())
+        if self._needed:
+            self._rows.append(actions.astype(self._dtype).tobytes())
+            if len(self._rows) > self._limit:
+                self._trim(self._limit)
+
+    def _trim(self, most: int) -> None:
+        """Keep what environments need whose histories have at most so many rows."""
+        lengths = self.lengths
+        within = lengths[lengths <= most]
+        self._needed = len(within) > 0
+        for _ in range(len(self._rows) - int(within.max(initial=0))):
+            self._rows.popleft()
 
     def restart(self, which: Array) -> None:
         """Forget the actions of environments that had a seeded reset."""
         self._seeded_at[which] = self._total
-        for _ in range(len(self._rows) - int(self.lengths.max())):
-            self._rows.popleft()
+        self._trim(len(self._rows))
 
     def snapshot(self) -> dict[str, Array]:
         """All histories one after the other, and the length of each (-1 if dropped)."""
@@ -56,7 +96,10 @@ class History:
                 "action_counts": np.where(dropped, -1, self.lengths)}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from what `snapshot` returned; ValueError for counts and actions that it never returns."""
+        """Continue from what `snapshot` returned; ValueError for counts and actions that it never returns.
+
+        Histories beyond the limits, as earlier versions saved them, are dropped.
+        """
         counts, actions = snapshot["action_counts"], snapshot["actions"]
         lengths = np.maximum(counts, 0)
         if counts.dtype.kind != "i" or counts.min() < -1 or counts.max() > MAX_REPLAY_STEPS \
@@ -65,11 +108,15 @@ class History:
         if actions.shape[1:] != self._shape[1:] or actions.dtype != self._dtype or not np.isfinite(actions).all():
             raise ValueError(f"actions is {actions.dtype} {list(actions.shape)}, or not finite; an action here is "
                              f"finite {self._dtype} {list(self._shape[1:])}")
-        rows = np.zeros((int(lengths.max()), *self._shape), self._dtype)
+        counts = np.where(counts > self._limit, -1, counts)
+        rows = np.zeros((int(counts.max(initial=0)), *self._shape), self._dtype)
         for env, part in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):
-            rows[len(rows) - len(part):, env] = part
-        self._rows = deque((row.tobytes() for row in rows), maxlen=self._limit)
-        self._total, self._seeded_at = 0, -np.where(counts < 0, self._limit + 1, lengths)
+            if counts[env] > 0:
+                rows[len(rows) - len(part):, env] = part
+        self._rows = deque(row.tobytes() for row in rows)
+        # A dropped one stays dropped: its length is beyond every limit.
+        self._total, self._seeded_at = 0, -np.where(counts < 0, MAX_REPLAY_STEPS + 1, counts)
+        self._seconds, self._needed = 0.0, bool((counts >= 0).any())
 
     def _array(self) -> Array:
         return np.frombuffer(b"".join(self._rows), self._dtype).reshape(-1, *self._shape)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from gymnasium.vector.utils import create_empty_array
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.checks import Checks
-from vantage.envs.history import MAX_REPLAY_STEPS, History
+from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
 from vantage.envs.options import choose_actions
 from vantage.envs.spaces import describe, policy_spaces
@@ -42,8 +43,11 @@ class Environments:
         self.num_envs, self.draws, self.close, self._short = num_envs, draws, simulators.close, short
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation
         self._raw = evaluation or (config.reward, config.reward_scale, config.reward_floor) == ("raw", 1.0, None)
-        self._check = Checks(simulators.bounds, self._place, warn=not evaluation)
-        self._history = History(num_envs, simulators.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1)
+        # Where resets are seeded every `reseed_steps`, that many and a long game are replayed in any case.
+        self._history = History(num_envs, simulators.spec.action, limit=MAX_REPLAY_STEPS if simulators.exact else 1,
+                                least=max(MIN_REPLAY_STEPS, 3 * simulators.reseed_steps))
+        passed = (lambda: self._history.passed) if simulators.exact else str
+        self._check = Checks(simulators.bounds, self._place, passed, warn=not evaluation)
         self._episode = np.full(num_envs, -1, np.int64)
         self._seeded_episode = np.zeros(num_envs, np.int64)
         self._length = np.zeros(num_envs, np.int64)
@@ -89,8 +93,9 @@ class Environments:
         if self._simulators.fires:
             actions = np.where(self._press, FIRE, actions)
         resetting, pressed = self._over, self._press
+        started = perf_counter()
         obs, raw, terminated, truncated, info = self._simulators.step(actions)
-        self._history.append(actions)
+        self._history.append(actions, perf_counter() - started)
         self._length += 1
         if True in resetting:
             self._begin(resetting)
