@@ -3,11 +3,13 @@
 import os
 import sys
 
-from vantage.cli import main
+from vantage.cli import EXIT_SECONDS, main
 
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         sys.exit(main())
+    from vantage.processes import end_within
+
     if os.environ["RANK"] == "0":
         try:
             status = main()
@@ -17,9 +19,12 @@ if __name__ == "__main__":
             from vantage.runtimes.collectives import dismiss
 
             dismiss()
+        end_within(EXIT_SECONDS, status)
         sys.exit(status)
-    from vantage.processes import hear_nothing
+    from vantage.processes import hear_nothing, kill_descendants
     from vantage.runtimes.ranks import follow_torchrun
 
     hear_nothing()  # rank 0 saves and stops all
     follow_torchrun()
+    kill_descendants()
+    end_within(EXIT_SECONDS, 0)

@@ -10,11 +10,12 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
+from time import sleep
 from typing import Any
 from weakref import WeakSet
 
@@ -22,6 +23,8 @@ import psutil
 
 _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
+LEAVE_SECONDS = 1.0
+"""Seconds that a process of a run may take to end after its work."""
 _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -113,6 +116,28 @@ def kill_descendants(pid: int | None = None) -> None:
                     child.kill()
 
 
+def end_within(seconds: float, status: int) -> None:
+    """End this process with `status` after `seconds`, unless it ends before; for processes that are Vantage's own.
+
+    The interpreter would wait for threads and exit functions of environments, also for those that never end.
+    """
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    threading.Thread(target=_end_after, args=(seconds, status), daemon=True, name="end of the process").start()
+
+
+def _end_after(seconds: float, status: int) -> None:
+    sleep(seconds)
+    kill_descendants()
+    os._exit(status)
+
+
+def status_of(ended: SystemExit) -> int:
+    """The exit status of a process that ends with this exception."""
+    return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+
+
 _ENDING: WeakSet[BaseProcess] = WeakSet()
 os.register_at_fork(after_in_child=_ENDING.clear)
 
@@ -169,4 +194,18 @@ def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> 
     die_with(parent)  # without prctl the unpickled call came before the parent was known
     hear_nothing()
     tie_forks()
-    target(*args)
+    status = 1
+    try:
+        target(*args)
+        status = 0
+    except SystemExit as ended:
+        status = status_of(ended)
+        raise
+    finally:
+        kill_descendants()
+        end_within(LEAVE_SECONDS, status)
+
+
+def end_with_this(processes: Iterable[BaseProcess]) -> None:
+    """Kill these processes at interpreter exit, where multiprocessing would wait for them."""
+    _ENDING.update(processes)

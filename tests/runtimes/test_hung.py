@@ -18,7 +18,7 @@ from tiny import Bandit
 
 import vantage
 from vantage.cli import main, stop
-from vantage.envs import batched, single
+from vantage.envs import batched, single, workers
 from vantage.errors import EnvError
 from vantage.runs.checkpoint import load_latest
 
@@ -66,7 +66,7 @@ def test_one_signal_interrupts_a_hanging_rollout_and_saves_the_state_before_it(
 @pytest.mark.timeout(60, method="thread")
 @pytest.mark.parametrize("vector", ["sync", "async"])
 def test_environments_whose_close_hangs_are_left_behind(vector: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (single, batched):
+    for module in (single, batched, workers):
         monkeypatch.setattr(module, "CLOSE_SECONDS", 0.1)
     envs = make("odd:Misbehaving", 2, vector=vector, options={"how": "hang at close"})
     envs.reset()
@@ -87,7 +87,7 @@ def test_a_process_of_environments_ends_silently_after_the_main_process(monkeypa
     statuses: list[int] = []
     monkeypatch.setattr(os, "_exit", statuses.append)
     ours, theirs = multiprocessing.Pipe()  # the worker closes theirs, as the death of its process does
-    single.serve(0, lambda: Bandit(), ours, theirs, None, SimpleNamespace(put=lambda _: None),
+    workers.serve(0, lambda: Bandit(), ours, theirs, None, SimpleNamespace(put=lambda _: None),
                  AutoresetMode.NEXT_STEP, None)
     assert statuses == [1]
 
@@ -101,7 +101,7 @@ def test_a_signal_while_processes_start_ends_them_without_a_word(
             signal.raise_signal(signal.SIGINT)
             super()._check_spaces()
 
-    monkeypatch.setattr(single, "AsyncVectorEnv", Signalled)
+    monkeypatch.setattr(workers, "AsyncVectorEnv", Signalled)
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
     try:
         with pytest.raises(KeyboardInterrupt) as interrupt:  # its traceback keeps all objects alive

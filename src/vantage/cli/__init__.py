@@ -11,26 +11,37 @@ from vantage.cli.postponed import Postponed
 
 __all__ = ["main"]
 
+EXIT_SECONDS = 3.0
+"""Seconds that threads and exit functions may take after the command's last line."""
+DISMISS_SECONDS = 60.0
+"""The same for rank 0 of torchrun, which may wait for the others."""
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """`vantage.cli.entry.main`; Ctrl-C shows no traceback while that is imported, which takes most of a second.
 
-    Without `argv` the process is the command's own, and whatever its environments have started ends with it. A signal
-    before there is anything to save then ends it without the clean-up of libraries.
+    Without `argv` the process is the command's own, and whatever its environments have started ends with it, also
+    threads that never end. A signal before there is anything to save then ends it without the clean-up of libraries.
     """
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
         from vantage.cli import entry
-        from vantage.processes import kill_descendants, tie_forks
+        from vantage.processes import end_within, kill_descendants, status_of, tie_forks
 
         if argv is not None:
             return entry.main(argv)
         tie_forks()
+        status = 1
         try:
-            return entry.main()
+            status = entry.main()
+            return status
+        except SystemExit as ended:
+            status = status_of(ended)
+            raise
         finally:
             kill_descendants()
+            end_within(DISMISS_SECONDS if "TORCHELASTIC_RUN_ID" in os.environ else EXIT_SECONDS, status)
     except KeyboardInterrupt as stopped:
         status = 128 + int(stopped.args[0] if stopped.args else signal.SIGINT)
         if argv is None:

@@ -16,8 +16,8 @@ from vantage.envs.build import create
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.options import NEEDS
-from vantage.envs.single import CLOSE_SECONDS
 from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
+from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.specs import EnvSpec

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import math
 import os
-import select
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from multiprocessing.connection import wait
-from time import monotonic
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from gymnasium.vector.async_vector_env import AsyncState, _async_worker
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
-from vantage.envs.interface import IDLE, MASK, Array, Info, Obs, Seeds, Simulators, failure, named_errors
+from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
 from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError
-from vantage.processes import deaf_to_signals, die_with, ended_by
+from vantage.processes import die_with
 from vantage.specs import EnvSpec
-from vantage.time_limit import SLOW, TimeLimit
+from vantage.time_limit import TimeLimit
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
-CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
-_GUARD = "a script that trains with vector='async' needs if __name__ == '__main__'"
-ERROR, EPISODES, SEED = "error", "episodes", "seed"
-"""Keys: of `info`, for a failure in a worker process; of a reset's options, for the episode numbers and their seed."""
+EPISODES, SEED = "episodes", "seed"
+"""Keys of a reset's options, for the episode numbers and their seed."""
 
 
 class Episodes(gym.Env[Any, Any]):
@@ -112,103 +107,6 @@ class Episodes(gym.Env[Any, Any]):
         if not self._parent:
             raise EnvError(message) from error
         return {ERROR: f"{message}\n{traceback.format_exc()}"}
-
-
-def serve(*arguments: Any) -> None:
-    """Gymnasium's worker; ends without a traceback where the main process has died before `die_with` ends this one."""
-    try:
-        _async_worker(*arguments)
-    except (EOFError, ConnectionError):
-        os._exit(1)
-
-
-class Workers:
-    """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
-
-    def __init__(self, factories: list[Callable[[], Episodes]], seeds: Seeds, limit: TimeLimit) -> None:
-        self._seeds, self._limit, self._interrupted = seeds, limit, True
-        try:
-            with deaf_to_signals():  # raises at its end what a signal's handler raises
-                self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
-                                              worker=serve)
-        except (EOFError, ConnectionError):
-            raise EnvError(f"a process of {seeds.name} ended while it started, without an error (out of memory?); "
-                           f"{_GUARD}") from None
-        except BaseException:
-            if hasattr(self, "_vector"):
-                self.close()
-            raise
-        self._interrupted = False
-
-    def reset(self, *, options: Info) -> tuple[Obs, Info]:
-        self._call(self._vector.reset_async, options=options)
-        return self._call(self._answers, self._vector.reset_wait)  # type: ignore[no-any-return]
-
-    def step(self, actions: Array) -> Any:
-        def step() -> Any:
-            self._vector.step_async(actions)
-            return self._answers(self._vector.step_wait)
-
-        return self._call(step)
-
-    def close(self) -> None:
-        if self._vector.closed:
-            return
-        if not self._interrupted:
-            with suppress(OSError, EOFError):  # a process is dead
-                for pipe in self._vector.parent_pipes:
-                    pipe.send(("close", None))
-                for pipe in self._vector.parent_pipes:
-                    pipe.recv()  # the process closes its environment next
-            deadline = monotonic() + CLOSE_SECONDS
-            for process in self._vector.processes:
-                process.join(max(0.0, deadline - monotonic()))
-        # Otherwise close() waits for the interrupted call, and for a process that hangs.
-        self._vector._state = AsyncState.DEFAULT
-        for process in self._vector.processes:
-            process.kill()
-        self._vector.close(terminate=True)
-
-    def _answers(self, receive: Callable[[], Any]) -> Any:
-        """The result of `receive`, when every process has answered; EnvError for those that take too long."""
-        self._limit.check("between two steps")
-        waiting, poll, ticks = {}, select.poll(), 0
-        for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
-            waiting[pipe.fileno()] = i
-            poll.register(pipe, select.POLLIN)
-        while waiting:
-            ready = poll.poll(1_000 * self._limit.tick)
-            for number, _ in ready:
-                poll.unregister(number)
-                del waiting[number]
-            if not ready:
-                ticks += 1
-                names = f"{', '.join(map(str, waiting.values()))} of {self._seeds.name}"
-                self._limit.check(names)
-                if ticks >= self._limit.ticks:
-                    raise EnvError(f"environments {names}: no answer for {self._limit.seconds:g} s; {SLOW}")
-        return receive()
-
-    def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of `function`. EnvError if an environment failed or its process died."""
-        self._interrupted = True
-        try:
-            result = function(*args, **kwargs)
-        except (EOFError, ConnectionError):
-            ended = wait([process.sentinel for process in self._vector.processes], timeout=10.0)
-            dead = {}
-            for i, process in enumerate(self._vector.processes, self._seeds.first_env):
-                if process.sentinel in ended:
-                    process.join()  # a sentinel is ready before the exit code is
-                    dead[i] = ended_by(process.exitcode or 0)
-            memory = " (out of memory?)" * ("killed by SIGKILL" in dead.values())
-            ends = ", ".join(f"environment {i} {how}" for i, how in dead.items())
-            raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; {_GUARD}"
-                           ) from None
-        self._interrupted = False
-        if result is not None and ERROR in result[-1]:
-            raise EnvError(next(message for message in result[-1][ERROR] if message is not None))
-        return result
 
 
 def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, short: Array,
