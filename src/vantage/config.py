@@ -151,6 +151,7 @@ class Config:
         values = flatten(read_json_object(text, source=source), source=source)
         if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
+        values.setdefault("obs_as", "bytes")  # the run is older than the key
         return cls.of(str(values["algo"])).override(values, source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, documented, key, read_json_object, whole_numbers
+from vantage.keys import check_fields, documented, key, named_choices, read_json_object, whole_numbers
 from vantage.schedules import parse_number
 
+OBS_KINDS = ("auto", "image", "vector", "codes")
+"""What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs read theirs."""
 OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 """Those that workers and ranks can share; others are classes of torch.optim."""
 
@@ -33,6 +35,10 @@ class EnvConfig:
     crop: str = key("none", "pixels to crop: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
     screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
     grayscale: bool | None = key(None, "convert images to gray; none: on Atari, elsewhere unchanged")
+    obs_as: str = key("auto", "read observations as image, vector or codes, or by part: camera=image,map=codes; auto: "
+                      "by type, shape and bounds; bytes: as runs without this key, all images in bytes")
+    obs_shift: str = key("auto", "JSON object of the numbers to subtract from each part, in the environment's "
+                         "precision; auto: first values too large for float32; none: nothing")
     noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset", low=0, high=10_000)
     random_start: int = key(0, "upper bound on random one-frame actions at an episode's start", low=0, high=10_000)
     fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol")
@@ -49,6 +55,8 @@ class EnvConfig:
     def __post_init__(self) -> None:
         check_fields(self)
         self.env_options  # noqa: B018  raises where it is no JSON object
+        self.kinds_of_parts  # noqa: B018
+        self.shifts  # noqa: B018
 
     @property
     def env_options(self) -> dict[str, Any]:
@@ -57,6 +65,28 @@ class EnvConfig:
             return read_json_object(self.env_kwargs, source=f"env_kwargs={self.env_kwargs!r}")
         except ConfigError as error:
             raise ConfigError(f"{error}; write for example {{\"goal_velocity\": 0.1}}") from None
+
+
+    @property
+    def kinds_of_parts(self) -> dict[str, str]:
+        """What `obs_as` says of each part of the observation by its name; "" stands for all that it does not name."""
+        if self.obs_as == "bytes":
+            return {"": "bytes"}
+        return named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes")
+
+    @property
+    def shifts(self) -> dict[str, tuple[float, ...]] | None:
+        """The numbers that `obs_shift` subtracts from each part by its name; None: from the first observation."""
+        if self.obs_shift in ("auto", "none"):
+            return None if self.obs_shift == "auto" and self.obs_as != "bytes" else {}
+        source = f"obs_shift={self.obs_shift!r:.80}"
+        values = read_json_object(self.obs_shift, source=source)
+        for numbers in values.values():
+            if not (isinstance(numbers, list) and all(type(each) in (int, float) and abs(each) < 1e300
+                                                      for each in numbers)):
+                raise ConfigError(f"{source} is not a list of numbers for each part; give auto, none or for example "
+                                  '{"clock": [1.7e9]}')
+        return {name: tuple(numbers) for name, numbers in values.items()}
 
 
 @documented

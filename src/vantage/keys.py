@@ -172,6 +172,25 @@ def _json_of(values: Mapping[Any, Any]) -> str:
     return json.dumps(values, default=plain)
 
 
+def named_choices(name: str, text: str, choices: tuple[str, ...], example: str) -> dict[str, str]:
+    """The choice of each part in a list such as camera=image,map=codes, or in a JSON object; "" stands for all others.
+
+    ConfigError for a choice that is not one of `choices`, and for a part that is named twice.
+    """
+    if text.lstrip().startswith("{"):
+        named = {part: str(choice) for part, choice in read_json_object(text, source=f"{name}={text!r:.80}").items()}
+    else:
+        pairs = [word.strip().rpartition("=") for word in text.split(",")]
+        named = {part.strip(): choice.strip() for part, _, choice in pairs}
+        if len(named) < len(pairs):
+            raise ConfigError(f"{name}={text!r:.80} names a part twice; write for example {example}")
+    for choice in named.values():
+        if choice not in choices:
+            raise ConfigError(f"{name}={text!r:.80}: {choice!r:.40} is not one of {', '.join(choices)}"
+                              f"{nearest(choice, choices)}; write for example {choices[1]}, or by part {example}")
+    return named
+
+
 def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     """`value`, typed or in text, converted to the type `hint`; ConfigError names the key and the expected type."""
     try:

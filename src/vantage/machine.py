@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import multiprocessing
 import re
@@ -68,7 +69,17 @@ def prepare(config: Config) -> Config:
     torch.set_num_threads(own)
     keep_freed_memory()
     compute_for_long()
-    return config.change(threads=threads, num_workers=workers, precision=_precision(config))
+    return with_offsets(config.change(threads=threads, num_workers=workers, precision=_precision(config)))
+
+
+def with_offsets(config: Config) -> Config:
+    """`config` with the offsets that all processes, evaluations and resumes subtract from observations, if any are."""
+    env = resolve_env(config.env.id, config.env.atari_protocol)
+    if config.env.shifts is not None or env.atari is not None or is_vector(env):
+        return config
+    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
+    envs.close()
+    return config.change(obs_shift=json.dumps(envs.spec.shifts)) if envs.spec.shifts else config
 
 
 def threads_of(config: Config, processes: int) -> int:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """One part of an observation. Images are uint8 [C, H, W]; all else is a float32 vector [N]."""
+    """One part of an observation. Images are [C, H, W], uint8 or float32; all else is a float32 vector [N]."""
 
     kind: Literal["image", "vector"]
     shape: tuple[int, ...]
     unit: float = 255.0
     """The value of an image that the network sees as 1: 255 of pixels, less where the numbers are codes."""
+    floats: bool = False
+    """The image holds float32 numbers, not bytes."""
+    adapts: bool = field(default=False, compare=False)  # of the network: the arrays are the same
+    """The network scales the image by the largest values that occur; until some have, by `unit`."""
+    shift: tuple[float, ...] = ()
+    """Numbers subtracted from a vector where it is read, in the environment's precision: offsets too large for float32.
+    () subtracts nothing."""
+
+    @property
+    def dtype(self) -> str:
+        """The name of the type of its arrays, NumPy's and torch's."""
+        return "uint8" if self.kind == "image" and not self.floats else "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +64,12 @@ class EnvSpec:
         """The parts of an observation, sorted by key."""
         return tuple(self.obs[key] for key in sorted(self.obs)) if isinstance(self.obs, Mapping) else (self.obs,)
 
+    @property
+    def shifts(self) -> dict[str, tuple[float, ...]]:
+        """What is subtracted from each part that is shifted, by its name, "" for the whole observation."""
+        parts = self.obs if isinstance(self.obs, Mapping) else {"": self.obs}
+        return {name: part.shift for name, part in parts.items() if part.shift}
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; infinite bounds become null."""
         spec = asdict(self)
@@ -71,7 +89,8 @@ class EnvSpec:
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
-    return ArraySpec(spec["kind"], tuple(spec["shape"]), float(spec.get("unit", 255)))
+    return ArraySpec(spec["kind"], tuple(spec["shape"]), float(spec.get("unit", 255)), spec.get("floats", False),
+                     spec.get("adapts", False), tuple(spec.get("shift", ())))
 
 
 @dataclass(frozen=True, slots=True)

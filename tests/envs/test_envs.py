@@ -73,13 +73,14 @@ def test_a_byte_box_is_an_image_where_its_shape_is_one(shape, target):
     (spaces.Box(0, 1, (10, 10, 6), bool), 1, True, 1),  # MinAtar
     (spaces.Box(0, 255, (7, 7, 3), np.uint8), 1, 10, 10),  # MiniGrid
     (spaces.Box(0, 12, (20, 20, 2), np.int64), 12, 6, 6), (spaces.Box(0, 255, (20, 20, 3), np.uint8), 255, 51, 51),
-    (spaces.Box(0.0, 1.0, (20, 20, 5)), 255, 0.2, 51), (spaces.Box(0.0, 255.0, (3, 20, 20)), 255, 51.0, 51)])
-def test_images_of_any_type_are_bytes_with_the_value_that_a_network_sees_as_one(space, unit, value, seen):
+    (spaces.Box(0.0, 1.0, (20, 20, 5)), 1, 0.2, np.float32(0.2)), (spaces.Box(0.0, 255.0, (3, 20, 20)), 255, 5.5, 5.5)])
+def test_images_of_any_type_keep_their_numbers_and_have_a_value_that_a_network_sees_as_one(space, unit, value, seen):
     spec, convert = make_observer(space)
     assert isinstance(spec, ArraySpec) and spec.kind == "image" and spec.unit == unit
     assert EnvSpec.from_json(EnvSpec(spec, ActionSpec("discrete", (2,))).to_json()).obs == spec
     image = convert(np.full(space.shape, value, space.dtype))
-    assert image.dtype == np.uint8 and image.shape == spec.shape and (image == seen).all()
+    assert image.dtype == spec.dtype == ("float32" if space.dtype.kind == "f" else "uint8")
+    assert image.shape == spec.shape and (image == seen).all()
     if space.dtype.kind == "f":
         with pytest.raises(ValueError, match="not finite"):
             convert(np.full(space.shape, np.nan, space.dtype))

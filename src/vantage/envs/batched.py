@@ -12,11 +12,13 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vantage.config_groups import EnvConfig
-from vantage.envs.build import create
+from vantage.envs.build import check_space, create
+from vantage.envs.checks import bounds_of
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
+from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
-from vantage.envs.spaces import bounds_of, make_actor, make_masker, make_observer
+from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
 from vantage.importing import load_class
@@ -62,14 +64,18 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
         raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
+    for name in ("single_observation_space", "single_action_space"):
+        check_space(env, vector, name)
     exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or vector.metadata.get("reset_mask") is True
-    batch = Batch(vector, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
+    batch = Batch(vector, config, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
+    space = vector.single_observation_space
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
     own_limit = vector.spec.max_episode_steps if vector.spec else None
     return Simulators(
-        spec=batch.spec, bounds=bounds_of(vector.single_observation_space), reset=batch.reset, step=batch.step,
+        spec=batch.spec, bounds=bounds_of(space, batch.spec.obs),
+        why=reasons(space, config.kinds_of_parts), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
         close=batch.close, exact=exact, reseed_steps=RESEED_STEPS,
         longest_game=longest_game if own_limit is None else math.inf,
@@ -79,12 +85,18 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
 class Batch:
     """A vector environment in the policy's shapes, checked."""
 
-    def __init__(self, vector: Any, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
+    def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
         self._vector, self._seeds, self._limit, self._exact, self._steps = vector, seeds, limit, exact, 0
         self._shape = (vector.num_envs,)
-        obs, self._observe = make_observer(vector.single_observation_space, self._shape)
+        space, kinds = vector.single_observation_space, config.kinds_of_parts
+        one, _ = make_observer(space, kinds=kinds)
+        check_obs_size(one)
         action, self._act = make_actor(vector.single_action_space, self._shape)
         with named_errors(self._place), limit:
+            shifts: Shifts | None = config.shifts
+            if shifts is None:
+                shifts = first_offsets(lambda seed: vector.reset(seed=seed)[0], space, one)
+            obs, self._observe = make_observer(space, self._shape, kinds, shifts)
             _, info = vector.reset(seed=seeds.of(0, 0))
         self.spec = EnvSpec(obs, action, MASK in info)
         self._mask = make_masker(self.spec, self._shape)

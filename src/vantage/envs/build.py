@@ -38,9 +38,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
     if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
         raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
     for name in ("observation_space", "action_space"):
-        if not isinstance(getattr(built, name, None), gym.Space):
-            raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in the class or its "
-                              "__init__")
+        check_space(env, built, name)
     if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
         built.close()
         raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
@@ -66,6 +64,18 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         return env
     takes = any(each.name == "options" or each.kind is Parameter.VAR_KEYWORD for each in parameters)
     return env if takes else WithoutOptions(env)
+
+
+def check_space(env: EnvId, built: Any, name: str) -> None:
+    """ConfigError unless the attribute `name` of an environment is a space of Gymnasium."""
+    space = getattr(built, name, None)
+    if isinstance(space, gym.Space):
+        return
+    if any(base.__module__.partition(".")[0] == "gym" for base in type(space).__mro__):
+        raise ConfigError(f"env={env.name!r} has a space of the old gym library as its {name}, {space!s:.100}; import "
+                          "spaces from gymnasium instead: from gymnasium import spaces")
+    what = "has no" if space is None else f"has a {type(space).__name__} as its"
+    raise ConfigError(f"env={env.name!r} {what} {name}; set it to one of gymnasium.spaces in the class or its __init__")
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:

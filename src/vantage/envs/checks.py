@@ -5,17 +5,44 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Mapping
+from typing import Any
 
+import gymnasium as gym
 import numpy as np
+from gymnasium import spaces
 
 from vantage.envs.interface import Array, Obs
-from vantage.envs.spaces import Bounds
+from vantage.envs.parts import leaves_of, names_of
 from vantage.errors import EnvError
+from vantage.specs import ArraySpec
 
 log = logging.getLogger(__name__)
 
+Bounds = Mapping[str, tuple[Array, Array]]
+"""Lowest and highest values of parts by their names, "" for the whole observation."""
+
 LARGEST_REWARD = 1e6
 CHECK_EVERY = 100  # steps between checks that would cost more than 1% of CartPole's time at every step
+
+
+def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -> Bounds:
+    """Lowest and highest values of the Boxes of vectors in `space`, flat, by the name of the part ("" for the whole).
+
+    Each is widened by what float32 rounds away, and shifted as the part is. Images have no bounds: their values are
+    bytes, or scaled by what occurs.
+    """
+    def widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Any:
+        bound = bound.ravel().astype(np.float64)
+        with np.errstate(over="ignore"):  # no bound is further than infinity
+            return bound - (np.array(shift, np.float64) if shift else 0) + slack * (1 + abs(bound))
+
+    leaves = leaves_of(space)
+    names, bounds = names_of(leaves), dict[str, tuple[Array, Array]]()
+    for path, leaf in leaves.items():
+        part = obs[names[path]] if isinstance(obs, Mapping) else obs
+        if isinstance(leaf, spaces.Box) and part.kind == "vector" and leaf.dtype != np.uint8:
+            bounds[names[path]] = (widened(leaf.low, -1e-4, part.shift), widened(leaf.high, 1e-4, part.shift))
+    return bounds
 
 
 class Checks:

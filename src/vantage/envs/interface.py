@@ -41,7 +41,8 @@ class First:
 class Step:
     """The result of one action in each environment."""
 
-    obs: Obs  # [B, ...] after the step: images uint8 [B, C, H, W], vectors float32 [B, N], or a mapping of these
+    obs: Obs
+    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors float32 [B, N], or a mapping of these."""
     rewards: Array  # [B] float32, after clipping and scaling
     terminated: Array  # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
     is_first: Array  # [B] bool: `obs` opens an episode, so this step only reset
@@ -88,6 +89,8 @@ class Simulators:
     """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
     cut_after: Callable[[int], float] | None = None
     """Cut later games after so many steps; returns the new `longest_game`. None: they have a time limit."""
+    why: Mapping[str, str] = field(default_factory=dict)
+    """Why each part of the observation is taken for what it is, by name as in `bounds`."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
     exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -74,6 +75,9 @@ def check_options(config: EnvConfig, env: EnvId) -> None:
     """ConfigError for an option that is malformed or has no effect, as far as that is known without building."""
     for name in FORMS:
         numbers(config, name)
+    for name in ("obs_as", "obs_shift") if env.atari is not None else ():
+        if getattr(config, name) not in ("auto", "none", "bytes"):
+            raise ConfigError(f"{name} has no effect here: Atari games show images of bytes; leave it out")
     if env.atari is None:
         refuse(config, ATARI, f"env={env.name!r} is none")
         if config.crop in CROP_TABLES:
@@ -136,17 +140,20 @@ class Picture:
         return cv2.resize(image, self.size[::-1], interpolation=cv2.INTER_AREA) if self.size else image
 
 
-def show_images(env: gym.Env[Any, Any], picture: Picture) -> gym.Env[Any, Any]:
+def show_images(env: gym.Env[Any, Any], picture: Picture, kinds: Mapping[str, str]) -> gym.Env[Any, Any]:
     """Pass images through `picture`; they become [H, W] or [H, W, C]."""
-    spec, observe = make_observer(env.observation_space)
-    assert isinstance(spec, ArraySpec)
+    space = env.observation_space
+    spec, observe = make_observer(space, kinds=kinds)
+    assert isinstance(spec, ArraySpec) and isinstance(space, spaces.Box)
 
     def convert(obs: Any) -> Array:
         image = observe(obs)
         return picture(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
 
-    shape = convert(np.zeros(env.observation_space.shape or (), np.uint8)).shape
-    return gym.wrappers.TransformObservation(env, convert, spaces.Box(0, int(spec.unit), shape, np.uint8))
+    shape = convert(np.zeros(space.shape, space.dtype)).shape
+    shown = (spaces.Box(float(space.low.min()), float(space.high.max()), shape, np.float32) if spec.floats else
+             spaces.Box(0, 255 if spec.adapts else int(spec.unit), shape, np.uint8))
+    return gym.wrappers.TransformObservation(env, convert, shown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +166,7 @@ class Play:
     random_start: int
     picture: Picture | None
     max_steps: int  # time limit of an episode in steps; 0: the environment's own
+    kinds: Mapping[str, str]  # of the parts of the observation, as obs_as says
 
     @classmethod
     def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1, noop_max: int = 0,
@@ -169,7 +177,7 @@ class Play:
             raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise "
                               "frame_skip or lower max_frames")
         return cls((low, high), config.max_frames or min(pooled, low), noop_max, config.random_start, picture,
-                   config.max_episode_steps or int(max_frames // ((low + high) / 2)))
+                   config.max_episode_steps or int(max_frames // ((low + high) / 2)), config.kinds_of_parts)
 
     @property
     def frames_per_step(self) -> float:
@@ -181,13 +189,13 @@ class Play:
         if self.skip != (1, 1) or self.noop_max or self.random_start:
             env = Frames(env, self)
         if self.picture is not None:
-            env = show_images(env, self.picture)
+            env = show_images(env, self.picture, self.kinds)
         return gym.wrappers.TimeLimit(env, self.max_steps) if self.max_steps else env
 
 
 def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
     """The options of `config` for `env`. ConfigError for one that has no effect on it."""
-    spec, _ = make_observer(env.observation_space)
+    spec, _ = make_observer(env.observation_space, kinds=config.kinds_of_parts)
     picture, size = None, numbers(config, "screen_size")
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
         refuse(config, IMAGE, "this one observes something else")
@@ -233,7 +241,8 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
         total: Any = 0.0
         for _ in range(low if low == high else int(self._skip_rng.integers(low, high + 1))):
             obs, reward, terminated, truncated, info = self.env.step(action)
-            frames.append(obs)
+            # A copy: the environment may show its next frame in the same memory.
+            frames.append(obs if self._play.pooled == 1 else np.array(obs))
             total += reward
             if terminated or truncated:
                 break

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,11 +18,13 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
+from vantage.envs.checks import Bounds, bounds_of
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
+from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import Play, check_options, non_defaults
-from vantage.envs.spaces import Bounds, bounds_of, make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, policy_spaces, reasons
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError
 from vantage.processes import die_with
@@ -41,13 +43,12 @@ class Episodes(gym.Env[Any, Any]):
     """One environment, episode after episode: seeded, converted to the shapes that a policy sees, checked.
 
     The first reset builds the environment, so that errors of building are reported like those of stepping, unless it is
-    `built` already. A worker
-    process, started by `parent`, returns errors as `info["error"]`: Gymnasium's own transport loses the cause and
-    formats the traceback as a %-template.
+    `built` already. A worker process, started by `parent`, returns errors as `info["error"]`: Gymnasium's own transport
+    loses the cause and formats the traceback as a %-template.
     """
 
-    def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec, seeds: Seeds, index: int,
-                 parent: int, built: gym.Env[Any, Any] | None = None) -> None:
+    def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec, kinds: Mapping[str, str], seeds: Seeds,
+                 index: int, parent: int, built: gym.Env[Any, Any] | None = None) -> None:
         if parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
             die_with(parent)
         self.observation_space, self.action_space = policy_spaces(spec)
@@ -55,6 +56,7 @@ class Episodes(gym.Env[Any, Any]):
         self._build, self._seeds, self._index, self._parent = build, seeds, index, parent
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
         self._mask = make_masker(spec)
+        self._kinds, self._shifts = kinds, spec.shifts
         self._episode, self._steps, self._idle = IDLE, 0, False
         if built is not None:
             self._use(built)
@@ -99,7 +101,7 @@ class Episodes(gym.Env[Any, Any]):
 
     def _use(self, env: gym.Env[Any, Any]) -> None:
         self.env = env
-        _, self._observe = make_observer(env.observation_space)
+        _, self._observe = make_observer(env.observation_space, kinds=self._kinds, shifts=self._shifts)
         _, self._act = make_actor(env.action_space)
 
     def _failure(self, error: Exception | SystemExit) -> Info:
@@ -119,7 +121,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     one = partial(build, env, rendered=rendered)
     limit = TimeLimit(config.env_timeout, env.name)
     first = one(config)
-    spec, bounds, own_limit = probe(first, seeds, limit)
+    spec, bounds, why, own_limit = probe(first, config, seeds, limit)
     longest: LongestGame | None = None
     if longest_game and not config.max_episode_steps and own_limit is None:
         longest = LongestGame(longest_game)
@@ -133,7 +135,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     most = config.max_episode_steps or math.ceil((own_limit or 0) / frames)
     cut = replace(config, max_episode_steps=min(config.short_episode_steps, most or config.short_episode_steps))
     factories: list[Callable[[], Episodes]] = [
-        partial(Episodes, partial(one, cut) if short[i] else whole, spec, seeds, i, parent) for i in range(num_envs)]
+        partial(Episodes, partial(one, cut) if short[i] else whole, spec, config.kinds_of_parts, seeds, i, parent)
+        for i in range(num_envs)]
     if not parent:
         factories = give(first, factories, short)
     vector: Any = (Workers(factories, seeds, limit) if parent
@@ -148,7 +151,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
                 one.close()
 
     return Simulators(
-        spec=spec, bounds=bounds,
+        spec=spec, bounds=bounds, why=why,
         longest_game=config.max_episode_steps or (longest.steps if longest else math.inf),
         cut_after=longest.change if longest and not parent else None,
         notes=(f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
@@ -187,14 +190,23 @@ def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]],
     return [*factories[:index], partial(taking, built=first), *factories[index + 1:]]
 
 
-def probe(env: gym.Env[Any, Any], seeds: Seeds, limit: TimeLimit) -> tuple[EnvSpec, Bounds, int | None]:
-    """The spec of an environment, its bounds and the time limit of its registration. It is closed after an error."""
+def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit
+          ) -> tuple[EnvSpec, Bounds, Mapping[str, str], int | None]:
+    """The spec of an environment, its bounds, why its parts are taken for what they are, and the time limit of its
+    registration. It is closed after an error."""
+    kinds = config.kinds_of_parts
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:
-            (obs, _), (action, _) = make_observer(env.observation_space), make_actor(env.action_space)
+            space = env.observation_space
+            (obs, _), (action, _) = make_observer(space, kinds=kinds), make_actor(env.action_space)
+            check_obs_size(obs)
             _, info = env.reset(seed=seeds.of(0, 0))
+            shifts: Shifts | None = config.shifts
+            if shifts is None:
+                shifts = first_offsets(lambda seed: env.reset(seed=seed)[0], space, obs)
+            obs, _ = make_observer(space, kinds=kinds, shifts=shifts)
     except BaseException:
         close_quietly(env)
         raise
     own_limit = env.spec.max_episode_steps if env.spec else None
-    return EnvSpec(obs, action, MASK in info), bounds_of(env.observation_space), own_limit
+    return EnvSpec(obs, action, MASK in info), bounds_of(space, obs), reasons(space, kinds), own_limit

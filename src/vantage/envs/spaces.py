@@ -5,9 +5,11 @@ The conversions raise ValueError or TypeError for values of another shape or typ
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import reduce
 from operator import getitem
+from types import MappingProxyType
 from typing import Any
 
 import gymnasium as gym
@@ -15,59 +17,69 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.observations import read_box, to_image
+from vantage.envs.offsets import Shifts, shifted
+from vantage.envs.parts import Path, leaves_of, names_of
 from vantage.errors import ConfigError
+from vantage.keys import nearest
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
-Bounds = Mapping[str, tuple[Array, Array]]
-CHANNELS = (1, 3, 4)
-LEAST_PICTURE = 10
-"""Fewest pixels of a side of a picture."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+MOST_NUMBERS = 10**7
+"""Of one observation: 128 steps of 8 environments take 41 GB."""
 FLOAT32 = np.dtype(np.float32)
 _KINDS = {"f": "float", "i": "int", "u": "uint", "b": "bool"}
 """NumPy's kinds of types, by its letters for them."""
 
 
-def make_observer(space: gym.Space[Any], batch: Shape = ()) -> tuple[ArraySpec | Mapping[str, ArraySpec], Convert]:
+def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, str] = NOTHING,
+                  shifts: Shifts = NOTHING) -> tuple[ArraySpec | Mapping[str, ArraySpec], Convert]:
     """The spec of `space`, and the conversion of its observations. ConfigError for a space that no policy can read.
 
     Parts of nested Dict and Tuple spaces are named by their path; texts are left out. `batch` is the shape of the
-    leading axes, () or (B,).
+    leading axes, () or (B,). `kinds` and `shifts` are those of the config's obs_as and obs_shift.
     """
-    leaves = _leaves(space)
-    if not leaves:
-        raise ConfigError(f"observations in {space} are not supported: they hold no array or number; convert them "
-                          "in a wrapper")
-    if () in leaves:
-        return _leaf_observer(space, batch)
-    parts = {path: _leaf_observer(leaf, batch) for path, leaf in leaves.items()}
+    parts = _read_parts(space, batch, kinds)
+    for name in shifts:
+        if name not in {name for name, *_ in parts.values()}:
+            raise ConfigError(f"obs_shift names the part {name!r}, which these observations do not have; give "
+                              "--obs-shift auto")
+    converters = {path: (name, *shifted(spec, convert, shifts.get(name, ()))) for path, (name, spec, convert, _)
+               in parts.items()}
+    if () in parts:
+        return converters[()][1:]
 
     def convert(value: Any) -> dict[str, Array]:
         converted: dict[str, Array] = {}
-        for path, (_, convert_part) in parts.items():
+        for path, (name, _, convert_part) in converters.items():
             try:
-                converted[_name(path)] = convert_part(reduce(getitem, path, value))
+                converted[name] = convert_part(reduce(getitem, path, value))
             except (KeyError, IndexError, TypeError, ValueError) as error:
                 kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
-                raise ValueError(f"in {_name(path)!r}: {kind}{error}") from None
+                raise ValueError(f"in {name!r}: {kind}{error}") from None
         return converted
 
-    return {_name(path): spec for path, (spec, _) in parts.items()}, convert
+    return {name: spec for name, spec, _ in converters.values()}, convert
 
 
-def bounds_of(space: gym.Space[Any]) -> Bounds:
-    """Lowest and highest values of the Boxes of vectors in `space`, flat, by the name of the part ("" for the whole).
+def reasons(space: gym.Space[Any], kinds: Mapping[str, str]) -> dict[str, str]:
+    """Why each part of `space` is taken for what it is, by its name ("" for the whole)."""
+    return {name: why for name, _, _, why in _read_parts(space, (), kinds).values()}
 
-    Each is widened by what float32 rounds away. Images have no bounds, since their type is checked.
-    """
-    def widened(bound: Array, slack: float) -> Any:
-        bound = bound.ravel().astype(np.float64)
-        with np.errstate(over="ignore"):  # no bound is further than infinity
-            return bound + slack * (1 + abs(bound))
 
-    return {_name(path): (widened(leaf.low, -1e-4), widened(leaf.high, 1e-4)) for path, leaf in _leaves(space).items()
-            if isinstance(leaf, spaces.Box) and leaf.dtype != np.uint8 and not _unit(leaf)}
+def check_obs_size(obs: ArraySpec | Mapping[str, ArraySpec]) -> None:
+    """ConfigError for observations that are too large to be kept in rollouts, before any is allocated."""
+    named = {"": obs} if isinstance(obs, ArraySpec) else obs
+    sizes = {name: math.prod(part.shape) for name, part in named.items()}
+    total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
+    if total > MOST_NUMBERS:
+        where = f", {sizes[largest]:,} of them in {largest!r}" if largest else ""
+        remedy = "--screen-size 84" if named[largest].kind == "image" else (
+            "a Box of a few features in place of a large Discrete or Box")
+        raise ConfigError(f"one observation has {total:,} numbers{where}, more than {MOST_NUMBERS:,}; make it smaller "
+                          f"in a wrapper, for example with {remedy}")
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -123,7 +135,8 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """The spaces of observations and actions after conversion."""
     def space(part: ArraySpec) -> spaces.Box:
         if part.kind == "image":
-            return spaces.Box(0, 255, part.shape, np.uint8)
+            return (spaces.Box(-np.inf, np.inf, part.shape, np.float32) if part.floats else
+                    spaces.Box(0, 255, part.shape, np.uint8))
         return spaces.Box(-np.inf, np.inf, part.shape, np.float32)
 
     obs = space(spec.obs) if isinstance(spec.obs, ArraySpec) else spaces.Dict(
@@ -136,107 +149,108 @@ def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     return obs, spaces.MultiDiscrete(list(spec.action.sizes))
 
 
-def describe(spec: EnvSpec, action_names: tuple[str, ...] = ()) -> tuple[str, str]:
-    """The observations and actions of a policy, in words."""
-    named = {"observations": spec.obs} if isinstance(spec.obs, ArraySpec) else {
-        f"observations/{name}": part for name, part in spec.obs.items()}
+def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str, str] = NOTHING
+             ) -> tuple[str, str]:
+    """The observations and actions of a policy, in words; `why` has the reasons by part."""
+    named = {"": spec.obs} if isinstance(spec.obs, ArraySpec) else spec.obs
+    words = []
+    for name, part in named.items():
+        shifted = "shifted by its first values, which are large for float32" if any(part.shift) else ""
+        because = "; ".join(filter(None, (why.get(name, ""), shifted)))
+        words.append(f"observations{name and f'/{name}'}: {part.kind} {by_x(part.shape)}{because and f' ({because})'}")
     actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"
-    return (", ".join(f"{name}: {part.kind} {by_x(part.shape)}" for name, part in named.items()),
-            f"actions: {actions}" + ", masked" * spec.masked)
+    return ", ".join(words), f"actions: {actions}" + ", masked" * spec.masked
 
 
 def by_x(sizes: Shape) -> str:
     return "x".join(map(str, sizes))
 
 
-def _leaves(space: gym.Space[Any], path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
-    """The spaces in nested Dict and Tuple spaces by their paths, without texts; {(): space} for any other."""
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return {path: space}
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return {deeper: leaf for name, child in children if child.dtype is None or child.dtype.kind != "U"
-            for deeper, leaf in _leaves(child, (*path, name)).items()}
+def _read_parts(space: gym.Space[Any], batch: Shape, kinds: Mapping[str, str]
+                ) -> dict[Path, tuple[str, ArraySpec, Convert, str]]:
+    """Each part of `space` by its path: its name, its spec, its conversion, and why it is taken for that."""
+    leaves = leaves_of(space)
+    if not leaves:
+        raise ConfigError(f"observations in {space} are not supported: they hold no array or number; convert them "
+                          "in a wrapper")
+    names = names_of(leaves)
+    for name in kinds:
+        if name and name not in names.values():
+            has = ", ".join(map(repr, names.values())) if () not in leaves else "one part without a name"
+            raise ConfigError(f"obs_as names the part {name!r:.80}, and these observations have {has:.400}"
+                              f"{nearest(name, names.values()) or '; give one of these, or a kind alone'}")
+    parts = {}
+    for path, leaf in leaves.items():
+        try:
+            parts[path] = (names[path], *_leaf_observer(leaf, batch, kinds.get(names[path], kinds.get("", "auto"))))
+        except ConfigError as error:
+            if path == ():
+                raise
+            raise ConfigError(f"part {names[path]!r} of the observation: {error}") from None
+    return parts
 
 
-def _name(path: tuple[Any, ...]) -> str:
-    return "/".join(map(str, path))
-
-
-def _leaf_observer(space: gym.Space[Any], batch: Shape) -> tuple[ArraySpec, Convert]:
+def _leaf_observer(space: gym.Space[Any], batch: Shape, kind: str = "auto") -> tuple[ArraySpec, Convert, str]:
+    """The spec of a part, the conversion of its values, and why it is taken for that."""
     shape: Shape = space.shape or ()
-    whole, size = batch + shape, int(np.prod(shape))
-    image, unit = _image_shape(shape), _unit(space)
+    whole, size, reading = batch + shape, int(np.prod(shape)), None
     change: Convert
+    _refuse_part(space, kind)
     match space:
-        case spaces.Box() if image and unit:
-            channels_last, scale = len(shape) == 3 and not _channels_first(shape), (
-                255 / float(space.high.max()) if space.dtype.kind == "f" else 1)
-
-            def change(array: Array) -> Array:
-                if array.dtype != np.uint8:
-                    if not np.isfinite(array).all():
-                        raise ValueError(f"the observation {array} is not finite")
-                    array = np.rint(np.clip(array * scale, 0, 255)).astype(np.uint8)
-                return np.moveaxis(array, -1, -3) if channels_last else array.reshape(batch + image)
-
-            kinds, spec = "u" if space.dtype == np.uint8 else "fiub", ArraySpec("image", image, unit)
-        case spaces.Box() | spaces.MultiBinary() if size:
-            kinds, spec, change = "fiub", ArraySpec("vector", (size,)), lambda array: (
+        case spaces.Box() if size:
+            reading = read_box(space, kind)
+            kinds, spec, why = "u" if space.dtype == np.uint8 else "fiub", reading.spec, reading.why
+            change = to_image(space, reading, batch) if spec.kind == "image" else lambda array: (
+                array.astype(np.float32, copy=False).reshape(*batch, size))
+        case spaces.MultiBinary() if size:
+            kinds, spec, why, change = "fiub", ArraySpec("vector", (size,)), "bits", lambda array: (
                 array.astype(np.float32, copy=False).reshape(*batch, size))
         case spaces.Discrete() | spaces.MultiDiscrete():
             sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
             starts = np.ravel(space.start)
-            total, offsets = int(sizes.sum()), np.cumsum(sizes) - sizes
+            total, offsets = sum(sizes.tolist()), np.cumsum(sizes) - sizes
+            why = f"one-hot of {type(space).__name__}"
             kinds, spec, change = "iu", ArraySpec("vector", (total,)), lambda array: (
                 _one_hot(array.reshape(*batch, len(sizes)) - starts, sizes, offsets, total))
         case _:
-            raise ConfigError(f"observations in {space} are not supported: Vantage reads Box, Discrete, MultiDiscrete, "
-                              "MultiBinary and Dict or Tuple of these; convert them in a wrapper")
+            raise ConfigError(f"observations in {space!s:.200} are not supported: Vantage reads Box, Discrete, "
+                              "MultiDiscrete, MultiBinary and Dict or Tuple of these; convert them in a wrapper")
     often_unchanged = kinds == "fiub" and len(shape) == 1
 
     def convert(value: Any) -> Array:
         if often_unchanged and value.__class__ is np.ndarray and value.dtype is FLOAT32 and value.shape == whole:
-            return value  # as most do: the checks below cost a microsecond
+            return _usable(value, batch)  # as most do: the checks below cost a microsecond
         array = np.asarray(value)
         if array.shape != whole or array.dtype.kind not in kinds:
             types = "" if array.dtype.kind in kinds else f"{' or '.join(_KINDS[kind] for kind in kinds)} of "
             raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be {types}shape "
                              f"{whole}")
-        return change(array)
+        changed = change(array)
+        return _usable(changed, batch) if np.may_share_memory(changed, array) else changed
 
-    return spec, convert
+    return spec, convert, why
 
 
-def _image_shape(shape: Shape) -> Shape:
-    """[C, H, W] of images [H, W], [H, W, C] or [C, H, W]; () for other shapes.
+def _usable(array: Array, batch: Shape) -> Array:
+    """An array that torch can share and that nobody else changes before it is read.
 
-    The channels are an axis of 1, 3 or 4, else the shorter one; the last if both may be.
+    A single environment may write its next observation, or that of another environment, to the same memory. A vector
+    environment is not stepped before its observations are copied to the rollout.
     """
-    if len(shape) != 3:
-        return (1, *shape) if len(shape) == 2 else ()
-    return shape if _channels_first(shape) else (shape[2], *shape[:2])
+    if batch and array.flags.writeable and all(stride >= 0 for stride in array.strides):
+        return array
+    copied: Array = array.copy()
+    return copied
 
 
-def _channels_first(shape: Shape) -> bool:
-    """Whether images of three axes are [C, H, W], not [H, W, C]."""
-    return shape[2] not in CHANNELS and (shape[0] in CHANNELS or shape[0] < shape[2])
-
-
-def _unit(space: gym.Space[Any]) -> float:
-    """The value of an image in `space` that a network is to see as 1; 0 if it is no image.
-
-    Bytes in two dimensions and all in three are images if their numbers are 0 to at most 255. Floats are taken from 0
-    to 1 or to 255, so that a table of features stays a vector. Numbers that end below 255, and bytes on grids of fewer
-    than LEAST_PICTURE cells a side, such as MiniGrid's, are codes.
-    """
-    if not isinstance(space, spaces.Box) or len(space.shape) not in (2, 3) or 0 in space.shape:
-        return 0.0
-    low, high, kind = float(space.low.min()), float(space.high.max()), space.dtype.kind
-    if low < 0 or high > 255 or (len(space.shape) == 2 and space.dtype != np.uint8):
-        return 0.0
-    if kind == "f":
-        return 255.0 if high in (1, 255) and low == 0 else 0.0
-    return 1.0 if high == 255 and max(_image_shape(space.shape)[1:]) < LEAST_PICTURE else max(1.0, high)
+def _refuse_part(space: gym.Space[Any], kind: str) -> None:
+    """ConfigError for an empty space, and for a part that cannot be read as `obs_as` says."""
+    if isinstance(space, spaces.Box | spaces.MultiBinary) and 0 in space.shape:
+        raise ConfigError(f"observations in {space} hold no number: its shape is {space.shape}; leave it out of the "
+                          "observation_space, or give it a shape without 0")
+    if kind not in ("auto", "bytes") and not isinstance(space, spaces.Box):
+        raise ConfigError(f"obs_as={kind} is for Boxes, and this is {space!s:.100}, which is read in one way; leave it "
+                          "out")
 
 
 def _one_hot(index: Array, sizes: Array, offsets: Array, total: int) -> Array:

@@ -38,7 +38,7 @@ class Environments:
         self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)
         cuts = (f"every {config.short_episode_every}th training environment cuts its episodes after "
                 f"{config.short_episode_steps} steps",) if short.any() else ()
-        self.notes = (*describe(self.spec, self.action_names), *cuts, *simulators.notes)
+        self.notes = (*describe(self.spec, self.action_names, simulators.why), *cuts, *simulators.notes)
         self.frames_per_step, self.longest_game = simulators.frames_per_step, simulators.longest_game
         self.num_envs, self.draws, self.close, self._short = num_envs, draws, simulators.close, short
         self._simulators, self._config, self._seeds, self._evaluation = simulators, config, seeds, evaluation

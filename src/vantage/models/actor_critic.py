@@ -16,9 +16,17 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
-from vantage.models.normalization import Batch, BatchNorm, ImageNormalizer, ObsNormalizer, PixelNormalizer, RunningStats
+from vantage.models.normalization import (
+    Batch,
+    BatchNorm,
+    ImageNormalizer,
+    ObsNormalizer,
+    PixelNormalizer,
+    RunningStats,
+    ScaleNormalizer,
+)
 from vantage.models.recurrent import push_frame, stack_frames
-from vantage.models.torsos import ConvTorso, channels_last, to_floats
+from vantage.models.torsos import ConvTorso, channels_last, to_floats, to_pixels
 from vantage.models.trunk import Trunk
 from vantage.types import ArraySpec, EnvSpec, Obs, State
 
@@ -55,6 +63,8 @@ class ActorCritic(nn.Module):
             elif part.kind == "image" and policy.image_norm != "none":
                 per_pixel = policy.image_norm == "pixel"
                 self.normalizers[str(i)] = PixelNormalizer(part.shape) if per_pixel else ImageNormalizer()
+            elif part.adapts and policy.pixel_range == (0, 1):
+                self.normalizers[str(i)] = ScaleNormalizer(part.unit, floats=part.floats)
         self.actor = Trunk(policy, self.parts)
         self.critic = Trunk(policy, self.parts) if policy.separate else None
         actor_features, critic_features = self.actor.out_features, (self.critic or self.actor).out_features
@@ -76,7 +86,7 @@ class ActorCritic(nn.Module):
         """Zeros on the model's device: the state of `batch` environments before an episode."""
         weight = self.value_head.weight
         frames = [weight.new_zeros(batch, self.policy.frame_stack - 1, *part.shape,
-                                   dtype=torch.uint8 if part.kind == "image" else torch.float32)
+                                   dtype=getattr(torch, part.dtype))
                   for part in self.parts[:self.num_frame_states]]
         num_cells = self.actor.num_states + (self.critic.num_states if self.critic is not None else 0)
         return *frames, *(weight.new_zeros(batch, self.policy.memory_size) for _ in range(num_cells))
@@ -206,8 +216,8 @@ class ActorCritic(nn.Module):
         """
         kinds = kinds or ("vector", *["image"] * (not self.policy.image_norm_steps))
         parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
-        return [(normalizer.merge, normalizer.batch(parts[int(i)])) for i, normalizer in normalizers.items()
-                if self.parts[int(i)].kind in kinds]
+        return [(normalizer.merge, normalizer.batch(to_pixels(self.parts[int(i)], parts[int(i)])))
+                for i, normalizer in normalizers.items() if self.parts[int(i)].kind in kinds]
 
     def update_batch_norms(self) -> None:
         """Update the statistics of each BatchNorm from its last batch."""
@@ -235,10 +245,11 @@ class ActorCritic(nn.Module):
     def _prepare_part(self, name: str, part: ArraySpec, x: Tensor) -> Tensor:
         dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
         if part.kind == "image":
+            x = to_pixels(part, x)
             if normalised:  # in full precision; torsos divide by 255
                 return cast(Tensor, self.normalizers[name](to_floats(x, dtype), 255.0)).to(self.image_dtype or dtype)
             x = to_floats(x, self.image_dtype or dtype)
-            if part.unit != 255:
+            if part.unit != 255 and not part.floats:
                 x = x * (255 / part.unit)
             return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
         if normalised:

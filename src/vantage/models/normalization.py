@@ -152,6 +152,32 @@ class PixelNormalizer(RunningStats):
         return stats_of(x.reshape(-1, math.prod(self.shape)).float())
 
 
+class ScaleNormalizer(RunningStats):
+    """y = x / u with the scale u of images that occur: m is the root mean square of the images' largest values.
+
+    u = m for floats; u = m² / 255, from 1 to 255, for bytes. So pixels are divided by about 255 and codes up to 16
+    by 1, without a jump between them. Until images have been seen, u is `unit` for bytes.
+    """
+
+    of, instead = "images", "--obs-as image"
+
+    def __init__(self, unit: float, *, floats: bool) -> None:
+        super().__init__(1)
+        self.floats = floats
+        self.mean.fill_(255.0 if floats else (255 * unit) ** 0.5)
+        self.var.zero_()
+
+    def forward(self, x: Tensor, unit: float = 1.0) -> Tensor:
+        """`x` scaled and multiplied by `unit`."""
+        square = self.mean.square() + self.var
+        scale = square.sqrt().clamp(min=1e-8) if self.floats else (square / 255).clamp(1.0, 255.0)
+        return x * (unit / scale)
+
+    def batch(self, x: Tensor) -> Stats:
+        """Stats of the largest value of each image in `x` [..., C, H, W]."""
+        return stats_of(x.flatten(-3).abs().amax(-1).reshape(-1, 1).float())
+
+
 class BatchNorm(RunningStats):
     """Batch renormalisation without limits on its corrections: Ioffe 2017, arXiv:1702.03275.
 

@@ -74,6 +74,11 @@ def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
     return channels_last(images).to(dtype) if images.dtype == torch.uint8 else images
 
 
+def to_pixels(part: ArraySpec, x: Tensor) -> Tensor:
+    """Images of floats with `part.unit` as 255; all else unchanged."""
+    return x * (255 / part.unit) if part.floats else x
+
+
 class Mlp(nn.Module):
     """Fully connected layers, each with the activation; images are flattened. Without layers, the identity."""
 

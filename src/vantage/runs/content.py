@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from vantage.types import EnvSpec
+from vantage.types import ArraySpec, EnvSpec
 
 _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
@@ -51,8 +51,7 @@ def read_spec(values: Any) -> EnvSpec:
         shapes, action = [part.shape for part in spec.parts], spec.action
         bounds = action.sizes[0] if action.kind == "box" else 0
         valid = (bool(shapes) and isinstance(spec.masked, bool) and all(map(_is_shape, (*shapes, action.sizes)))
-                 and all(len(part.shape) == {"image": 3, "vector": 1}[part.kind] and 0 < part.unit <= 255
-                         for part in spec.parts)
+                 and all(map(_is_part, spec.parts))
                  and action.kind in ("discrete", "multi_discrete", "box")
                  and len(action.low) == len(action.high) == bounds
                  and all(isinstance(bound, float | int) and not isnan(bound)
@@ -74,6 +73,12 @@ def check_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and -1e300 < value < 1e300
+
+
+def _is_part(part: ArraySpec) -> bool:
+    return (len(part.shape) == {"image": 3, "vector": 1}[part.kind] and _is_number(part.unit) and part.unit > 0
+            and isinstance(part.floats, bool) and isinstance(part.adapts, bool)
+            and len(part.shift) in (0, part.shape[0]) and all(map(_is_number, part.shift)))
 
 
 def _is_shape(shape: tuple[object, ...]) -> bool:

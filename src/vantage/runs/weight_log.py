@@ -32,7 +32,7 @@ class WeightLog:
     def _add_graph(self, board: SummaryWriter) -> None:
         model = self._model
         with torch.device(next(model.parameters()).device):
-            parts = [torch.zeros(2, *part.shape, dtype=torch.uint8 if part.kind == "image" else torch.float32)
+            parts = [torch.zeros(2, *part.shape, dtype=getattr(torch, part.dtype))
                      for part in model.parts]
             obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
             masks = [torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool)] * model.spec.masked

@@ -59,7 +59,9 @@ class PolicyStep(nn.Module):
         """Random inputs without the state; vectors have the mean and variance of the normaliser."""
         inputs = {}
         for i, (name, part) in enumerate(zip(self.obs, self.model.parts, strict=True)):
-            if part.kind == "image":
+            if part.floats:
+                inputs[name] = part.unit * torch.rand(batch, *part.shape, generator=generator)
+            elif part.kind == "image":
                 inputs[name] = torch.randint(0, 256, (batch, *part.shape), dtype=torch.uint8, generator=generator)
             else:
                 inputs[name] = torch.randn(batch, *part.shape, generator=generator)

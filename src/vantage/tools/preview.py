@@ -83,7 +83,7 @@ def _panels(name: str, obs: Tensor, unit: float, inputs: Tensor, frame_stack: in
     obs, title = obs.clone(), f"{name}\n{'x'.join(map(str, obs.shape))}"
     if obs.dim() == 1:
         return [(title, obs.numpy()), ("network input" + ", oldest first" * (frame_stack > 1), inputs.clone().numpy())]
-    if unit != 255:
+    if unit != 255 or obs.is_floating_point():
         obs = obs / unit
     inputs = inputs / 255  # as torsos do
     low, high = min(0.0, float(inputs.min())), max(1.0, float(inputs.max()))

@@ -1,0 +1,83 @@
+"""Offsets that float32 would lose the differences behind, such as clocks: found once, and subtracted in the
+environment's precision wherever observations are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from vantage.envs.parts import leaves_of, names_of
+from vantage.errors import ConfigError
+from vantage.seeding import episode_seed
+from vantage.specs import ArraySpec
+
+Shifts = Mapping[str, tuple[float, ...]]
+"""What is subtracted from parts of observations, by their names, "" for the whole."""
+
+LARGE_OFFSET = 1e4
+"""Size from which numbers are shifted: float32 tells 0.001 apart there, and less beyond."""
+CLOSE = 0.01
+"""Largest difference between two first observations, relative, where they have an offset in common."""
+
+
+def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]
+                  ) -> Shifts:
+    """What to subtract from observations of `space`, from those that `reset` returns for two seeds.
+
+    The seeds are the same in training, evaluations and all processes, so that they subtract the same. Float32 tells
+    small differences of large numbers not apart: they are shifted where the two observations are large and close.
+    Parts of small types, and images, need none.
+    """
+    leaves = leaves_of(space)
+    if not any(map(_is_wide, leaves.values())):
+        return {}
+    first = deepcopy(reset(episode_seed(0, 0, 0, 0)))  # it may be overwritten
+    second = reset(episode_seed(0, 0, 0, 1))
+    shifts = {}
+    for path, name in names_of(leaves).items():
+        part = obs[name] if isinstance(obs, Mapping) else obs
+        if part.kind == "vector" and _is_wide(leaves[path]):
+            # Of a batch, the first environment's.
+            one, other = (np.ravel(reduce(getitem, path, each))[:part.shape[0]] for each in (first, second))
+            size, distance = abs(one.astype(np.float64)), abs(other.astype(np.float64) - one.astype(np.float64))
+            large = (size >= LARGE_OFFSET) & (distance <= CLOSE * size) & np.isfinite(size)
+            if large.any():
+                shifts[name] = tuple(np.where(large, one, np.zeros_like(one)).tolist())
+    return shifts
+
+
+def _is_wide(space: gym.Space[Any]) -> bool:
+    """A Box has a type that holds more digits than float32."""
+    return isinstance(space, spaces.Box) and space.dtype.kind in "fiu" and space.dtype.itemsize >= 4 \
+        and space.dtype != np.float32
+
+
+def shifted(spec: ArraySpec, convert: Callable[[Any], Any], shift: tuple[float, ...]
+            ) -> tuple[ArraySpec, Callable[[Any], Any]]:
+    """The part with `shift` subtracted before it becomes float32."""
+    if not shift:
+        return spec, convert
+    if spec.kind != "vector" or len(shift) != spec.shape[0]:
+        raise ConfigError(f"obs_shift has {len(shift)} numbers for {spec.kind} of shape {spec.shape}; give "
+                          "--obs-shift auto")
+    floats = np.array([float(each) for each in shift])
+    # Whole numbers are subtracted as such: float64 has 53 bits, a clock in nanoseconds 61. 64 bits wrap around.
+    whole = np.array([int(each) % 2**64 for each in shift], np.uint64).view(np.int64)
+    all_whole = all(each == int(each) for each in shift)
+
+    def subtract(value: Any) -> Any:
+        array = np.asarray(value)
+        array = array.reshape(convert(array).shape)  # which checks it
+        if all_whole and array.dtype.kind in "iu":
+            return (array.astype(np.int64) - whole).astype(np.float32)
+        return (array.astype(np.float64) - floats).astype(np.float32)
+
+    return replace(spec, shift=shift), subtract

@@ -1,0 +1,35 @@
+"""The parts of nested Dict and Tuple spaces: their paths and names. What they are taken for is in `observations`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import gymnasium as gym
+from gymnasium import spaces
+
+Path = tuple[Any, ...]
+"""The keys and indices of a part; () where the space is neither a Dict nor a Tuple."""
+
+
+def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
+    """The spaces in nested Dict and Tuple spaces by their paths, without texts; {(): space} for any other."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return {path: space}
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return {deeper: leaf for name, child in children if child.dtype is None or child.dtype.kind != "U"
+            for deeper, leaf in leaves_of(child, (*path, name)).items()}
+
+
+def names_of(paths: Iterable[Path]) -> dict[Path, str]:
+    """A name for each path, its keys joined by "/"; quoted as in Python where two paths would have the same."""
+    plain = {path: "/".join(map(str, path)) for path in paths}
+    uses, names = Counter(plain.values()), dict[Path, str]()
+    for path, name in plain.items():
+        if uses[name] > 1:
+            name = "/".join(map(repr, path))
+        while name in names.values():
+            name += "'"
+        names[path] = name
+    return names
