@@ -42,7 +42,7 @@ class Step:
     """The result of one action in each environment."""
 
     obs: Obs
-    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors float32 [B, N], or a mapping of these."""
+    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a mapping."""
     rewards: Array  # [B] float32, after clipping and scaling
     terminated: Array  # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
     is_first: Array  # [B] bool: `obs` opens an episode, so this step only reset

@@ -22,6 +22,14 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
             for deeper, leaf in leaves_of(child, (*path, name)).items()}
 
 
+def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
+    """The paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [path] if isinstance(space, spaces.Text) else []
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return [text for name, child in children for text in texts_of(child, (*path, name))]
+
+
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
     """A name for each path, its keys joined by "/"; quoted as in Python where two paths would have the same."""
     plain = {path: "/".join(map(str, path)) for path in paths}

@@ -1,4 +1,4 @@
-"""Conversion between an environment's spaces and a policy's: uint8 images, float32 vectors, four kinds of action.
+"""Conversion between an environment's spaces and a policy's: images, float32 vectors, four kinds of action.
 
 The conversions raise ValueError or TypeError for values of another shape or type. No environment is stepped here.
 """
@@ -19,7 +19,7 @@ from gymnasium import spaces
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.observations import read_box, to_image
 from vantage.envs.offsets import Shifts, shifted
-from vantage.envs.parts import Path, leaves_of, names_of
+from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
 from vantage.keys import nearest
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -27,6 +27,9 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+LEFT_OUT = "left out, since it is text"
+MOST_NAMED = 3
+"""Parts alike that the start of a run names one by one."""
 MOST_NUMBERS = 10**7
 """Of one observation: 128 steps of 8 environments take 41 GB."""
 FLOAT32 = np.dtype(np.float32)
@@ -46,8 +49,8 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
         if name not in {name for name, *_ in parts.values()}:
             raise ConfigError(f"obs_shift names the part {name!r}, which these observations do not have; give "
                               "--obs-shift auto")
-    converters = {path: (name, *shifted(spec, convert, shifts.get(name, ()))) for path, (name, spec, convert, _)
-               in parts.items()}
+    converters = {path: (name, *shifted(spec, convert, shifts.get(name, ())))
+                  for path, (name, spec, convert, _) in parts.items()}
     if () in parts:
         return converters[()][1:]
 
@@ -65,8 +68,9 @@ def make_observer(space: gym.Space[Any], batch: Shape = (), kinds: Mapping[str, 
 
 
 def reasons(space: gym.Space[Any], kinds: Mapping[str, str]) -> dict[str, str]:
-    """Why each part of `space` is taken for what it is, by its name ("" for the whole)."""
-    return {name: why for name, _, _, why in _read_parts(space, (), kinds).values()}
+    """Why each part of `space` is taken for what it is, by its name ("" for the whole); texts are left out."""
+    texts = names_of(texts_of(space)).values()
+    return {name: why for name, _, _, why in _read_parts(space, (), kinds).values()} | dict.fromkeys(texts, LEFT_OUT)
 
 
 def check_obs_size(obs: ArraySpec | Mapping[str, ArraySpec]) -> None:
@@ -76,10 +80,9 @@ def check_obs_size(obs: ArraySpec | Mapping[str, ArraySpec]) -> None:
     total, largest = sum(sizes.values()), max(sizes, key=lambda name: sizes[name])
     if total > MOST_NUMBERS:
         where = f", {sizes[largest]:,} of them in {largest!r}" if largest else ""
-        remedy = "--screen-size 84" if named[largest].kind == "image" else (
-            "a Box of a few features in place of a large Discrete or Box")
-        raise ConfigError(f"one observation has {total:,} numbers{where}, more than {MOST_NUMBERS:,}; make it smaller "
-                          f"in a wrapper, for example with {remedy}")
+        remedy = "shrink the images, as --screen-size 84 does for a single one" if named[largest].kind == "image" else (
+            "show a Box of a few features instead, in a wrapper")
+        raise ConfigError(f"one observation has {total:,} numbers{where}, more than {MOST_NUMBERS:,}; {remedy}")
 
 
 def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
@@ -153,13 +156,20 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
              ) -> tuple[str, str]:
     """The observations and actions of a policy, in words; `why` has the reasons by part."""
     named = {"": spec.obs} if isinstance(spec.obs, ArraySpec) else spec.obs
-    words = []
+    alike: dict[str, list[str]] = {}
     for name, part in named.items():
-        shifted = "shifted by its first values, which are large for float32" if any(part.shift) else ""
+        shifted = "shifted by its first values, which are large for float32" if part.shift else ""
         because = "; ".join(filter(None, (why.get(name, ""), shifted)))
-        words.append(f"observations{name and f'/{name}'}: {part.kind} {by_x(part.shape)}{because and f' ({because})'}")
+        alike.setdefault(f"{part.kind} {by_x(part.shape)}{because and f' ({because})'}", []).append(name)
+    for name in sorted(why.keys() - named.keys()):
+        alike.setdefault(why[name], []).append(name)
+    words = []
+    for phrase, names in alike.items():
+        more = len(names) - MOST_NAMED
+        shown = names if more <= 1 else [*names[:MOST_NAMED], f"{more} more"]
+        words.append(f"observations{names[0] and '/'}{', '.join(shown)}: {phrase}")
     actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"
-    return ", ".join(words), f"actions: {actions}" + ", masked" * spec.masked
+    return "; ".join(words), f"actions: {actions}" + ", masked" * spec.masked
 
 
 def by_x(sizes: Shape) -> str:

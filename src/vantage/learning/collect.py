@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
@@ -11,9 +12,11 @@ import torch
 from torch import Tensor
 
 from vantage.envs import Environments, First, Step
+from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import Episode, Obs, Rollout, State, map_parts
+from vantage.system import free_memory
+from vantage.types import EnvSpec, Episode, Obs, Rollout, State, map_parts
 
 Array = np.ndarray | Mapping[str, np.ndarray]
 
@@ -74,6 +77,16 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
         rollout.values[length] = model.step_with_values(position.obs, position.is_first, state,
                                                         position.action_mask)[1]
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+
+
+def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int) -> None:
+    """ConfigError where the observations of so many steps would not fit into the free memory."""
+    one = sum(math.prod(part.shape) * np.dtype(part.dtype).itemsize for part in spec.parts)
+    size, free = one * num_envs * (num_steps + 1), free_memory()
+    if size > free:
+        raise ConfigError(f"the observations of an update would take {size / 2**30:.1f} GB, {one / 2**20:.1f} MB each, "
+                          f"and {free / 2**30:.1f} GB of memory are free, with num_envs={num_envs} and {num_steps} "
+                          "steps; give a smaller --rollout-length or --num-envs, or smaller observations")
 
 
 def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: torch.Generator) -> tuple[Tensor, State]:

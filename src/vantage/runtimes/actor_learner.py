@@ -15,7 +15,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError
-from vantage.learning.collect import Position, collect, empty_rollout, join_rollouts
+from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.own_state import OwnState
 from vantage.learning.replay import Replay
@@ -58,6 +58,7 @@ class ActorLearner:
                                       place=worker * config.env.num_envs)
         try:
             self.spec = self.envs.spec
+            check_rollouts(self.spec, config.env.num_envs, self.rollout_length * config.runtime.rollouts_per_update)
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
