@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 import vantage
 from vantage.config import Config
 from vantage.envs.checks import bounds_of
+from vantage.envs.offsets import first_offsets
 from vantage.envs.spaces import check_obs_size, describe, make_observer, reasons
 from vantage.errors import ConfigError, EnvError
 from vantage.learning.collect import check_rollouts
@@ -173,8 +174,9 @@ def test_many_parts_alike_are_named_in_one_short_line() -> None:
 @pytest.mark.parametrize(("obs_as", "says"), [
     ("camra=image", "names the part 'camra'.*did you mean camera"), ("place=codes", "'map', 'position'; give one of"),
     ("position=image", "part 'position' .*needs two to four axes.* give vector"),
-    ("map=codes", "part 'map' .*whole numbers from 0 to at most 255.*float32"), ("picture", "is not one of auto, image"),
-    ("imge", "did you mean image"), ("map=image,map=codes", "names a part twice")])
+    ("map=codes", "part 'map' .*whole numbers from 0 to at most 255.*float32"),
+    ("picture", "is not one of auto, image"), ("imge", "did you mean image"),
+    ("map=image,map=codes", "names a part twice")])
 def test_a_part_that_is_unknown_or_cannot_be_of_the_kind_is_refused(obs_as: str, says: str) -> None:
     with pytest.raises(ConfigError, match=says) as error:
         environments.make("test_spaces:Map", obs_as=obs_as).close()
@@ -263,6 +265,15 @@ def test_the_bounds_of_a_shifted_part_are_shifted_too() -> None:
     space = spaces.Box(CLOCK, CLOCK + 100, (1,), np.int64)
     low, high = bounds_of(space, make_observer(space, shifts={"": (CLOCK,)})[0])[""]
     assert low[0] == pytest.approx(0, abs=2e5) and high[0] - low[0] == pytest.approx(100, abs=4e5)
+
+
+def test_a_part_of_a_dict_is_shifted_by_its_name_and_others_are_not() -> None:
+    space = spaces.Dict({"clock": spaces.Box(-np.inf, np.inf, (1,), np.float64),
+                         "seed": spaces.Box(0, 2**40, (1,), np.int64), "small": spaces.Box(0, 2e9, (1,))})
+    firsts = [{"clock": np.array([CLOCK + 0.25 * i]), "seed": np.array([1 + 10**8 * i]),
+               "small": np.float32([CLOCK])} for i in range(2)]
+    spec, _ = make_observer(space)
+    assert first_offsets(lambda seed: firsts.pop(0), space, spec) == {"clock": (CLOCK,)}
 
 
 @pytest.mark.parametrize("text", ['{"x": [1]}', '{"": [1, 2, 3]}', '{"": "1"}', "{", '{"": [NaN, 1]}'])
@@ -410,7 +421,7 @@ def test_numbers_of_any_size_and_byte_order_become_float32(dtype: str) -> None:
 
 
 def test_arrays_of_objects_are_refused_with_what_is_needed() -> None:
-    with pytest.raises(ValueError, match="observation is object of shape .* it must be float or int"):
+    with pytest.raises(ValueError, match=r"observation is object of shape .* it must be float or int"):
         make_observer(spaces.Box(-9, 9, (2,)))[1](np.array([1.0, None], object))
 
 
@@ -478,6 +489,5 @@ LEARNED = {"Pixels": {}, "Clock": {}, "Clock of whole numbers": {"dtype": "int64
 def test_what_is_shown_is_learned(name: str, tmp_path: Any) -> None:
     config = vantage.configure("ppo", env=f"test_spaces:{name.split()[0]}", env_kwargs=LEARNED[name], steps=15_000,
                                threads=1, eval_every=0)
-    for report in vantage.train(config, run=tmp_path / "run"):
-        pass
-    assert report.metrics["rollout/ep_rew_mean"] > 9.5, "of 10, by sampled actions; 5 is random"
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    assert last.metrics["rollout/ep_rew_mean"] > 9.5, "of 10, by sampled actions; 5 is random"

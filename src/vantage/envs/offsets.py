@@ -4,6 +4,7 @@ environment's precision wherever observations are read."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import replace
 from functools import reduce
@@ -14,7 +15,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.envs.parts import leaves_of, names_of
+from vantage.envs.interface import Array
+from vantage.envs.parts import Path, leaves_of, names_of
 from vantage.errors import ConfigError
 from vantage.seeding import episode_seed
 from vantage.specs import ArraySpec
@@ -45,13 +47,27 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: Array
     for path, name in names_of(leaves).items():
         part = obs[name] if isinstance(obs, Mapping) else obs
         if part.kind == "vector" and _is_wide(leaves[path]):
-            # Of a batch, the first environment's.
-            one, other = (np.ravel(reduce(getitem, path, each))[:part.shape[0]] for each in (first, second))
-            size, distance = abs(one.astype(np.float64)), abs(other.astype(np.float64) - one.astype(np.float64))
-            large = (size >= LARGE_OFFSET) & (distance <= CLOSE * size) & np.isfinite(size)
-            if large.any():
-                shifts[name] = tuple(np.where(large, one, np.zeros_like(one)).tolist())
+            with suppress(LookupError, TypeError, ValueError):  # not of the space: the first reset says so
+                offsets = _in_common(*(_numbers(each, path, part.shape[0]) for each in (first, second)))
+                if any(offsets):
+                    shifts[name] = tuple(offsets)
     return shifts
+
+
+def _numbers(obs: Any, path: Path, size: int) -> Array:
+    """The numbers of a part, of a batch of observations those of the first."""
+    numbers = np.ravel(reduce(getitem, path, obs))[:size]
+    if numbers.dtype.kind not in "fiu" or len(numbers) != size:
+        raise ValueError(f"{numbers.dtype} of size {len(numbers)}, not numbers of size {size}")
+    return numbers
+
+
+def _in_common(first: Array, second: Array) -> list[float]:
+    """The numbers of `first` that are large and close to those of `second`, 0 for others."""
+    size = abs(first.astype(np.float64))
+    distance = abs(second.astype(np.float64) - first.astype(np.float64))
+    large = np.isfinite(size) & (size >= LARGE_OFFSET) & (distance <= CLOSE * size)
+    return [number if is_large else 0 for number, is_large in zip(first.tolist(), large.tolist(), strict=True)]
 
 
 def _is_wide(space: gym.Space[Any]) -> bool:

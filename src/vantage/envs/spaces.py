@@ -227,27 +227,27 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape, kind: str = "auto") -> t
                               "MultiDiscrete, MultiBinary and Dict or Tuple of these; convert them in a wrapper")
     often_unchanged = kinds == "fiub" and len(shape) == 1
 
+    # A copy for each of several environments, which may write their observations to the same memory. A vector
+    # environment is not stepped before its observations are in the rollout.
+    take = np.asarray if batch else np.array
+
     def convert(value: Any) -> Array:
         if often_unchanged and value.__class__ is np.ndarray and value.dtype is FLOAT32 and value.shape == whole:
-            return _usable(value, batch)  # as most do: the checks below cost a microsecond
-        array = np.asarray(value)
+            # As most do: the checks below cost a microsecond.
+            return _usable(value) if batch else value.copy()
+        array = take(value)
         if array.shape != whole or array.dtype.kind not in kinds:
             types = "" if array.dtype.kind in kinds else f"{' or '.join(_KINDS[kind] for kind in kinds)} of "
             raise ValueError(f"the observation is {array.dtype} of shape {array.shape}; it must be {types}shape "
                              f"{whole}")
-        changed = change(array)
-        return _usable(changed, batch) if np.may_share_memory(changed, array) else changed
+        return _usable(change(array))
 
     return spec, convert, why
 
 
-def _usable(array: Array, batch: Shape) -> Array:
-    """An array that torch can share and that nobody else changes before it is read.
-
-    A single environment may write its next observation, or that of another environment, to the same memory. A vector
-    environment is not stepped before its observations are copied to the rollout.
-    """
-    if batch and array.flags.writeable and all(stride >= 0 for stride in array.strides):
+def _usable(array: Array) -> Array:
+    """`array` with memory that torch can share: neither read-only nor in a reverse order."""
+    if array.flags.writeable and min(array.strides) >= 0:
         return array
     copied: Array = array.copy()
     return copied
