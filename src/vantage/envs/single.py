@@ -24,6 +24,7 @@ from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import Play, check_options, non_defaults
+from vantage.envs.randomness import seed_spaces
 from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, policy_spaces, reasons
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError
@@ -76,7 +77,9 @@ class Episodes(gym.Env[Any, Any]):
                 self.close()
                 self._use(self._build())
             assert self.env is not None
-            obs, info = self.env.reset(seed=self._seeds.of(self._index, episode))
+            seed = self._seeds.of(self._index, episode)
+            seed_spaces(self.env, seed)
+            obs, info = self.env.reset(seed=seed)
             return self._observe(obs), self._mask(info, False)
         except (Exception, SystemExit) as error:
             return self._blank, self._failure(error)
