@@ -109,27 +109,32 @@ def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Co
 def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
     """A function of `info` and a bool [*batch] that returns the action mask alone, [*batch, A] bool, if `spec` has one.
 
-    Where the bool is True, an episode is over or unchanged: the mask is not used and allows all. It raises ValueError
-    for a mask that is absent, unexpected, of another size, or allows no action.
+    Where the bool is True, an episode is over or unchanged. No action follows there, but a critic of action values
+    takes the value of a time limit's last observation over the allowed ones: the mask is that of `info`, or allows all
+    where `info` has none or it allows no action. Elsewhere it raises ValueError for a mask that is absent, unexpected,
+    of another size, or allows no action.
     """
     shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
 
     def convert(info: Info, unused: Any) -> Info:
         if not spec.masked and MASK not in info:
             return {}
-        if np.all(unused):
+        if np.all(unused) and info.get(MASK) is None:
             return {MASK: np.ones(shape, bool)}
         if not (spec.masked and MASK in info):
             raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset")
         value = info[MASK]
         in_parts = isinstance(value, tuple | list) and any(map(np.ndim, value))
         mask = np.concatenate(value, axis=-1) if in_parts else np.asarray(value)
+        if mask.shape != shape and np.all(unused):
+            return {MASK: np.ones(shape, bool)}
         if mask.shape != shape:
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
-        mask = mask.astype(bool) | np.asarray(unused)[..., None]
-        if not all(part.any(axis=-1).all() for part in np.split(mask, ends, axis=-1)):
+        mask = mask.astype(bool)
+        possible = np.all([part.any(axis=-1) for part in np.split(mask, ends, axis=-1)], axis=0)
+        if not (possible | unused).all():
             raise ValueError("action_mask allows no action")
-        return {MASK: mask}
+        return {MASK: mask | ~possible[..., None]}
 
     return convert
 

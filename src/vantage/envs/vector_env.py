@@ -198,6 +198,7 @@ class Environments:
         if mask is None or self._subset is None:
             return mask
         mask = mask[:, self._subset]
+        mask = mask | (self._over & ~mask.any(axis=1))[:, None]  # no action follows there
         if not mask.any(axis=1).all():
             raise EnvError(f"{self._seeds.name}: action_mask allows none of action_subset={self._config.action_subset}")
         return mask
