@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -24,7 +24,7 @@ from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import Play, check_options, non_defaults
-from vantage.envs.randomness import seed_spaces
+from vantage.envs.randomness import layers, seed_spaces
 from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, policy_spaces, reasons
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError
@@ -38,6 +38,15 @@ REBUILT = ("BipedalWalker", "CarRacing")
 
 EPISODES, SEED = "episodes", "seed"
 """Keys of a reset's options, for the episode numbers and their seed."""
+NOT_SAVED = {
+    gym.wrappers.NormalizeObservation:
+        "the environment is wrapped in NormalizeObservation: each instance has statistics of its own, which are not "
+        "saved, so evaluations show the policy other numbers than training; use obs_norm=true instead",
+    gym.wrappers.NormalizeReward:
+        "the environment is wrapped in NormalizeReward: scores are sums of normalised rewards, by statistics of each "
+        "instance that are not saved; use reward_norm=true instead",
+}
+"""What to say of wrappers with a state that outlives an episode."""
 
 
 class Episodes(gym.Env[Any, Any]):
@@ -124,7 +133,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     one = partial(build, env, rendered=rendered)
     limit = TimeLimit(config.env_timeout, env.name)
     first = one(config)
-    spec, bounds, why, own_limit = probe(first, config, seeds, limit)
+    probed = probe(first, config, seeds, limit)
+    spec, own_limit = probed.spec, probed.own_limit
     longest: LongestGame | None = None
     if longest_game and not config.max_episode_steps and own_limit is None:
         longest = LongestGame(longest_game)
@@ -154,10 +164,10 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
                 one.close()
 
     return Simulators(
-        spec=spec, bounds=bounds, why=why,
+        spec=spec, bounds=probed.bounds, why=probed.why,
         longest_game=config.max_episode_steps or (longest.steps if longest else math.inf),
         cut_after=longest.change if longest and not parent else None,
-        notes=(f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
+        notes=(*probed.notes, f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
                *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=reset if parent else with_limit(reset, limit, seeds),
@@ -193,10 +203,22 @@ def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]],
     return [*factories[:index], partial(taking, built=first), *factories[index + 1:]]
 
 
-def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit
-          ) -> tuple[EnvSpec, Bounds, Mapping[str, str], int | None]:
-    """The spec of an environment, its bounds, why its parts are taken for what they are, and the time limit of its
-    registration. It is closed after an error."""
+@dataclass(frozen=True, slots=True)
+class Probed:
+    """What the first environment shows of all."""
+
+    spec: EnvSpec
+    bounds: Bounds
+    why: Mapping[str, str]
+    """Why each part of the observation is taken for what it is."""
+    own_limit: int | None
+    """The time limit of its registration, in steps."""
+    notes: tuple[str, ...]
+    """On its wrappers."""
+
+
+def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit) -> Probed:
+    """What `env` shows at its first reset. It is closed after an error."""
     kinds = config.kinds_of_parts
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:
@@ -212,4 +234,5 @@ def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLi
         close_quietly(env)
         raise
     own_limit = env.spec.max_episode_steps if env.spec else None
-    return EnvSpec(obs, action, MASK in info), bounds_of(space, obs), reasons(space, kinds), own_limit
+    notes = tuple(NOT_SAVED[type(layer)] for layer in layers(env) if type(layer) in NOT_SAVED)
+    return Probed(EnvSpec(obs, action, MASK in info), bounds_of(space, obs), reasons(space, kinds), own_limit, notes)

@@ -11,8 +11,9 @@ from vantage.models.normalization import CLIP, RunningStats, Stats, stats_of
 class RewardNormalizer(RunningStats):
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
-    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). The
-    learner updates the statistics after it has used a rollout. They are part of a checkpoint.
+    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). Steps
+    that only reset have no reward and are not counted. The learner updates the statistics after it has used a rollout.
+    They are part of a checkpoint.
     """
 
     of, instead = "discounted returns", "--no-reward-norm"
@@ -34,4 +35,4 @@ class RewardNormalizer(RunningStats):
         for decay, after in zip(decays.unbind(), returns.unbind(), strict=True):
             self.returns = after.addcmul_(decay, self.returns)
         self.returns = self.returns.clone()
-        return stats_of(returns.view(-1, 1))
+        return stats_of(returns[~is_first[1:]].unsqueeze(-1))

@@ -71,7 +71,10 @@ class RunningStats(nn.Module):
 
 
 def stats_of(samples: Tensor) -> Stats:
-    """Stats of each column of `samples` [M, N]."""
+    """Stats of each column of `samples` [M, N]; zeros without samples."""
+    if not len(samples):
+        nothing = samples.new_zeros(samples.shape[1])
+        return torch.tensor(0.0, dtype=torch.float64, device=samples.device), nothing, nothing
     variance, mean = torch.var_mean(samples, 0, correction=0)
     return torch.tensor(len(samples), dtype=torch.float64, device=mean.device), mean, variance
 
@@ -84,7 +87,7 @@ def merge_rows(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
     if len(counts) == 1:
         return counts[0], means[0], variances[0]
     total = counts.sum()
-    shares = (counts / total).reshape(-1, *(1,) * (means.ndim - 1))
+    shares = (counts / total.clamp(min=INITIAL_STATS[0])).reshape(-1, *(1,) * (means.ndim - 1))
     mean = (shares * means).sum(0)
     return total, mean, (shares * (variances + (means - mean).square())).sum(0)
 
