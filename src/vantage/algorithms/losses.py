@@ -32,11 +32,17 @@ def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
 @torch.no_grad()
 def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B"],
                        valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
-    """1 - Var(target - V) / Var(target) over the valid steps: 1 is a perfect critic, 0 no better than a constant."""
+    """1 - Var(target - V) / Var(target) over the valid steps: 1 is a perfect critic, 0 no better than a constant.
+
+    Equal targets leave nothing to explain: 0, where the quotient would have no bound.
+    """
     errors, chosen = (targets - values)[valid], targets[valid]
     if chosen.numel() < 2:
         return values.new_zeros(())
-    return 1 - errors.var(correction=0) / chosen.var(correction=0).clamp(min=1e-8)
+    variance = chosen.var(correction=0)
+    # Targets that differ by less than a ten-thousandth of their size are equal but for rounding.
+    least = 1e-8 * chosen.square().mean().clamp(min=1)
+    return torch.where(variance > least, 1 - errors.var(correction=0) / variance.clamp(min=1e-8), 0.0)
 
 
 def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
