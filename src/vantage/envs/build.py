@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import warnings
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -109,5 +110,9 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             limit = ("; for a time limit give --max-episode-steps" if "max_episode_steps" in options
                      and "max_episode_steps" in str(error) else "")
             draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
+            if isinstance(error, gym.error.UnregisteredEnv) and multiprocessing.parent_process():
+                raise ConfigError(f"env={env.name!r} is not registered in the worker processes, which do not run what "
+                                  "is below if __name__ == '__main__'; register it where a module is imported, and "
+                                  f"give module:{env.name}") from error
             raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
                               f"{type(error).__name__}: {error}{draw}{limit}") from error

@@ -27,7 +27,7 @@ from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.randomness import layers, seed_spaces
 from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, policy_spaces, reasons
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
-from vantage.errors import EnvError
+from vantage.errors import EnvError, VantageError
 from vantage.processes import die_with
 from vantage.specs import EnvSpec
 from vantage.time_limit import TimeLimit
@@ -120,6 +120,8 @@ class Episodes(gym.Env[Any, Any]):
         message = failure(self._seeds.place(self._index, self._episode, self._steps), error)
         if not self._parent:
             raise EnvError(message) from error
+        if isinstance(error, VantageError):  # it says what to do; where it was raised helps nobody
+            return {ERROR: message}
         return {ERROR: f"{message}\n{traceback.format_exc()}"}
 
 
