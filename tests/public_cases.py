@@ -154,3 +154,42 @@ class HalvedReward(gym.RewardWrapper):
 def halved() -> gym.Env[Any, Any]:
     """Pays the halves of 1 to 50 in 50 steps: 637.5."""
     return HalvedReward(OneArray())
+
+
+class Counting(OneArray):
+    """Observes the step's number in a new array each time; Gymnasium's wrappers do not copy what they keep."""
+
+    def obs(self) -> Any:
+        return super().obs().copy()
+
+
+def stacked() -> gym.Env[Any, Any]:
+    """The last three observations, in Gymnasium's wrapper."""
+    return gym.wrappers.FrameStackObservation(Counting(), 3)
+
+
+def delayed() -> gym.Env[Any, Any]:
+    """The observation of two steps before."""
+    return gym.wrappers.DelayObservation(Counting(), 2)
+
+
+def timed() -> gym.Env[Any, Any]:
+    """The observation and the number of the step, in one vector."""
+    limited = gym.wrappers.TimeLimit(Counting(), 50)
+    return gym.wrappers.TimeAwareObservation(limited, flatten=True, normalize_time=False)
+
+
+class PaysAction(Tiny):
+    """Pays the action, from 100 to 200."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = spaces.Box(100, 200, (1,), np.float32)
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return action[0], True
+
+
+def rescaled() -> gym.Env[Any, Any]:
+    """The same for actions from -1 to 1."""
+    return gym.wrappers.RescaleAction(PaysAction(), np.float32(-1), np.float32(1))
