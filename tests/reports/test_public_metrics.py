@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from environments import make
 
 import vantage
 from vantage.algorithms.losses import explained_variance
+from vantage.learning.collect import Position, collect
+from vantage.learning.learner import Learner
+from vantage.models.actor_critic import make_model
 
 
 @pytest.mark.parametrize("targets", [[1.0] * 4, [1.0, 1 + 1e-6, 1 - 1e-6, 1.0], [1e6, 1e6 + 0.5, 1e6, 1e6]])
@@ -37,3 +41,15 @@ def test_minibatches_that_do_not_divide_the_rollout_leave_every_loss_finite(size
     losses = [report.metrics["train/value_loss"] for report in reports if "train/value_loss" in report.metrics]
     assert len(losses) >= 4
     assert torch.tensor(losses).isfinite().all()
+
+
+def test_logged_shares_are_means_over_all_minibatches_not_the_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = vantage.configure("ppo", env="tiny:Bandit", num_envs=2, minibatch_size=4, epochs=3, threads=1)
+    envs = make("tiny:Bandit", 2)
+    learner = Learner(make_model(config.policy, envs.spec, critic="state"), config)
+    position = Position.after(envs.reset(), learner.model.initial_state(2), torch.device("cpu"))
+    rollout = collect(learner.model, envs, position, length=8, generator=torch.Generator().manual_seed(0),
+                      values=True).rollout
+    shares = iter(range(12))  # of 4 minibatches in each of 3 epochs
+    monkeypatch.setattr(learner, "_descend", lambda *_: {"train/clip_fraction": float(next(shares))})
+    assert learner.update(rollout, 0) == {"train/clip_fraction": 5.5}
