@@ -39,8 +39,10 @@ def flags_in_errors() -> Iterator[None]:
 
 _OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
 _SWITCHES = ("trust", "extend-schedule", "private")
-_VALUE = ("true|false|none|auto|layer|lstm|mlp|sync|rollouts|gradients|pixel|cpu|safetensors|asha|hogwild|ray|"
-          "[0-9][0-9.e]*[0-9]|[0-9]")
+_VALUE = ("true|false|none|auto|layer|batch|lstm|gru|mlp|sync|rollouts|gradients|pixel|global|cpu|safetensors|asha|"
+          "hogwild|ray|tanh|relu|elu|silu|leaky_relu|free|state|squashed|fixed|repeat|zeros|impala|nature|a3c|"
+          "-?[0-9][0-9.,:e]*[0-9]|-?[0-9]")
+_NUMBER = re.compile("-?[0-9.]+(e[0-9]+)?")
 _FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: ({_VALUE})(?![\w.:-]*\w))?")
 
 
@@ -64,7 +66,7 @@ def _keyword(match: re.Match[str]) -> str:
     if value is None and flag.startswith("no-"):
         return f"{flag[3:].replace('-', '_')}=False"
     words = {"true": "True", "false": "False", "none": "None"}
-    shown = "" if value is None else "=" + words.get(value, value if value[0].isdigit() else repr(value))
+    shown = "" if value is None else "=" + words.get(value, value if _NUMBER.fullmatch(value) else repr(value))
     return flag.replace("-", "_") + shown
 
 

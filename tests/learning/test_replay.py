@@ -107,7 +107,7 @@ def test_environments_draw_uniformly_and_independently() -> None:
 
 
 def test_a_replay_that_memory_cannot_hold_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"half the free memory.* smaller --replay-size"):
+    with pytest.raises(ConfigError, match=r"half the free memory.* smaller replay_size"):
         Replay(10_000, numbered(0), 10_000)
 
 
@@ -254,5 +254,5 @@ def test_crafted_past_rollouts_are_collected_again(change: dict[str, dict[str, T
 
 
 def test_past_rollouts_that_are_too_large_are_refused_by_their_own_key() -> None:
-    with pytest.raises(ConfigError, match=r"rollouts of past_rollouts would take .* give a smaller --past-rollouts"):
+    with pytest.raises(ConfigError, match=r"rollouts of past_rollouts would take .* give a smaller past_rollouts"):
         Replay(10, numbered(0), 10, key="past_rollouts")

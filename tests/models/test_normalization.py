@@ -176,6 +176,6 @@ def test_an_observation_too_large_for_the_statistics_is_an_error_and_changes_not
     normalizer = ObsNormalizer(2)
     normalizer.merge(*normalizer.batch(torch.ones(4, 2)))
     before = [part.clone() for part in normalizer.stats]
-    with pytest.raises(NonFiniteError, match=r"observations overflow at index 1, where .*--no-obs-norm"):
+    with pytest.raises(NonFiniteError, match=r"observations overflow at index 1, where .*obs_norm=False"):
         normalizer.merge(*normalizer.batch(torch.tensor([[1.0, 1e25], [1.0, -1e25]])))
     assert all(torch.equal(part, old) for part, old in zip(normalizer.stats, before, strict=True))

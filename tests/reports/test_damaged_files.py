@@ -36,7 +36,7 @@ def run(original: Path, tmp_path: Path) -> Path:
 def test_a_damaged_meta_json_is_named_and_loses_nothing(damage: str, run: Path, tmp_path: Path,
                                                       capsys: pytest.CaptureFixture[str]) -> None:
     DAMAGES[damage](run / "meta.json")
-    for command in (["evaluate", str(run), "--episodes", "1"], ["report", str(run), "--episodes", "1", "--no-video"],
+    for command in (["evaluate", str(run), "--episodes", "1"],
                     ["export", str(run), "--format", "safetensors", "-o", str(tmp_path / "policy.safetensors")],
                     ["resume", str(run), "--steps", "500"]):
         assert main(command) == 0

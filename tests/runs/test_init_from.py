@@ -111,15 +111,15 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
 
 
 @pytest.mark.parametrize(("source", "algo", "options", "message"), [
-    ({}, "a2c", {"env": "Acrobot-v1"}, r"its actions: \('discrete', \(2,\)\), .*\(3,\)\); .*action-subset"),
+    ({}, "a2c", {"env": "Acrobot-v1"}, r"its actions: \('discrete', \(2,\)\), .*\(3,\)\); .*action_subset"),
     ({}, "a2c", {"env": "tiny:Bandit"}, r"its observations: ArraySpec\(kind='vector', shape=\(4,\), .*\(1,\)"),
     ({}, "acer", {"separate": True}, "its critic: state, of this run: action"),
     ({}, "a2c", {"hidden": "16", "obs_norm": False}, r"network: actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] there, "
-                                                     r"\[16, 4\] here; give --hidden 8 --obs-norm true$"),
-    ({}, "a2c", {"activation": "relu"}, r"network; give --activation tanh$"),
-    (GAUSSIAN, "a2c", {"min_std": 0.5}, r"network; give --min-std 0\.001$"),
-    (GAUSSIAN, "a2c", {"log_std_init": 0.5}, r"network; give --log-std-init -1\.0$"),
-    (GAUSSIAN, "a2c", {"std": "free", "log_std_init": 0.0}, r"policy_head\.log_std is nothing there, .*--std fixed"),
+                                                     r"\[16, 4\] here; give hidden=8 obs_norm=True$"),
+    ({}, "a2c", {"activation": "relu"}, r"network; give activation='tanh'$"),
+    (GAUSSIAN, "a2c", {"min_std": 0.5}, r"network; give min_std=0\.001$"),
+    (GAUSSIAN, "a2c", {"log_std_init": 0.5}, r"network; give log_std_init=-1\.0$"),
+    (GAUSSIAN, "a2c", {"std": "free", "log_std_init": 0.0}, r"policy_head\.log_std is nothing there, .*std='fixed'"),
     (GAUSSIAN, "a2c", {"env_kwargs": {"bound": 2}}, r"its action bounds.*: \(\(-1\.0,\).*: \(\(-2\.0,\)"),
 ])
 def test_weights_that_do_not_fit_are_refused_before_there_is_a_run(

@@ -103,7 +103,7 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
         meta.write_text(json.dumps(json.loads(meta.read_text()) | {"config_hmac": "\ud800"}))
     else:
         meta.unlink()
-    message = r"run/config\.json was not written by you .* imports stranger:\w+; .*--trust \(in Python trust=True\)"
+    message = r"run/config\.json was not written by you .* imports stranger:\w+; .*trust=True"
     for use in (lambda: read_policy(Path("run")), lambda: vantage.load("run"), lambda: next(vantage.resume("run")),
                 lambda: vantage.evaluate("run")):
         with pytest.raises(ConfigError, match=message):
@@ -161,7 +161,7 @@ def test_the_key_is_secret_and_made_once_and_runs_without_one_are_not_ones_own(s
     state_home.write_text("a file in the way")
     run = make_run()
     assert run.read_meta()["config_hmac"] is None
-    with pytest.raises(ConfigError, match="--trust"):
+    with pytest.raises(ConfigError, match="trust=True"):
         read_policy(run.path)
 
 

@@ -199,7 +199,7 @@ def test_another_version_on_a_node_is_one_line(tmp_path: Path, monkeypatch: pyte
 
 
 def test_too_few_cpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigError, match=r"no worker has room, the largest machine .* give a smaller --worker-cpus"):
+    with pytest.raises(ConfigError, match=r"no worker has room, the largest machine .* give a smaller worker_cpus"):
         list(vantage.train(configure(worker_cpus=64), run=tmp_path / "run"))
     monkeypatch.setattr(ray_cluster, "_free_cpus", lambda: 0.0)
     monkeypatch.setattr(ray_cluster, "ROOM_SECONDS", 0.1)

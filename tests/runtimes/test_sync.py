@@ -110,7 +110,7 @@ def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
 
 def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     finish(configure(**CARTPOLE, steps=512, lr="linear:1e-3:0"), tmp_path / "run")
-    with pytest.raises(ConfigError, match="--steps"):
+    with pytest.raises(ConfigError, match="with steps to go on"):
         list(vantage.resume(tmp_path / "run"))
     *_, last = vantage.resume(tmp_path / "run", steps=1_024)
     assert last.metrics["train/learning_rate"] == 0 and "nothing more is learned" in caplog.text

@@ -158,7 +158,7 @@ def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_ow
 def test_a_run_that_reached_its_goal_is_not_resumed(options: dict[str, Any], goal: str, tmp_path: Path) -> None:
     *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, **options), run=tmp_path / "run")
     assert last.status == "done" and last.step < 10_000
-    with pytest.raises(ConfigError, match=f"reached {goal}; .* --init-from"):
+    with pytest.raises(ConfigError, match=f"reached {goal}; .* init_from"):
         next(vantage.resume(tmp_path / "run"))
 
 

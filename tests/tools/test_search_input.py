@@ -84,6 +84,6 @@ def test_the_directory_of_another_search_is_left_alone() -> None:
     with pytest.raises(ConfigError, match="holds another search: steps differ"):
         find_directory({"algo": "a2c", "env": "CartPole-v1", "steps": 2}, first)
     (first / "search.json").write_text("{")
-    with pytest.raises(ConfigError, match="missing or damaged; choose another --run"):
+    with pytest.raises(ConfigError, match="missing or damaged; choose another run"):
         find_directory({"algo": "a2c", "env": "CartPole-v1", "steps": 1}, first)
     assert find_directory({"algo": "a2c", "env": "CartPole-v1", "steps": 1}, None) == first.with_name("a2c-3")

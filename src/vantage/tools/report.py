@@ -14,7 +14,7 @@ from string import Template
 
 from vantage.config import Config
 from vantage.errors import VantageError
-from vantage.runs.directory import RunDirectory, meta_of
+from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
@@ -66,8 +66,7 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
-        # A damaged meta.json loses only the origin; the evaluation warns of it.
-        lead, lines, meta = directory.summary_line(), read_metrics(directory.path), meta_of(directory.path)
+        lead, lines, meta = directory.summary_line(), read_metrics(directory.path), directory.read_meta()
         if not lead:
             log.warning("%s: summary.json is missing or empty; the page leaves its line out", directory.path)
         for private in ("host", SIGNATURE, URL, URL_SIGNATURE):  # the page may be passed on
