@@ -153,7 +153,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
         partial(Episodes, partial(one, cut) if short[i] else whole, spec, config.kinds_of_parts, seeds, i, parent)
         for i in range(num_envs)]
     if not parent:
-        factories = give(first, factories, short)
+        give(first, factories, short)
     vector: Any = (Workers(factories, seeds, limit) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
 
@@ -194,15 +194,14 @@ def close_quietly(env: gym.Env[Any, Any]) -> None:
         env.close()
 
 
-def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]],
-         short: Array) -> list[Callable[[], Episodes]]:
-    """`factories`, of which the first one without short episodes uses the environment that is built already."""
+def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]], short: Array) -> None:
+    """Let the first factory without short episodes use the environment that is built already."""
     if short.all():
         close_quietly(first)
-        return factories
-    index = int(short.argmin())
-    taking: Callable[..., Episodes] = factories[index]
-    return [*factories[:index], partial(taking, built=first), *factories[index + 1:]]
+    else:
+        index = int(short.argmin())
+        taking: Callable[..., Episodes] = factories[index]
+        factories[index] = partial(taking, built=first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ class Evaluated:
     solved: bool
     """The games reached `stop_at_eval`."""
     score: float
-    """What decides about best/: the mean of the second games where they were played, else that of the first."""
+    """What decides about best/: the mean of the second games if they were played, else of the first."""
     steps: int
     """Agent steps of all its games."""
 
@@ -42,16 +42,16 @@ class Evaluated:
 class Evaluator:
     """Plays the evaluations of a run. Its environments are built once, and `close` closes them.
 
-    The games of an evaluation follow from the run's seed and the step alone: environments are reset with seeds of their
-    own at each, whatever they played before.
+    The run's seed and the step alone decide the games of an evaluation: environments are reset with
+    seeds of their own at each, whatever they played before.
     """
 
     def __init__(self, config: Config) -> None:
-        self._config = config
+        self._config, run = config, config.run
         # In this process: others would compete with those that train.
-        self._envs = make_environments(replace(config.env, vector="sync"), seed=config.run.seed, stream=STREAM,
-                                       num_envs=evaluation_envs(config, config.run.eval_episodes), evaluation=True,
-                                       threads=config.all_threads)
+        self._envs = make_environments(
+            replace(config.env, vector="sync"), seed=run.seed, stream=STREAM, evaluation=True,
+            num_envs=evaluation_envs(config, run.eval_episodes), threads=config.all_threads)
         try:
             self._envs.reset()  # builds all of them, so that what fails fails before the first step
         except BaseException:
@@ -66,43 +66,57 @@ class Evaluator:
                  best: float | None = None) -> Generator[None, None, Evaluated]:
         """Play `config.run.eval_episodes` games, yielding before each step.
 
-        `acts_most_probably` says by which actions; except on Atari, the same games are also played the other way, which
-        is logged and decides nothing. A mean that reaches `best` was perhaps lucky, so as many further games are played
-        then. Games without a time limit are cut after `longest_game` steps. With `stop_at_eval`, the first games must
-        reach it before the others are played.
+        `acts_most_probably` says by which actions; except on Atari, the same games are also played
+        the other way, which is logged and decides nothing. A mean that reaches `best` was perhaps
+        lucky, so as many further games are played then. Games without a time limit are cut after
+        `longest_game` steps.
         """
-        run, seed = self._config.run, derive_seed(self._config.run.seed, "eval games", step)
-        goal, total = run.stop_at_eval, run.eval_episodes
-        generator = torch.Generator(next(model.parameters()).device)
-        generator.manual_seed(derive_seed(run.seed, "eval", step))
+        seed = derive_seed(self._config.run.seed, "eval games", step)
         self._envs.cut_games_after(longest_game)
         with torch_threads(self._config.all_threads):  # data-parallel ranks wait meanwhile
-            first = total if goal is None else min(PRETEST, total)
-            games = yield from play_games(model, self._envs, episodes=first, deterministic=self.deterministic,
-                                          generator=generator, seed=seed)
-            if goal is not None and len(games) < total and mean_of(games) >= goal:
-                games += yield from play_games(model, self._envs, episodes=total - len(games),
-                                               deterministic=self.deterministic, generator=generator)
-            cut = sum(game.length >= self._envs.longest_game for game in games)
-            solved = goal is not None and mean_of(games) >= goal and len(games) >= total
-            metrics = {"eval/mean_reward": mean_of(games), "eval/mean_ep_length": fmean(game.length for game in games),
-                       "eval/cut_games": cut, "eval/deterministic": float(self.deterministic)}
-            played = list(games)
+            games, solved = yield from self._first_games(model, step, seed)
+            played, metrics = list(games), self._metrics(games)
+            score = metrics["eval/mean_reward"]
             if plays_both_ways(self._config):
-                generator.manual_seed(derive_seed(run.seed, "eval", step))
-                others = yield from play_games(model, self._envs, episodes=len(games), generator=generator, seed=seed,
-                                               deterministic=not self.deterministic)
+                others = yield from self._play(model, step, len(games), seed=seed, other_way=True)
                 played += others
-                means = {self.deterministic: mean_of(games), not self.deterministic: mean_of(others)}
-                metrics |= {"eval/mean_reward_deterministic": means[True], "eval/mean_reward_sampled": means[False]}
-            score = mean_of(games)
+                means = {self.deterministic: score, not self.deterministic: mean_of(others)}
+                metrics["eval/mean_reward_deterministic"] = means[True]
+                metrics["eval/mean_reward_sampled"] = means[False]
             if best is not None and score >= best and not solved:
-                again = yield from play_games(model, self._envs, episodes=total, deterministic=self.deterministic,
-                                              generator=generator,
-                                              seed=derive_seed(run.seed, "second eval games", step))
+                seed = derive_seed(self._config.run.seed, "second eval games", step)
+                again = yield from self._play(model, step, self._config.run.eval_episodes, seed=seed)
                 played += again
                 score = metrics["eval/second_mean_reward"] = mean_of(again)
         return Evaluated(metrics, solved, score, sum(game.length for game in played))
+
+    def _first_games(self, model: ActorCritic, step: int,
+                     seed: int) -> Generator[None, None, tuple[list[Episode], bool]]:
+        """The games that `eval/mean_reward` is the mean of, and whether they reach `stop_at_eval`.
+
+        The first of them must reach it before the others are played.
+        """
+        goal, total = self._config.run.stop_at_eval, self._config.run.eval_episodes
+        if goal is None:
+            return (yield from self._play(model, step, total, seed=seed)), False
+        games = yield from self._play(model, step, min(PRETEST, total), seed=seed)
+        if len(games) < total and mean_of(games) >= goal:
+            games += yield from self._play(model, step, total - len(games))
+        return games, mean_of(games) >= goal and len(games) >= total
+
+    def _play(self, model: ActorCritic, step: int, episodes: int, *, seed: int | None = None,
+              other_way: bool = False) -> Generator[None, None, list[Episode]]:
+        """The first games of `seed`, or those that follow the ones before."""
+        generator = torch.Generator(next(model.parameters()).device)
+        generator.manual_seed(derive_seed(self._config.run.seed, "eval", step, seed or 0))
+        return play_games(model, self._envs, episodes=episodes, seed=seed, generator=generator,
+                          deterministic=self.deterministic is not other_way)
+
+    def _metrics(self, games: list[Episode]) -> dict[str, float]:
+        cut = sum(game.length >= self._envs.longest_game for game in games)
+        return {"eval/mean_reward": mean_of(games),
+                "eval/mean_ep_length": fmean(game.length for game in games),
+                "eval/cut_games": cut, "eval/deterministic": float(self.deterministic)}
 
 
 def mean_of(games: list[Episode]) -> float:
@@ -113,8 +127,8 @@ def mean_of(games: list[Episode]) -> float:
 def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
     """Evaluations take the most probable actions, else sampled ones: as `eval_deterministic` says.
 
-    By default sampled ones where discrete actions follow images, as in RL Zoo's evaluations of Atari and MiniGrid: a
-    policy that cannot tell two places apart needs its noise to leave them.
+    By default sampled ones where discrete actions follow images, as in RL Zoo's evaluations of Atari
+    and MiniGrid: a policy that cannot tell two places apart needs its noise to leave them.
     """
     if config.run.eval_deterministic is not None:
         return config.run.eval_deterministic
@@ -122,7 +136,7 @@ def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
 
 
 def plays_both_ways(config: Config) -> bool:
-    """Evaluations play their games by the most probable and by sampled actions; on Atari games are too long."""
+    """Evaluations play their games by the most probable and by sampled actions; not Atari's long ones."""
     return not is_atari(config.env.id)
 
 
@@ -137,7 +151,7 @@ def evaluation_envs(config: Config, episodes: int, most: int = MOST_ENVS) -> int
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
-    """The number of environments, at most `most`, that splits the games most evenly: few steps are then wasted."""
+    """How many environments, at most `most`, split the games most evenly: few steps are then wasted."""
     rounds = -(-episodes // most)
     return -(-episodes // rounds)
 
