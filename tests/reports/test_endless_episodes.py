@@ -98,7 +98,7 @@ def test_a_resume_beyond_the_limit_begins_a_new_episode_and_says_so(
     with caplog.at_level(logging.WARNING, "vantage"):
         list(vantage.train(config, run=tmp_path / "run"))
     line, = (record.getMessage() for record in caplog.records)
-    assert "the episode is longer than 0 MB of actions, so that a resume begins a new one; set max_episode_steps" in line
+    assert "the episode is longer than 0 MB of actions, so that a resume begins a new one; set max_episode" in line
     counts = load_latest(tmp_path / "run").tensors["envs"]["action_counts"].tolist()
     assert -1 in counts and max(counts) <= 7
     caplog.clear()

@@ -23,6 +23,7 @@ class Postponed:
     def __init__(self) -> None:
         self._since = 0.0
         self._sent_again = False
+        self.times_sent = 0
 
     def waits(self, number: int, frame: FrameType | None) -> bool:
         """Whether a handler called at `frame` must leave the signal alone, because it is sent again.
@@ -47,6 +48,7 @@ class Postponed:
         sleep(_AGAIN_SECONDS)
         if self._since:
             self._sent_again = True
+            self.times_sent += 1
             os.kill(os.getpid(), number)
 
 

@@ -6,6 +6,8 @@ import contextlib
 import math
 import os
 import signal
+import threading
+from time import sleep
 from types import FrameType
 from typing import TYPE_CHECKING, Self
 
@@ -20,8 +22,19 @@ class Stopped(KeyboardInterrupt):
     """A signal, its argument, came before training began, when there was nothing to save."""
 
 
+NATIVE_SECONDS = 1.0
+"""Seconds after a second signal in which native code may return to Python."""
 PATIENCE_SECONDS = 4.0
 """Seconds in which a rollout may end after a signal, and up to a tick of `TimeLimit` more; then it is interrupted."""
+
+
+def _forget_wakeup() -> None:
+    """In a forked child: its signals do not count here."""
+    with contextlib.suppress(ValueError):
+        signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_forget_wakeup)
 
 
 class Stop:
@@ -32,6 +45,7 @@ class Stop:
 
     def __init__(self) -> None:
         self.signal = 0
+        self._handled = 0
         self.display: Display | None = None
         self._training = False
         self._postponed = Postponed()
@@ -42,11 +56,17 @@ class Stop:
             numbers.append(signal.SIGHUP)
         TimeLimit.ends_process = True
         self._former = {number: signal.signal(number, self._handle) for number in numbers}
+        self._arrivals, self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup, False)
+        self._former_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        threading.Thread(target=self._count, args=(self._arrivals,), daemon=True, name="second signal").start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._postponed.forget()
         TimeLimit.ends_process = False
+        signal.set_wakeup_fd(self._former_wakeup)
+        os.close(self._wakeup)  # ends the thread
         for number, handler in self._former.items():
             signal.signal(number, handler)
         TimeLimit.stop_after(math.inf)
@@ -58,7 +78,22 @@ class Stop:
             TimeLimit.stop_after(math.inf)  # no rollout is under way
         return self.signal != 0
 
+    def _count(self, arrivals: int) -> None:
+        """End the process at a second signal that native code keeps from `_handle`, such as Ray's while it connects."""
+        signals = 0
+        with os.fdopen(arrivals, "rb", buffering=0) as pipe:
+            while number := pipe.read(1):
+                if number[0] not in self._former:
+                    continue
+                signals += 1
+                if signals - self._postponed.times_sent < 2:
+                    continue
+                sleep(NATIVE_SECONDS)
+                if self._handled < signals:
+                    end_process(number[0])
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._handled += 1
         if not self._training and self._postponed.waits(number, frame):
             return
         if self.signal:  # the second one

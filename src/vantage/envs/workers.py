@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing import active_children, current_process
 from multiprocessing.connection import wait
@@ -51,7 +51,7 @@ def serve(*arguments: Any) -> None:
 class Workers:
     """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
 
-    def __init__(self, factories: list[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit) -> None:
+    def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit) -> None:
         self._seeds, self._limit, self._interrupted = seeds, limit, True
         if current_process().daemon:
             raise ConfigError("vector=async: a daemonic process, such as one of multiprocessing.Pool, cannot start "

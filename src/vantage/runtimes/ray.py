@@ -26,7 +26,7 @@ from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import load_learner, model_of_workers
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ray_cluster import Member, connect, describe, room
+from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.types import Rollout
@@ -116,7 +116,7 @@ class RayRun:
                         ray.get(self._evaluator.close_evaluator.remote(), timeout=CLOSE_SECONDS)
                 ray.kill(self._evaluator)
         if self._owns_cluster:
-            ray.shutdown()
+            disconnect()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
         """Make the learner, with new weights, those of `initial`, or of the checkpoint; returns frames per step."""

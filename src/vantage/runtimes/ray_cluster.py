@@ -8,7 +8,7 @@ import signal
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import Any
@@ -18,6 +18,7 @@ from ray._private.services import canonicalize_bootstrap_address_or_die as find_
 
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
+from vantage.runtimes.ray_guard import Guard
 from vantage.system import available_cores
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 CONNECT_SECONDS = 10.0
 ROOM_SECONDS = 15.0
 """Seconds in which a busy cluster may free CPUs, as where the trial before has just ended."""
+
+_guards: list[Guard] = []
+"""That of the cluster which this process has started."""
 
 
 @dataclass(slots=True, eq=False)
@@ -63,7 +67,10 @@ def connect(config: Config) -> bool:
             options |= {"num_cpus": cpus, "include_dashboard": False}
         else:
             check_answers(address := find_cluster(address))
-        with own_signals():
+        with own_signals(), ExitStack() as watched:
+            if address == "local":
+                _guards.append(Guard())
+                watched.enter_context(_guards[-1])
             ray.init(address=address, **options)
         # Without log_to_driver too, Ray prints pages of its own log where a node ends, over the display: listen_error_
         # messages in https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60, 2026-11).
@@ -74,6 +81,13 @@ def connect(config: Config) -> bool:
             "give the HOST:PORT that `ray start --head` printed, or auto on a machine of its cluster")
         raise ConfigError(f"ray_address={config.ray.ray_address}: {text:.300}; {remedy}") from None
     return True
+
+
+def disconnect() -> None:
+    """Leave the cluster, and end one that `connect` has started."""
+    ray.shutdown()
+    while _guards:
+        _guards.pop().close()
 
 
 def check_answers(address: str) -> None:

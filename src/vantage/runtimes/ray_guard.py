@@ -1,0 +1,74 @@
+"""A process that ends what a local cluster of Ray leaves when the process that started it is gone, kill -9 included.
+
+Ray's agents notice the end of their node late, or never where it ended while it stopped. Imports nothing of Vantage.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import subprocess
+import sys
+
+import psutil
+
+_LOOK_SECONDS = 0.2
+
+
+class Guard:
+    """Kills the processes that start within this context when this process ends, or `close` is called."""
+
+    def __init__(self) -> None:
+        self._others = {child.pid for child in psutil.Process().children()}
+        # It reads a pipe that closes with this process. In a session of its own no signal of a terminal ends it.
+        self._process = subprocess.Popen(
+            [sys.executable, __file__, str(os.getpid()), *map(str, self._others)], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, start_new_session=True, text=True)
+        self._others.add(self._process.pid)
+
+    def __enter__(self) -> None:
+        assert self._process.stdout is not None
+        self._process.stdout.readline()  # it looks from now on
+
+    def __exit__(self, *error: object) -> None:
+        """Name them all, so that it need not look any more."""
+        assert self._process.stdin is not None
+        started = _started(psutil.Process(), self._others)
+        with contextlib.suppress(OSError):  # someone has killed it
+            print(*(process.pid for process in started), file=self._process.stdin, flush=True)
+
+    def close(self) -> None:
+        """Kill what is left of these processes, and wait until that is done."""
+        self._process.communicate()
+
+
+def watch(parent: int, others: set[int]) -> None:
+    """Remember what `parent` starts, but for `others`, until a line names it; kill it when the input ends."""
+    driver = psutil.Process(parent)
+    found: set[psutil.Process] = set()
+    print("ready", flush=True)
+    while not select.select([sys.stdin], [], [], _LOOK_SECONDS)[0]:
+        found |= _started(driver, {*others, os.getpid()})
+    for pid in map(int, sys.stdin.readline().split()):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            found.add(psutil.Process(pid))
+    sys.stdin.read()
+    for process in {each for root in found for each in (root, *_started(root, set()))}:
+        with contextlib.suppress(psutil.Error):  # psutil compares the time of its start
+            process.kill()
+
+
+def _started(process: psutil.Process, others: set[int]) -> set[psutil.Process]:
+    """The children of `process` but for `others`, and their descendants."""
+    found: set[psutil.Process] = set()
+    with contextlib.suppress(psutil.Error):
+        for child in process.children():
+            if child.pid not in others:
+                found |= {child, *child.children(recursive=True)}
+    return found
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(psutil.NoSuchProcess):
+        watch(int(sys.argv[1]), set(map(int, sys.argv[2:])))

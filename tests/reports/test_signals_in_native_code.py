@@ -1,0 +1,111 @@
+"""A second signal ends the command, also in native code; what Ray has started ends with it, kill -9 included."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from odd import Misbehaving
+from processes import assert_ends, wait_for
+from tiny import Tiny
+
+from vantage.runtimes import ray_guard
+
+
+class Deadlocked(Misbehaving):
+    """Says when it hangs in native code, from its 41st step on."""
+
+    def __init__(self, folder: str) -> None:
+        super().__init__("hang in native code")
+        self.folder = folder
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        if self.age == 40:
+            Path(self.folder, "hangs").touch()
+        return super().play(action)
+
+
+class Forking(Tiny):
+    """Forks a child that lives in the same process group, and is at the group's signals as long as it likes."""
+
+    limit = 5
+
+    def __init__(self, folder: str) -> None:
+        super().__init__()
+        self.folder = folder
+        if os.fork() == 0:
+            while True:
+                signal.pause()
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        Path(self.folder, "plays").touch()
+        return 0.0, False
+
+
+def start(env: str, folder: Path, *words: str) -> subprocess.Popen[str]:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ["PYTHONPATH"]])
+    return subprocess.Popen(
+        [sys.executable, "-m", "vantage", "train", "a2c", "--env", f"{__name__}:{env}", "--env-kwargs",
+         f'{{"folder": "{folder}"}}', "--env-timeout", "0", "--num-envs", "1", "--threads", "1", "--tensorboard",
+         "false", "--eval-every", "0", "--hidden", "4", "--run", str(folder / "run"), *words],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+        env=os.environ | {"PYTHONPATH": path})
+
+
+@pytest.mark.timeout(120, method="thread")
+def test_a_second_signal_ends_the_command_in_native_code(tmp_path: Path) -> None:
+    process = start("Deadlocked", tmp_path)
+    wait_for((tmp_path / "hangs").exists, process)
+    process.send_signal(signal.SIGINT)
+    deadline = time.monotonic() + 30
+    while process.poll() is None:  # two signals at the same time would count as one
+        assert time.monotonic() < deadline
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.1)
+    process.communicate()
+    assert process.returncode == 130
+
+
+@pytest.mark.timeout(120, method="thread")
+def test_a_signal_to_the_whole_group_counts_once(tmp_path: Path) -> None:
+    process = start("Forking", tmp_path, "--steps", "100M")
+    wait_for((tmp_path / "plays").exists, process)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130 and "stopped by SIGINT at step" in out
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux")
+@pytest.mark.timeout(60, method="thread")
+@pytest.mark.parametrize("when", [[], ["while it starts"]], ids=["complete", "while it starts"])
+def test_what_a_cluster_leaves_ends_with_the_process_that_started_it(when: list[str]) -> None:
+    program = f"""
+import subprocess, sys, time
+sys.path.insert(0, {str(Path(ray_guard.__file__).parent)!r})
+from ray_guard import Guard
+PAUSE = [sys.executable, "-c", "import signal; signal.pause()"]
+other = subprocess.Popen(PAUSE, start_new_session=True, stdout=subprocess.DEVNULL)
+with Guard():
+    watched = subprocess.Popen(PAUSE, start_new_session=True, stdout=subprocess.DEVNULL)
+    if len(sys.argv) > 1:
+        print(watched.pid, other.pid, flush=True)
+        time.sleep(60)
+print(watched.pid, other.pid, flush=True)
+time.sleep(60)
+"""
+    process = subprocess.Popen([sys.executable, "-c", program, *when], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    watched, other = map(int, process.stdout.readline().split())
+    if when:
+        time.sleep(1.0)  # a few looks
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    assert_ends(watched, 20)
+    os.kill(other, signal.SIGKILL)  # ProcessLookupError if it had been killed
