@@ -35,10 +35,9 @@ class EnvConfig:
     crop: str = key("none", "pixels to crop: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
     screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
     grayscale: bool | None = key(None, "convert images to gray; none: on Atari, elsewhere unchanged")
-    obs_as: str = key("auto", "read observations as image, vector or codes, or by part: camera=image,map=codes; auto: "
-                      "by type, shape and bounds; bytes: as runs without this key, all images in bytes")
-    obs_shift: str = key("auto", "JSON object of the numbers to subtract from each part, in the environment's "
-                         "precision; auto: first values too large for float32; none: nothing")
+    obs_as: str = key("auto", "take observations for image, vector or codes, or by part: camera=image,map=codes; "
+                      "bytes: as older runs")
+    obs_shift: str = key("auto", "JSON object of numbers to subtract from each part; auto: large offsets; none: no")
     noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset", low=0, high=10_000)
     random_start: int = key(0, "upper bound on random one-frame actions at an episode's start", low=0, high=10_000)
     fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol")

@@ -43,11 +43,9 @@ class CommonKeys(TypedDict, total=False):
     grayscale: bool | None
     """convert images to gray; none: on Atari, elsewhere unchanged"""
     obs_as: Text
-    """read observations as image, vector or codes, or by part: camera=image,map=codes; auto: by type, shape and bounds;
-    bytes: as runs without this key, all images in bytes"""
+    """take observations for image, vector or codes, or by part: camera=image,map=codes; bytes: as older runs"""
     obs_shift: Text
-    """JSON object of the numbers to subtract from each part, in the environment's precision; auto: first values too
-    large for float32; none: nothing"""
+    """JSON object of numbers to subtract from each part; auto: large offsets; none: no"""
     noop_max: Number | None
     """Atari: exclusive upper bound on random no-ops at reset"""
     random_start: Number
