@@ -37,6 +37,9 @@ OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
+_FORMER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "vector_torsos": "separate"}
+"""What the policy of a run computed whose config lacks these keys, because it is older than they are."""
+
 _type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
 
 GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
@@ -151,8 +154,7 @@ class Config:
         values = flatten(read_json_object(text, source=source), source=source)
         if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
-        values.setdefault("obs_as", "bytes")  # the run is older than the key
-        return cls.of(str(values["algo"])).override(values, source=source)
+        return cls.of(str(values["algo"])).override({**_FORMER, **values}, source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.

@@ -99,6 +99,8 @@ class PolicyConfig:
     hidden: str = key("64,64", "layer widths of the mlp")
     activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
+    vector_torsos: str = key("joint", "joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each",
+                             choices=("joint", "separate"))
     norm: str = key("none", "normalisation before each activation of the torso", choices=("none", "layer", "batch"))
     memory: str = key("none", "recurrent layer after the torso", choices=("none", "lstm", "gru"))
     memory_size: int = key(256, "units of the lstm or gru", low=1, high=65_536)
@@ -115,6 +117,8 @@ class PolicyConfig:
     min_std: float = key(1e-3, "lower bound on the standard deviation of Gaussian actions", low=0)
     squash_mean: bool = key(False, "tanh on the mean of Gaussian actions, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
+    one_hot: str = key("scaled", "Discrete, MultiDiscrete and MultiBinary observations; scaled: one-hots of n values "
+                       "times the root of n; vector: as other vectors, with obs_norm", choices=("scaled", "vector"))
     image_norm: str = key("none", "normalise images by the mean and deviation of all their pixels together, or of "
                           "each pixel", choices=("none", "global", "pixel"))
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "

@@ -75,6 +75,8 @@ class CommonKeys(TypedDict, total=False):
     """layer widths of the mlp"""
     activation: Literal["tanh", "relu", "elu", "silu", "leaky_relu"]
     """activation of the mlp; leaky_relu has slope 0.25 below 0"""
+    vector_torsos: Literal["joint", "separate"]
+    """joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each"""
     norm: Literal["none", "layer", "batch"]
     """normalisation before each activation of the torso"""
     memory: Literal["none", "lstm", "gru"]
@@ -104,6 +106,9 @@ class CommonKeys(TypedDict, total=False):
     """tanh on the mean of Gaussian actions, scaled to the action bounds"""
     obs_norm: bool
     """normalise vector observations by their running mean and deviation"""
+    one_hot: Literal["scaled", "vector"]
+    """Discrete, MultiDiscrete and MultiBinary observations; scaled: one-hots of n values times the root of n; vector:
+    as other vectors, with obs_norm"""
     image_norm: Literal["none", "global", "pixel"]
     """normalise images by the mean and deviation of all their pixels together, or of each pixel"""
     image_norm_steps: Number

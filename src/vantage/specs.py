@@ -10,9 +10,12 @@ from typing import Any, Literal
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """One part of an observation. Images are [C, H, W], uint8 or float32; all else is a float32 vector [N]."""
+    """One part of an observation. Images are [C, H, W], uint8 or float32; all else is a float32 vector [N].
 
-    kind: Literal["image", "vector"]
+    one_hot: a Discrete, MultiDiscrete or MultiBinary space, as one-hots of `sizes` side by side; a size of 1 is a bit.
+    """
+
+    kind: Literal["image", "vector", "one_hot"]
     shape: tuple[int, ...]
     unit: float = 255.0
     """The value of an image that the network sees as 1: 255 of pixels, less where the numbers are codes."""
@@ -23,11 +26,18 @@ class ArraySpec:
     shift: tuple[float, ...] = ()
     """Numbers subtracted from a vector where it is read, in the environment's precision: offsets too large for float32.
     () subtracts nothing."""
+    sizes: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> str:
         """The name of the type of its arrays, NumPy's and torch's."""
         return "uint8" if self.kind == "image" and not self.floats else "float32"
+
+    def agrees(self, other: ArraySpec) -> bool:
+        """Whether both have the same form. Earlier runs call one-hots vectors."""
+        if {self.kind, other.kind} == {"one_hot", "vector"}:
+            return self.shape == other.shape
+        return self == other
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +80,15 @@ class EnvSpec:
         parts = self.obs if isinstance(self.obs, Mapping) else {"": self.obs}
         return {name: part.shift for name, part in parts.items() if part.shift}
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The names of the parts, sorted; () where the observation is one array."""
+        return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
+
+    def observes_as(self, other: EnvSpec) -> bool:
+        """Whether a policy made for one of both can read the observations of the other."""
+        return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
+
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; infinite bounds become null."""
         spec = asdict(self)
@@ -90,7 +109,7 @@ class EnvSpec:
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
     return ArraySpec(spec["kind"], tuple(spec["shape"]), float(spec.get("unit", 255)), spec.get("floats", False),
-                     spec.get("adapts", False), tuple(spec.get("shift", ())))
+                     spec.get("adapts", False), tuple(spec.get("shift", ())), tuple(spec.get("sizes", ())))
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,7 +141,7 @@ def test_observations_are_normalised_by_the_statistics_of_observe() -> None:
               for key, part in data.items()}
     pixels = data["camera"].float()
     low = float(-pixels.mean() / pixels.std())
-    raw.pixel_range = (low, low + 255 / float(pixels.std()))
+    raw.preprocessor.pixel_range = (low, low + 255 / float(pixels.std()))
     # From the second step on: the frame before the first is raw zeros on one side, normalised ones on the other.
     ours, theirs = net.unroll(data, is_first, net.initial_state(B)), raw.unroll(scaled, is_first, raw.initial_state(B))
     torch.testing.assert_close(ours[0][1:], theirs[0][1:], rtol=1e-3, atol=1e-4)

@@ -19,7 +19,8 @@ import vantage
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
-from vantage.models.torsos import make_torso, networks_in_words, to_floats, torso_name
+from vantage.models.inputs import networks_in_words
+from vantage.models.torsos import make_torso, to_floats, torso_name
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 IMAGE = ArraySpec("image", (1, 84, 84))

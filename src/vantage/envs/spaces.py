@@ -165,7 +165,7 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
     for name, part in named.items():
         shifted = "shifted by its first values, which are large for float32" if part.shift else ""
         because = "; ".join(filter(None, (why.get(name, ""), shifted)))
-        alike.setdefault(f"{part.kind} {by_x(part.shape)}{because and f' ({because})'}", []).append(name)
+        alike.setdefault(f"{part.kind.replace('_', '-')} {by_x(part.shape)}{because and f' ({because})'}", []).append(name)
     for name in sorted(why.keys() - named.keys()):
         alike.setdefault(why[name], []).append(name)
     words = []
@@ -218,14 +218,15 @@ def _leaf_observer(space: gym.Space[Any], batch: Shape, kind: str = "auto") -> t
             change = to_image(space, reading, batch) if spec.kind == "image" else lambda array: (
                 array.astype(np.float32, copy=False).reshape(*batch, size))
         case spaces.MultiBinary() if size:
-            kinds, spec, why, change = "fiub", ArraySpec("vector", (size,)), "bits", lambda array: (
+            why, spec = "bits", ArraySpec("one_hot", (size,), sizes=(1,) * size)
+            kinds, change = "fiub", lambda array: (
                 array.astype(np.float32, copy=False).reshape(*batch, size))
         case spaces.Discrete() | spaces.MultiDiscrete():
             sizes = np.ravel(space.n if isinstance(space, spaces.Discrete) else space.nvec)
             starts = np.ravel(space.start)
             total, offsets = sum(sizes.tolist()), np.cumsum(sizes) - sizes
             why = f"one-hot of {type(space).__name__}"
-            kinds, spec, change = "iu", ArraySpec("vector", (total,)), lambda array: (
+            kinds, spec, change = "iu", ArraySpec("one_hot", (total,), sizes=tuple(map(int, sizes))), lambda array: (
                 _one_hot(array.reshape(*batch, len(sizes)) - starts, sizes, offsets, total))
         case _:
             raise ConfigError(f"observations in {space!s:.200} are not supported: Vantage reads Box, Discrete, "

@@ -100,12 +100,14 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:
     """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
-    (obs, action), (trained_obs, trained_action) = ((spec.obs, (spec.action.kind, spec.action.sizes))
-                                                    for spec in (envs.spec, model.spec))
-    for what, here, there in (("observations", obs, trained_obs), ("actions", action, trained_action)):
-        if here != there:
-            raise ConfigError(f"the environment has {what} {here}, the policy was trained with {there}; restore the "
-                              "environment, or the config that names it")
+    here, trained = envs.spec, model.spec
+    actions, trained_actions = ((spec.action.kind, spec.action.sizes) for spec in (here, trained))
+    compared = [("observations", here.obs, trained.obs, here.observes_as(trained)),
+                ("actions", actions, trained_actions, actions == trained_actions)]
+    for what, given, expected, alike in compared:
+        if not alike:
+            raise ConfigError(f"the environment has {what} {given}, the policy was trained with {expected}; restore "
+                              "the environment, or the config that names it")
 
 
 def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> np.ndarray:

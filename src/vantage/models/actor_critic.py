@@ -16,19 +16,12 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
-from vantage.models.normalization import (
-    Batch,
-    BatchNorm,
-    ImageNormalizer,
-    ObsNormalizer,
-    PixelNormalizer,
-    RunningStats,
-    ScaleNormalizer,
-)
+from vantage.models.inputs import Group, Preprocessor, side_by_side
+from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.recurrent import push_frame, stack_frames
-from vantage.models.torsos import ConvTorso, channels_last, to_floats, to_pixels
+from vantage.models.torsos import ConvTorso, channels_last, to_pixels
 from vantage.models.trunk import Trunk
-from vantage.types import ArraySpec, EnvSpec, Obs, State
+from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
 Mask = Bool[Tensor, "*T B A"]
@@ -55,18 +48,12 @@ class ActorCritic(nn.Module):
         self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
         self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
         self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
-        self.pixel_range = policy.pixel_range
-        self.normalizers = nn.ModuleDict()
-        for i, part in enumerate(self.parts):
-            if part.kind == "vector" and policy.obs_norm:
-                self.normalizers[str(i)] = ObsNormalizer(part.shape[0])
-            elif part.kind == "image" and policy.image_norm != "none":
-                per_pixel = policy.image_norm == "pixel"
-                self.normalizers[str(i)] = PixelNormalizer(part.shape) if per_pixel else ImageNormalizer()
-            elif part.adapts and policy.pixel_range == (0, 1):
-                self.normalizers[str(i)] = ScaleNormalizer(part.unit, floats=part.floats)
-        self.actor = Trunk(policy, self.parts)
-        self.critic = Trunk(policy, self.parts) if policy.separate else None
+        self.preprocessor = Preprocessor(policy, self.parts)
+        self.normalizers, self.scales = self.preprocessor.normalizers, self.preprocessor.scales
+        self.groups = self.preprocessor.groups
+        inputs = tuple(group.spec for group in self.groups)
+        self.actor = Trunk(policy, inputs)
+        self.critic = Trunk(policy, inputs) if policy.separate else None
         actor_features, critic_features = self.actor.out_features, (self.critic or self.actor).out_features
         self.policy_head = (GaussianHead(actor_features, spec.action, policy) if spec.action.kind == "box" else
                             LogitsHead(actor_features, self.distribution.num_params, init=policy.init))
@@ -151,14 +138,15 @@ class ActorCritic(nn.Module):
         A rollout that is learned from several times needs them once; `observe` changes the normalisers.
         """
         rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]
-        return tuple(torch.stack([x.permute(0, 2, 3, 1) if part.kind == "image" else x for x in column])
-                     for part, column in zip(self.parts, zip(*rows, strict=True), strict=True))
+        return tuple(torch.stack([x.permute(0, 2, 3, 1) if group.kind == "image" else x for x in column])
+                     for group, column in zip(self.groups, zip(*rows, strict=True), strict=True))
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
                       action_mask: Mask | None = None) -> tuple[Params, Values]:
         """`unroll` of `inputs` [T, B, ...]; gradients flow through every row."""
         flat = [x.flatten(0, 1) for x in inputs]
-        flat = [x.permute(0, 3, 1, 2) if part.kind == "image" else x for part, x in zip(self.parts, flat, strict=True)]
+        flat = [x.permute(0, 3, 1, 2) if group.kind == "image" else x
+                for group, x in zip(self.groups, flat, strict=True)]
         params, features = self._unroll(flat, None, is_first, state, action_mask)
         return params, self.state_values(features, params)
 
@@ -216,8 +204,13 @@ class ActorCritic(nn.Module):
         """
         kinds = kinds or ("vector", *["image"] * (not self.policy.image_norm_steps))
         parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
-        return [(normalizer.merge, normalizer.batch(to_pixels(self.parts[int(i)], parts[int(i)])))
-                for i, normalizer in normalizers.items() if self.parts[int(i)].kind in kinds]
+        groups = [(self.groups[int(i)], normalizer) for i, normalizer in normalizers.items()]
+        return [(normalizer.merge, normalizer.batch(self._side_by_side(group, parts)))
+                for group, normalizer in groups if group.kind in kinds]
+
+    def _side_by_side(self, group: Group, parts: list[Tensor]) -> Tensor:
+        """The raw parts that the normaliser of `group` sees."""
+        return side_by_side([to_pixels(self.parts[place], parts[place]) for place in group.vectors])
 
     def update_batch_norms(self) -> None:
         """Update the statistics of each BatchNorm from its last batch."""
@@ -238,23 +231,7 @@ class ActorCritic(nn.Module):
         return state[self.num_frame_states:end], state[end:]
 
     def _prepare(self, raw: list[Tensor]) -> list[Tensor]:
-        """Stacked observations [N, ...] as normalised floats, once for the policy and the critic."""
-        return [self._prepare_part(str(i), part, x)
-                for i, (part, x) in enumerate(zip(self.parts, raw, strict=True))]
-
-    def _prepare_part(self, name: str, part: ArraySpec, x: Tensor) -> Tensor:
-        dtype, (low, high), normalised = self.value_head.weight.dtype, self.pixel_range, name in self.normalizers
-        if part.kind == "image":
-            x = to_pixels(part, x)
-            if normalised:  # in full precision; torsos divide by 255
-                return cast(Tensor, self.normalizers[name](to_floats(x, dtype), 255.0)).to(self.image_dtype or dtype)
-            x = to_floats(x, self.image_dtype or dtype)
-            if part.unit != 255 and not part.floats:
-                x = x * (255 / part.unit)
-            return x if (low, high) == (0, 1) else x * (high - low) + 255 * low
-        if normalised:
-            x = self.normalizers[name](torch.unflatten(x, -1, (self.policy.frame_stack, -1))).flatten(-2)
-        return x.to(dtype)
+        return self.preprocessor(raw, self.value_head.weight.dtype)
 
 
 def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
@@ -292,7 +269,8 @@ def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
-    kinds, network = {part.kind for part in spec.parts}, policy.network
+    kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
+    network = policy.network
     for key, used in (("network", network not in ("auto", "mlp") and ":" not in network),
                       ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
                       ("image_norm", policy.image_norm != "none")):

@@ -25,7 +25,7 @@ from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
-from vantage.types import ArraySpec, EnvSpec
+from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh, "relu": torch.relu, "elu": F.elu, "silu": F.silu,
@@ -245,7 +245,7 @@ def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> 
 
     An imported network is not for a vector beside an image, which gets an mlp.
     """
-    if part.kind == "vector" and (":" not in network or beside_image):
+    if part.kind != "image" and (":" not in network or beside_image):
         return "conv1d" if network == "conv1d" else "mlp"
     if network not in ("auto", "conv1d"):
         return network
@@ -267,12 +267,3 @@ def make_torso(part: ArraySpec, policy: PolicyConfig, *, beside_image: bool = Fa
     if norm != "none":
         raise ConfigError(f"norm={norm} is not for network={name}; leave it out")
     return ImpalaTorso(shape, init=init) if name == "impala" else OpenTorso(name, shape)
-
-
-def networks_in_words(policy: PolicyConfig, spec: EnvSpec) -> str:
-    """The torso of each part of an observation, and the memory behind them."""
-    beside_image = any(part.kind == "image" for part in spec.parts)
-    parts = {"": spec.obs} if isinstance(spec.obs, ArraySpec) else spec.obs
-    torsos = [torso_name(policy.network, part, beside_image=beside_image) + f" for {key}" * bool(key)
-              for key, part in sorted(parts.items())]
-    return ", ".join(torsos) + f", then {policy.memory} of {policy.memory_size}" * (policy.memory != "none")

@@ -76,9 +76,13 @@ def _is_number(value: object) -> bool:
 
 
 def _is_part(part: ArraySpec) -> bool:
-    return (len(part.shape) == {"image": 3, "vector": 1}[part.kind] and _is_number(part.unit) and part.unit > 0
+    """Whether a part of an observation, whose shape is valid, is consistent."""
+    axes = {"image": 3, "vector": 1, "one_hot": 1}[part.kind]
+    columns = part.shape[0] if part.kind == "one_hot" else 0
+    return (len(part.shape) == axes and _is_number(part.unit) and part.unit > 0
             and isinstance(part.floats, bool) and isinstance(part.adapts, bool)
-            and len(part.shift) in (0, part.shape[0]) and all(map(_is_number, part.shift)))
+            and len(part.shift) in (0, part.shape[0]) and all(map(_is_number, part.shift))
+            and sum(part.sizes) == columns and all(type(size) is int and size > 0 for size in part.sizes))
 
 
 def _is_shape(shape: tuple[object, ...]) -> bool:

@@ -107,6 +107,8 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     start, source = f"init_from={config.policy.init_from}: ", policy.description.config
     squash = source.policy.squash_mean and config.policy.squash_mean
     there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
+    if policy.description.spec.observes_as(model.spec):  # though an older run may name them otherwise
+        here["observations"] = there["observations"]
     for what, theirs in there.items():
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
@@ -130,6 +132,8 @@ def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]
 def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
     """Config keys that change what a policy computes with the same tensors, and whether this one uses them."""
     box = spec.action.kind == "box"
-    return {"activation": True, "obs_scale": any(part.kind == "image" for part in spec.parts),
+    return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),
+            "vector_torsos": sum(part.kind != "image" for part in spec.parts) > 1,
+            "obs_scale": any(part.kind == "image" for part in spec.parts),
             "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box, "squash_mean": box,
             "log_std_init": box and config.policy.std == "fixed"}

@@ -20,7 +20,7 @@ from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.own_state import OwnState
 from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
-from vantage.models.torsos import networks_in_words
+from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
 from vantage.runs.fit import check_fits, check_policy_state, check_spaces, fitting, restoring
 from vantage.runs.policy_file import SavedPolicy

@@ -63,11 +63,11 @@ class PolicyStep(nn.Module):
                 inputs[name] = part.unit * torch.rand(batch, *part.shape, generator=generator)
             elif part.kind == "image":
                 inputs[name] = torch.randint(0, 256, (batch, *part.shape), dtype=torch.uint8, generator=generator)
+            elif part.kind == "one_hot":
+                inputs[name] = torch.randint(0, 2, (batch, *part.shape), generator=generator).float()
             else:
-                inputs[name] = torch.randn(batch, *part.shape, generator=generator)
-                if str(i) in self.model.normalizers:
-                    statistics = self.model.normalizers[str(i)]
-                    inputs[name] = inputs[name] * statistics.get_buffer("var").sqrt() + statistics.get_buffer("mean")
+                mean, variance = self.model.preprocessor.statistics(i)
+                inputs[name] = torch.randn(batch, *part.shape, generator=generator) * variance.sqrt() + mean
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
         if "action_mask" in self.inputs:
