@@ -23,8 +23,9 @@ from vantage.keys import nearest
 
 snake.register()
 
-Family = Literal["atari", "classic", "box2d", "mujoco", "other"]
-FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco"}
+Family = Literal["atari", "classic", "box2d", "mujoco", "toy_text", "other"]
+FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco",
+                               "toy_text": "toy_text"}
 """Families by the part of the entry point that names them."""
 
 # Games without a single-player mode; ale_py does not register them either.

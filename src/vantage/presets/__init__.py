@@ -37,7 +37,7 @@ _PATHS = {import_path(kind): name for name, (kind, _) in reversed([*ALGORITHMS.i
 """Names of Vantage's algorithms by the import paths of their classes."""
 
 _FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
-             "other": "environments without defaults of their own"}
+             "toy_text": "Gymnasium's toy texts", "other": "environments without defaults of their own"}
 """Families of environments, for a person."""
 
 
