@@ -37,7 +37,7 @@ OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
-_FORMER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "vector_torsos": "separate"}
+_FORMER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate"}
 """What the policy of a run computed whose config lacks these keys, because it is older than they are."""
 
 _type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags

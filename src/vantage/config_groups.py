@@ -99,7 +99,7 @@ class PolicyConfig:
     hidden: str = key("64,64", "layer widths of the mlp")
     activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
-    vector_torsos: str = key("joint", "joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each",
+    torsos: str = key("joint", "joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each",
                              choices=("joint", "separate"))
     norm: str = key("none", "normalisation before each activation of the torso", choices=("none", "layer", "batch"))
     memory: str = key("none", "recurrent layer after the torso", choices=("none", "lstm", "gru"))

@@ -75,7 +75,7 @@ class CommonKeys(TypedDict, total=False):
     """layer widths of the mlp"""
     activation: Literal["tanh", "relu", "elu", "silu", "leaky_relu"]
     """activation of the mlp; leaky_relu has slope 0.25 below 0"""
-    vector_torsos: Literal["joint", "separate"]
+    torsos: Literal["joint", "separate"]
     """joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each"""
     norm: Literal["none", "layer", "batch"]
     """normalisation before each activation of the torso"""

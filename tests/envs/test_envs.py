@@ -51,8 +51,8 @@ def test_observations_are_images_and_vectors_by_the_path_of_their_part():
     obs = envs.reset().obs
     assert envs.spec.obs == {"a": ArraySpec("one_hot", (3,), sizes=(3,)),
                              "b/0": ArraySpec("one_hot", (2,), sizes=(1, 1)),
-                             "b/1": ArraySpec("one_hot", (5,), sizes=(2, 3)), "camera": ArraySpec("image", (3, 6, 7), 1),
-                             "flat": ArraySpec("vector", (4,))}
+                             "b/1": ArraySpec("one_hot", (5,), sizes=(2, 3)),
+                             "camera": ArraySpec("image", (3, 6, 7), 1), "flat": ArraySpec("vector", (4,))}
     assert [obs[key][1].tolist() for key in ("a", "b/0", "b/1", "flat")] == [
         [0, 0, 1], [1, 0], [0, 1, 0, 0, 1], [1, 2, 3, 4]]
     assert {part.dtype.name for key, part in obs.items()} == {"float32", "uint8"}

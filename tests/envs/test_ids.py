@@ -38,7 +38,8 @@ def test_measured_values_of_a_game_are_not_those_of_a_class_of_the_same_name(mon
 
 def test_an_environment_belongs_to_a_family():
     families = {"CartPole-v1": "classic", "LunarLander-v3": "box2d", "HalfCheetah-v5": "mujoco", "Pong": "atari",
-                "FrozenLake-v1": "toy_text", "faulty_envs:Counter": "other", "faulty_envs:RegisteredByModule-v0": "other"}
+                "FrozenLake-v1": "toy_text", "faulty_envs:Counter": "other",
+                "faulty_envs:RegisteredByModule-v0": "other"}
     assert {name: resolve_env(name).family for name in families} == families
 
 

@@ -132,7 +132,7 @@ def test_images_and_networks_of_ones_own_keep_a_torso_for_each_part() -> None:
     assert len(network(space).actor.torsos) == 3
     vectors = spaces.Dict({"a": spaces.Box(-1, 1, (3,)), "c": spaces.Discrete(5)})
     assert len(network(vectors, network="test_discrete_observations:Own").actor.torsos) == 2
-    assert len(network(vectors, vector_torsos="separate").actor.torsos) == 2
+    assert len(network(vectors, torsos="separate").actor.torsos) == 2
     assert len(network(vectors, network="conv1d").actor.torsos) == 2
 
 
@@ -161,14 +161,14 @@ def test_a_spec_names_the_one_hots_and_reads_those_of_older_runs() -> None:
 def test_a_spec_whose_sizes_do_not_fit_its_one_hots_is_refused(sizes: list[Any]) -> None:
     spec = EnvSpec(ArraySpec("one_hot", (5,), sizes=(2, 3)), TWO).to_json()
     spec["obs"]["sizes"] = sizes
-    with pytest.raises(ValueError, match="^spec is "):
+    with pytest.raises(ValueError, match=r"^spec is "):
         read_spec(spec)
 
 
 def as_before(run: Path) -> None:
-    """Rewrite a run of one_hot=vector and vector_torsos=separate as one from before these keys."""
+    """Rewrite a run of one_hot=vector and torsos=separate as one from before these keys."""
     values = json.loads((run / "config.json").read_text())
-    assert values["policy"].pop("one_hot") == "vector" and values["policy"].pop("vector_torsos") == "separate"
+    assert values["policy"].pop("one_hot") == "vector" and values["policy"].pop("torsos") == "separate"
     (run / "config.json").write_text(json.dumps(values))
     checkpoint = load_latest(run)
     state = json.loads(json.dumps(checkpoint.state))
@@ -184,7 +184,7 @@ def test_a_run_from_before_is_played_exported_and_resumed_as_it_was(alone: bool,
                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = vantage.configure("a2c", env=ROOMS, env_kwargs={"alone": alone}, steps=64, frame_stack=2,
-                               schedule_steps=1000, one_hot="vector", vector_torsos="separate", **QUIET)
+                               schedule_steps=1000, one_hot="vector", torsos="separate", **QUIET)
     list(vantage.train(config, run="now"))
     shutil.copytree("now", "then")
     as_before(Path("then"))
@@ -204,7 +204,7 @@ def test_init_from_an_older_run_names_the_options_that_make_it_fit(tmp_path: Pat
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     keys: dict[str, Any] = {"env": ROOMS, "env_kwargs": {"alone": True}, "steps": 32, "obs_norm": False, **QUIET}
-    list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", vector_torsos="separate"), run="then"))
+    list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", torsos="separate"), run="then"))
     as_before(Path("then"))
     with pytest.raises(vantage.ConfigError, match=r"give --one-hot vector$"):
         list(vantage.train(vantage.configure("a2c", **keys, init_from="then"), run="new"))

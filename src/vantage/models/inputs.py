@@ -41,7 +41,7 @@ def group_parts(policy: PolicyConfig, parts: Sequence[ArraySpec]) -> tuple[Group
     All vectors and one-hots that an mlp takes are one input: each mlp of its own would cost as much as one for all.
     """
     beside_image = any(part.kind == "image" for part in parts)
-    joint = [place for place, part in enumerate(parts) if part.kind != "image" and policy.vector_torsos == "joint"
+    joint = [place for place, part in enumerate(parts) if part.kind != "image" and policy.torsos == "joint"
              and torso_name(policy.network, part, beside_image=beside_image) == "mlp"]
     sets = [joint if place in joint else [place] for place in range(len(parts)) if place not in joint[1:]]
     return tuple(_group(policy, parts, places) for places in sets)

@@ -133,7 +133,7 @@ def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
     """Config keys that change what a policy computes with the same tensors, and whether this one uses them."""
     box = spec.action.kind == "box"
     return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),
-            "vector_torsos": sum(part.kind != "image" for part in spec.parts) > 1,
+            "torsos": sum(part.kind != "image" for part in spec.parts) > 1,
             "obs_scale": any(part.kind == "image" for part in spec.parts),
             "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box, "squash_mean": box,
             "log_std_init": box and config.policy.std == "fixed"}
