@@ -217,3 +217,17 @@ def test_onnx_takes_one_hots_and_scales_them(tmp_path: Path, monkeypatch: pytest
     list(vantage.train(vantage.configure("ppo", env=ROOMS, steps=32, frame_stack=2, **QUIET), run="run"))
     file = vantage.export("run", format="onnx")
     assert {"obs.room", "obs.more/0", "obs.more/1", "obs.noise"} <= set(file.inputs) and file.difference < 1e-4
+
+
+CLIFF = {"env": "CliffWalking-v1", "max_episode_steps": 200}
+ICE = {"env": "FrozenLake-v1", "env_kwargs": {"is_slippery": False}}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("algo", ["ppo", "a2c", "acer"])
+@pytest.mark.parametrize(("keys", "least"), [(CLIFF, -13), (ICE, 1)], ids=["cliff", "ice"])
+def test_the_defaults_find_the_best_path(algo: str, keys: dict[str, Any], least: float, tmp_path: Path) -> None:
+    config = vantage.configure(algo, **keys, seed=100, threads=1, tensorboard=False, eval_every=0)
+    list(vantage.train(config, run=tmp_path / "run"))
+    assert vantage.evaluate(tmp_path / "run", episodes=10, deterministic=True).return_mean == least
