@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -70,7 +70,9 @@ class Agent:
         def seed_of(seed: int) -> int:
             return derive_seed(seed, "evaluate")
 
-        envs = make_single(self.config.env, seed=seed_of(seed), stream=STREAM, draws=render_mode is not None,
+        in_env_units = replace(self.config.env, scale_actions=False)  # as `act` returns them
+
+        envs = make_single(in_env_units, seed=seed_of(seed), stream=STREAM, draws=render_mode is not None,
                            num_envs=self.config.envs_per_process)
         return PolicyEnv(envs, seed_of, render_mode=render_mode)
 
@@ -81,7 +83,8 @@ class Agent:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
         Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
-        Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are not clipped.
+        Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are in the
+        environment's units and not clipped.
         Without the batch's axis in `obs`, actions have none either; the state has one of 1. `deterministic` None: as
         `self.deterministic` says, which is how `vantage.evaluate` plays.
         ValueError if a shape differs, a number is not finite, `state` is of another batch, or the policy was trained
@@ -124,6 +127,7 @@ class Agent:
         most_probable = self.deterministic if deterministic is None else deterministic
         actions = (self.model.distribution.mode(params) if most_probable else
                    self.model.distribution.sample(params, generator or torch.default_generator)).numpy()
+        actions = spec.action.to_env(actions)
         return actions[0] if single else actions, state
 
 

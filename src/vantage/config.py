@@ -37,8 +37,9 @@ OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
 """Keys that no default can stand for in the config of a run; others may be newer than the run."""
 
-_FORMER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate"}
-"""What the policy of a run computed whose config lacks these keys, because it is older than they are."""
+_OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate", "scale_actions": False,
+                             "std_lr_scale": 1.0}
+"""What runs did before these keys existed, where `configure` chooses something else: their config.json lacks them."""
 
 _type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
 
@@ -154,7 +155,7 @@ class Config:
         values = flatten(read_json_object(text, source=source), source=source)
         if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
-        return cls.of(str(values["algo"])).override({**_FORMER, **values}, source=source)
+        return cls.of(str(values["algo"])).override(of_run(values), source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.
@@ -263,3 +264,9 @@ def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
             raise ConfigError(f"{source}: {twice[0]!r} is given twice; leave one out")
         flat |= part
     return flat
+
+
+def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat `values` of a file; for a run's whole config.json, also what the run did where a key is newer than it."""
+    whole = all(name in values for name in _CORE)
+    return {**_OLDER, **values} if whole else dict(values)

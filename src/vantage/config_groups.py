@@ -41,6 +41,8 @@ class EnvConfig:
     noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset", low=0, high=10_000)
     random_start: int = key(0, "upper bound on random one-frame actions at an episode's start", low=0, high=10_000)
     fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol")
+    scale_actions: bool = key(False, "act from -1 to 1 in the bounded dimensions of Box actions, scaled to their "
+                              "bounds; off: in the environment's units")
     reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw", choices=("raw", "sign", "clip"))
     reward_scale: float = key(1.0, "factor on rewards, applied after --reward")
     reward_floor: float | None = key(None, "lower bound on rewards, after --reward-scale; none: no bound")
@@ -115,6 +117,7 @@ class PolicyConfig:
                    "(squashed: variance in [0.06, 1.06])", choices=("free", "state", "squashed", "fixed"))
     log_std_init: float = key(0.0, "initial log standard deviation of Gaussian actions, unless squashed")
     min_std: float = key(1e-3, "lower bound on the standard deviation of Gaussian actions", low=0)
+    std_lr_scale: float = key(1.0, "factor on the learning rate of a free standard deviation", low=1e-6, high=1e6)
     squash_mean: bool = key(False, "tanh on the mean of Gaussian actions, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
     one_hot: str = key("scaled", "Discrete, MultiDiscrete and MultiBinary observations; scaled: one-hots of n values "

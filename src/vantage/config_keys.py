@@ -52,6 +52,9 @@ class CommonKeys(TypedDict, total=False):
     """upper bound on random one-frame actions at an episode's start"""
     fire_on_reset: bool | None
     """Atari: press FIRE after a reset and a lost life; none: as atari_protocol"""
+    scale_actions: bool
+    """act from -1 to 1 in the bounded dimensions of Box actions, scaled to their bounds; off: in the environment's
+    units"""
     reward: Literal["raw", "sign", "clip"]
     """rewards to learn from; clip: to [-1, 1]; scores are raw"""
     reward_scale: Number
@@ -102,6 +105,8 @@ class CommonKeys(TypedDict, total=False):
     """initial log standard deviation of Gaussian actions, unless squashed"""
     min_std: Number
     """lower bound on the standard deviation of Gaussian actions"""
+    std_lr_scale: Number
+    """factor on the learning rate of a free standard deviation"""
     squash_mean: bool
     """tanh on the mean of Gaussian actions, scaled to the action bounds"""
     obs_norm: bool

@@ -24,7 +24,9 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     optimizer, flat = config.optimizer.optimizer, config.flat()
     for key, why in {
             "hidden": layers, "activation": layers,
-            "obs_norm": atari, "std": atari, "min_std": atari, "squash_mean": atari,
+            "scale_actions": atari, "obs_norm": atari, "std": atari, "min_std": atari,
+            "std_lr_scale": atari or (policy.std != "free" and f"with std={policy.std}; leave it out"),
+            "squash_mean": atari,
             "optimizer_decay": not optimizer.startswith("rmsprop") and f"with optimizer={optimizer}; leave it out",
             "advantage_norm_over": not flat.get("advantage_norm", True) and "with advantage_norm off; leave it out",
             "bias_correction": flat.get("truncation", 0) is None and "without a truncation; leave it out, or give "

@@ -7,6 +7,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+WIDEST = 1e9
+"""Largest distance of two bounds of an action. Bounds further apart, such as float32's or int32's, count as none."""
+_COARSE = 1_000.0
+"""Size of a bound, in widths of its range, from which float32 has fewer than some ten thousand numbers between both."""
+
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
@@ -46,18 +54,62 @@ class ActionSpec:
 
     discrete: `sizes` is (n,), an action is an integer in [0, n); multi_discrete: `sizes` is nvec, or n times 2 for
     MultiBinary spaces, an action [len(sizes)] integers; box: `sizes` is (d,), an action [d] floats, `low` and `high`
-    its bounds (infinite where the space has none).
+    its bounds (infinite where the space has none). Where `scaled` is True a policy acts in units of its own: -1 is
+    `low` and 1 is `high`. () is all False.
     """
 
     kind: Literal["discrete", "multi_discrete", "box"]
     sizes: tuple[int, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    scaled: tuple[bool, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one action: () for discrete, (n,) for the rest."""
         return {"discrete": (), "box": self.sizes, "multi_discrete": (len(self.sizes),)}[self.kind]
+
+    @property
+    def policy_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The bounds of a box in the policy's units: -1 and 1 where it is scaled."""
+        scaled = self.scaled or (False,) * len(self.low)
+        return (tuple(-1.0 if on else bound for bound, on in zip(self.low, scaled, strict=True)),
+                tuple(1.0 if on else bound for bound, on in zip(self.high, scaled, strict=True)))
+
+    @property
+    def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Centres c and half widths h of a box: c + h a is the policy's action a in the environment's units."""
+        low, high = np.array(self.low), np.array(self.high)
+        scaled = np.array(self.scaled or (False,) * len(low), bool)
+        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds, which are not scaled
+            return np.where(scaled, (low + high) / 2, 0.0), np.where(scaled, (high - low) / 2, 1.0)
+
+    @property
+    def env_dtype(self) -> type[np.float32] | type[np.float64]:
+        """The type of a box's actions in the environment's units: float64 if float32 is too coarse between bounds."""
+        coarse = any(on and max(abs(low), abs(high)) > _COARSE * (high - low)
+                     for low, high, on in zip(self.low, self.high, self.scaled, strict=bool(self.scaled)))
+        return np.float64 if coarse else np.float32
+
+    def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
+        """A policy's actions [..., *shape] in the environment's units, not clipped."""
+        if not any(self.scaled):
+            return actions
+        centre, half = self.scale
+        scaled: NDArray[Any] = (centre + half * actions).astype(self.env_dtype)
+        return scaled
+
+
+def is_bounded(low: float, high: float) -> bool:
+    """Both bounds of an action are finite, and not so far apart that they stand for none."""
+    return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST
+
+
+def scaled_dimensions(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[bool, ...]:
+    """The dimensions of a box that a policy sees as [-1, 1]: bounded ones of another range; () if there are none."""
+    scaled = tuple(is_bounded(least, most) and least < most and (least, most) != (-1, 1)
+                   for least, most in zip(low, high, strict=True))
+    return scaled if any(scaled) else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +156,8 @@ class EnvSpec:
             action[side] = tuple(infinite if bound is None else bound for bound in action[side])
         one = "shape" in obs and isinstance(obs.get("kind"), str)
         parts = _array_spec(obs) if one else {key: _array_spec(part) for key, part in obs.items()}
-        return cls(parts, ActionSpec(**{**action, "sizes": tuple(action["sizes"])}), spec["masked"])
+        action |= {"sizes": tuple(action["sizes"]), "scaled": tuple(action.get("scaled", ()))}
+        return cls(parts, ActionSpec(**action), spec["masked"])
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from vantage.algorithms.returns import gae, vtrace
 
+_ROUNDING = 1e-6
+"""Deviation of equal numbers in float32, relative to their mean; at most this."""
 
 def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
     """Mean over the valid steps: the sum over max(1, their number), so that a rollout of resets gives 0."""
@@ -19,14 +21,21 @@ def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Te
 
 def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
               total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Float[Tensor, "T B"]:
-    """`x` to mean 0 and standard deviation 1 over the valid steps; `total` adds the sums of other processes."""
+    """`x` to mean 0 and standard deviation 1 over the valid steps; `total` adds the sums of other processes.
 
-    def mean(y: Tensor) -> Tensor:
+    Fewer than two steps, and steps that differ by no more than rounding, have no deviation: they stay as they are,
+    since only their mean says whether the actions were good.
+    """
+
+    def mean(y: Tensor) -> tuple[Tensor, Tensor]:
         sums = total(torch.stack([torch.where(valid, y, 0.0).sum(), valid.sum().to(y.dtype)]))
-        return sums[0] / sums[1].clamp(min=1)
+        return sums[0] / sums[1].clamp(min=1), sums[1]
 
-    centred = x - mean(x)
-    return centred / (mean(centred.square()).sqrt() + 1e-8)
+    centre, count = mean(x)
+    centred = x - centre
+    deviation = mean(centred.square())[0].sqrt()
+    has_deviation = (count >= 2) & (deviation > _ROUNDING * centre.abs())
+    return torch.where(has_deviation, centred / (deviation + 1e-8), x)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from tyro.conf import Positional, arg
 
 from vantage.cli.help import print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
-from vantage.config import Config, flatten
+from vantage.config import Config, flatten, of_run
 from vantage.consistency import check_flags
 from vantage.errors import ConfigError
 from vantage.keys import read_json_object, suggestion
@@ -172,7 +172,7 @@ def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | N
         try:
             with Path(config).open("rb") as file:
                 text = read_small(file, f"--config {config}").decode("utf-8-sig")
-            keys = flatten(read_json_object(text, source=config), source=config)
+            keys = of_run(flatten(read_json_object(text, source=config), source=config))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read --config {config!r}: {getattr(error, 'strerror', None) or error}; give a "
                               "JSON file") from None

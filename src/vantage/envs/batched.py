@@ -16,6 +16,7 @@ from vantage.envs.build import check_space, create
 from vantage.envs.checks import bounds_of
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
+from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
 from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, reasons
@@ -91,13 +92,15 @@ class Batch:
         space, kinds = vector.single_observation_space, config.kinds_of_parts
         one, _ = make_observer(space, kinds=kinds)
         check_obs_size(one)
-        action, self._act = make_actor(vector.single_action_space, self._shape)
+        action, self._act = make_actor(vector.single_action_space, self._shape, scale=config.scale_actions)
         with named_errors(self._place), limit:
             shifts: Shifts | None = config.shifts
             if shifts is None:
                 shifts = first_offsets(lambda seed: vector.reset(seed=seed)[0], space, one)
             obs, self._observe = make_observer(space, self._shape, kinds, shifts)
             _, info = vector.reset(seed=seeds.of(0, 0))
+            self._with_mask = masks_of_vector(vector)
+            info = self._with_mask(info)
         self.spec = EnvSpec(obs, action, MASK in info)
         self._mask = make_masker(self.spec, self._shape)
 
@@ -109,7 +112,7 @@ class Batch:
             arguments = {"seed": each, "options": {"reset_mask": which.copy()}}
         with named_errors(self._place), self._limit:
             obs, info = self._vector.reset(**arguments)
-            return self._observe(obs), self._mask(info, ~which)
+            return self._observe(obs), self._mask(self._with_mask(info), ~which)
 
     def step(self, actions: Array) -> Outcome:
         self._steps += 1
@@ -120,7 +123,8 @@ class Batch:
             if not rewards.shape == terminated.shape == truncated.shape == self._shape:
                 raise ValueError(f"rewards {rewards.shape}, terminated {terminated.shape} and truncated "
                                  f"{truncated.shape} must have the shape {self._shape}")
-            return self._observe(obs), rewards, terminated, truncated, self._mask(info, terminated | truncated)
+            mask = self._mask(self._with_mask(info), terminated | truncated)
+            return self._observe(obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:
         """Close the vector environment, or leave it behind if it fails or takes too long."""

@@ -15,6 +15,7 @@ from gymnasium import spaces
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
+from vantage.envs.masks import allows, masks_of
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.extras import needs
@@ -211,7 +212,8 @@ def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
 class Frames(gym.Wrapper[Any, Any, Any, Any]):
     """Steps of several frames, the number drawn from `play.skip`, both ends included, with rewards added up.
 
-    The observation is the maximum over the last `play.pooled` frames of a step, or fewer if the episode ends within it.
+    The observation is the maximum over the last `play.pooled` frames of a step, or fewer if the episode ends within it,
+    or if a mask forbids the action in the next frame.
     Episodes begin with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones; if the
     episode ends within them, the next one begins without any. The draws follow the last seeded reset.
     """
@@ -220,13 +222,14 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
         super().__init__(env)
         self._play = play
         self._start_rng = self._skip_rng = np.random.default_rng()
+        self._with_mask = masks_of(env)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._start_rng, self._skip_rng = (np.random.default_rng((seed, i)) for i in range(2))
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
-        if self._play.random_start and MASK in info:
+        if self._play.random_start and MASK in self._with_mask(info):
             raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
         noops = int(self._start_rng.integers(self._play.noop_max)) if self._play.noop_max else 0
         for t in range(noops + int(self._start_rng.integers(self._play.random_start + 1))):
@@ -244,6 +247,7 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
             # A copy: the environment may show its next frame in the same memory.
             frames.append(obs if self._play.pooled == 1 else np.array(obs))
             total += reward
-            if terminated or truncated:
+            mask = None if terminated or truncated else self._with_mask(info).get(MASK)
+            if terminated or truncated or (mask is not None and not allows(mask, action, self.env.action_space)):
                 break
         return frames[0] if len(frames) == 1 else np.maximum.reduce(frames), total, terminated, truncated, info

@@ -22,6 +22,7 @@ from vantage.envs.checks import Bounds, bounds_of
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
 from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
+from vantage.envs.masks import masks_of
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.randomness import layers, seed_spaces
@@ -65,7 +66,7 @@ class Episodes(gym.Env[Any, Any]):
         self.env: gym.Env[Any, Any] | None = None
         self._build, self._seeds, self._index, self._parent = build, seeds, index, parent
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
-        self._mask = make_masker(spec)
+        self._mask, self._scale = make_masker(spec), bool(spec.action.scaled)
         self._kinds, self._shifts = kinds, spec.shifts
         self._episode, self._steps, self._idle = IDLE, 0, False
         if built is not None:
@@ -89,7 +90,7 @@ class Episodes(gym.Env[Any, Any]):
             seed = self._seeds.of(self._index, episode)
             seed_spaces(self.env, seed)
             obs, info = self.env.reset(seed=seed)
-            return self._observe(obs), self._mask(info, False)
+            return self._observe(obs), self._mask(self._with_mask(info), False)
         except (Exception, SystemExit) as error:
             return self._blank, self._failure(error)
 
@@ -101,6 +102,7 @@ class Episodes(gym.Env[Any, Any]):
             assert self.env is not None
             obs, reward, terminated, truncated, info = self.env.step(self._act(action))
             over = bool(terminated or truncated)
+            info = info if over else self._with_mask(info)
             return self._observe(obs), float(reward), bool(terminated), bool(truncated), self._mask(info, over)
         except (Exception, SystemExit) as error:
             return self._blank, 0.0, False, False, self._failure(error)
@@ -114,7 +116,8 @@ class Episodes(gym.Env[Any, Any]):
     def _use(self, env: gym.Env[Any, Any]) -> None:
         self.env = env
         _, self._observe = make_observer(env.observation_space, kinds=self._kinds, shifts=self._shifts)
-        _, self._act = make_actor(env.action_space)
+        _, self._act = make_actor(env.action_space, scale=self._scale)
+        self._with_mask = masks_of(env)
 
     def _failure(self, error: Exception | SystemExit) -> Info:
         message = failure(self._seeds.place(self._index, self._episode, self._steps), error)
@@ -224,9 +227,11 @@ def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLi
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:
             space = env.observation_space
-            (obs, _), (action, _) = make_observer(space, kinds=kinds), make_actor(env.action_space)
+            obs, _ = make_observer(space, kinds=kinds)
+            action, _ = make_actor(env.action_space, scale=config.scale_actions)
             check_obs_size(obs)
             _, info = env.reset(seed=seeds.of(0, 0))
+            info = masks_of(env)(info)
             shifts: Shifts | None = config.shifts
             if shifts is None:
                 shifts = first_offsets(lambda seed: env.reset(seed=seed)[0], space, obs)

@@ -22,7 +22,7 @@ from vantage.envs.offsets import Shifts, shifted
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
 from vantage.keys import nearest
-from vantage.specs import ActionSpec, ArraySpec, EnvSpec
+from vantage.specs import WIDEST, ActionSpec, ArraySpec, EnvSpec, is_bounded, scaled_dimensions
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
@@ -85,10 +85,11 @@ def check_obs_size(obs: ArraySpec | Mapping[str, ArraySpec]) -> None:
         raise ConfigError(f"one observation has {total:,} numbers{where}, more than {MOST_NUMBERS:,}; {remedy}")
 
 
-def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Convert]:
+def make_actor(space: gym.Space[Any], batch: Shape = (), *, scale: bool = False) -> tuple[ActionSpec, Convert]:
     """The spec of `space`, and the conversion of a policy's actions; Box actions are clipped here and nowhere else.
 
-    ConfigError for a space in which no policy can act. `batch` is the shape of the leading axes, () or (B,).
+    With `scale`, bounded dimensions of a Box are from -1 to 1 for the policy. ConfigError for a space in which no
+    policy can act. `batch` is the shape of the leading axes, () or (B,).
     """
     match space:
         case spaces.Discrete():
@@ -99,7 +100,7 @@ def make_actor(space: gym.Space[Any], batch: Shape = ()) -> tuple[ActionSpec, Co
         case spaces.MultiBinary():
             spec, starts = ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape))), np.zeros(())
         case spaces.Box():
-            return _box_actor(space, batch)
+            return _box_actor(space, batch, scale=scale)
         case _:
             raise ConfigError(f"{type(space).__name__} space actions are not supported: Vantage acts in Discrete, "
                               "MultiDiscrete, MultiBinary and Box spaces; choose or flatten parts in a wrapper")
@@ -117,12 +118,13 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
     shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
 
     def convert(info: Info, unused: Any) -> Info:
-        if not spec.masked and MASK not in info:
+        if not spec.masked and (MASK not in info or np.all(unused)):
             return {}
         if np.all(unused) and info.get(MASK) is None:
             return {MASK: np.ones(shape, bool)}
         if not (spec.masked and MASK in info):
-            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset")
+            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset; put it "
+                             "into every info, that of reset included, or give the environment a method action_masks()")
         value = info[MASK]
         in_parts = isinstance(value, tuple | list) and any(map(np.ndim, value))
         mask = np.concatenate(value, axis=-1) if in_parts else np.asarray(value)
@@ -165,7 +167,8 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
     for name, part in named.items():
         shifted = "shifted by its first values, which are large for float32" if part.shift else ""
         because = "; ".join(filter(None, (why.get(name, ""), shifted)))
-        alike.setdefault(f"{part.kind.replace('_', '-')} {by_x(part.shape)}{because and f' ({because})'}", []).append(name)
+        what = f"{part.kind.replace('_', '-')} {by_x(part.shape)}"
+        alike.setdefault(f"{what}{because and f' ({because})'}", []).append(name)
     for name in sorted(why.keys() - named.keys()):
         alike.setdefault(why[name], []).append(name)
     words = []
@@ -173,8 +176,24 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
         more = len(names) - MOST_NAMED
         shown = names if more <= 1 else [*names[:MOST_NAMED], f"{more} more"]
         words.append(f"observations{names[0] and '/'}{', '.join(shown)}: {phrase}")
-    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}"
+    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}{_scale_in_words(spec.action)}"
     return "; ".join(words), f"actions: {actions}" + ", masked" * spec.masked
+
+
+def _scale_in_words(action: ActionSpec) -> str:
+    """How a box's actions are scaled, as the end of a sentence."""
+    if action.kind != "box":
+        return ""
+    bounds = list(zip(action.low, action.high, strict=True))
+    ranges = dict.fromkeys(f"[{low:g}, {high:g}]" for (low, high), on in zip(bounds, action.scaled, strict=False) if on)
+    unbounded = sum(not is_bounded(low, high) for low, high in bounds)
+    words = ""
+    if ranges:
+        more = ", ..." if len(ranges) > 4 else ""
+        words = f", scaled from [-1, 1] to {', '.join([*ranges][:4])}{more}"
+    if unbounded:
+        words += f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most {WIDEST:g} apart"
+    return words
 
 
 def by_x(sizes: Shape) -> str:
@@ -278,12 +297,17 @@ def _one_hot(index: Array, sizes: Array, offsets: Array, total: int) -> Array:
     return vector
 
 
-def _box_actor(space: spaces.Box, batch: Shape) -> tuple[ActionSpec, Convert]:
+def _box_actor(space: spaces.Box, batch: Shape, *, scale: bool) -> tuple[ActionSpec, Convert]:
     dtype, shape, low, high = np.dtype(space.dtype), batch + space.shape, space.low, space.high
+    least, most = (tuple(bound.ravel().astype(float).tolist()) for bound in (low, high))
+    spec = ActionSpec("box", (low.size,), least, most, scaled_dimensions(least, most) if scale else ())
+    (centre, half), env_dtype = (part.reshape(space.shape) for part in spec.scale), spec.env_dtype
 
     def convert(action: Any) -> Array:
-        action = np.minimum(np.maximum(action.reshape(shape), low), high)
+        action = action.reshape(shape)
+        if spec.scaled:
+            action = (centre + half * action).astype(env_dtype)
+        action = np.minimum(np.maximum(action, low), high)
         return np.asarray(np.rint(action) if dtype.kind in "iu" else action, dtype)
 
-    limits = (tuple(bound.ravel().astype(float).tolist()) for bound in (low, high))
-    return ActionSpec("box", (low.size,), *limits), convert
+    return spec, convert

@@ -12,6 +12,7 @@ from vantage.algorithms.distributions import mask_logits
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.initialization import initialise
+from vantage.specs import WIDEST, is_bounded
 from vantage.types import ActionSpec
 
 POLICY_SCALE = 0.01  # the first policy is nearly uniform
@@ -43,7 +44,7 @@ class GaussianHead(nn.Module):
     With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s ("state"),
     √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least `min_std`. Below that floor
     its gradient is zero, so a free deviation stays there. `squash_mean` applies tanh to the mean and scales it to the
-    action bounds.
+    action bounds. `low` and `high` are these bounds in the policy's units.
     """
 
     low: Tensor
@@ -52,21 +53,23 @@ class GaussianHead(nn.Module):
     def __init__(self, in_features: int, action: ActionSpec, policy: PolicyConfig) -> None:
         super().__init__()
         size, std = action.sizes[0], policy.std
-        if policy.squash_mean and not all(map(math.isfinite, (*action.low, *action.high))):
-            raise ConfigError(f"squash_mean=true needs finite action bounds, but these are low={action.low}, "
-                              f"high={action.high}; use squash_mean=false")
+        if policy.squash_mean and not all(map(is_bounded, action.low, action.high)):
+            raise ConfigError(f"squash_mean=true needs finite action bounds, at most {WIDEST:g} apart, but these are "
+                              f"low={action.low}, high={action.high}; use squash_mean=false")
+        low, high = action.policy_bounds
         self.squash_mean, self.squash_variance = policy.squash_mean, std == "squashed"
         self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
         log_std, constant = torch.full((size,), float(policy.log_std_init)), std in ("free", "fixed")
+        self.std_lr_scale = policy.std_lr_scale if std == "free" else 1.0
         self.linear = linear_head(in_features, size if constant else 2 * size, init=policy.init, scale=POLICY_SCALE)
         if std == "free":
-            self.log_std: Tensor | None = nn.Parameter(log_std)
+            self.log_std: Tensor | None = nn.Parameter(log_std / self.std_lr_scale)
         else:
             self.register_buffer("log_std", log_std if constant else None, persistent=False)
         if std == "state":
             self.linear.bias.data[size:] += log_std
-        self.register_buffer("low", torch.tensor(action.low), persistent=False)
-        self.register_buffer("high", torch.tensor(action.high), persistent=False)
+        self.register_buffer("low", torch.tensor(low), persistent=False)
+        self.register_buffer("high", torch.tensor(high), persistent=False)
 
     def forward(self, features: Tensor, action_mask: None) -> Tensor:
         mean = self.linear(features)
@@ -75,7 +78,7 @@ class GaussianHead(nn.Module):
             if self.squash_variance:
                 log_std = 0.5 * (F.softsign(log_std) / 2 + 0.5 + SQUASHED_FLOOR).log()
         else:
-            log_std = self.log_std.expand_as(mean)
+            log_std = (self.log_std * self.std_lr_scale).expand_as(mean)
         if self.squash_mean:
             mean = torch.lerp(self.low, self.high, (mean.tanh() + 1) / 2)
         return torch.cat([mean, log_std.clamp(min=self.min_log_std)], -1)

@@ -15,7 +15,7 @@ class Defaults(NamedTuple):
 
 _VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
            "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True, "num_envs": 8, "rollout_length": 16,
-           "lr": "linear:7e-4:0", "steps": 1_000_000}
+           "lr": "linear:7e-4:0", "steps": 1_000_000, "scale_actions": True}
 _ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
 _ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
 _AS_CLASSIC = "those for CartPole and the like; not yet measured there"
@@ -46,15 +46,19 @@ _EVERY = {
         "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
         "learns nothing; without layer normalisation the torso may die early (results/pong.md)"),
     "toy_text": Defaults(_TOY, "those of FrozenLake8x8-v1 with normalised rewards; not yet measured elsewhere"),
-    "other": Defaults({**_VECTOR, "save_every": 100_000}, _AS_CLASSIC),
+    "other": Defaults(
+        {**_VECTOR, "save_every": 100_000, "std_lr_scale": 20.0},
+        f"{_AS_CLASSIC}; the deviation of Box actions learns faster, since clipped samples push the mean beyond the "
+        "bounds until it has shrunk"),
     "CliffWalking-v1": Defaults(_CLIFF, "measured: with a smaller entropy bonus it keeps to a path of 15 or 17 steps"),
     "Taxi-v4": Defaults(_TAXI, "measured: with a smaller entropy bonus it never learns to pick anyone up"),
     "FrozenLake-v1": Defaults({**_LAKE, "steps": 100_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(_LAKE, "measured"),
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
-         "advantage_norm": True},
-        "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1; gamma 0.9 stayed at -1,000 in 400k steps"),
+         "advantage_norm": True, "scale_actions": False},
+        "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1, with actions in the environment's units; gamma "
+        "0.9 stayed at -1,000 in 400k steps"),
     "MountainCar-v0": Defaults(
         {"num_envs": 16, "gae_lambda": "0.98", "entropy_coef": "0.01", "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
@@ -75,7 +79,8 @@ _PPO_VECTOR = {"num_envs": 8, "rollout_length": 128, "epochs": 10, "minibatch_si
 
 _PPO = {
     "classic": Defaults(_PPO_VECTOR, "measured on three seeds, results/ppo-CartPole-v1 and results/ppo-Pendulum-v1"),
-    **dict.fromkeys(("box2d", "other"), Defaults(_PPO_VECTOR, _AS_CLASSIC)),
+    "box2d": Defaults(_PPO_VECTOR, _AS_CLASSIC),
+    "other": Defaults({**_PPO_VECTOR, "std_lr_scale": 1.0}, _AS_CLASSIC),
     "toy_text": Defaults({"rollout_length": 128, "epochs": 4, "minibatch_size": 256, "advantage_norm": False,
                           "steps": 400_000}, "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
@@ -95,6 +100,9 @@ _PPO = {
                       "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
                      "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those that "
                      "press FIRE, which hits the ball harder; --action-subset all for all six"),
+    "Pendulum-v1": Defaults(
+        {"scale_actions": True, "log_std_init": -0.693},  # 1 in the environment's units, half of the bounds
+        "measured on three seeds, results/ppo-Pendulum-v1"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),
     "LunarLander-v3": Defaults(
         {"num_envs": 16, "epochs": 4, "gamma": "0.999", "gae_lambda": "0.98", "entropy_coef": "0.01",
@@ -110,7 +118,8 @@ _A3C = {"atari": Defaults({"num_envs": 8, "lr": "linear:4e-4:0"}, "measured on P
 
 _ACER = {
     **dict.fromkeys(("classic", "box2d"), Defaults(_ACER_VECTOR, _ACER_MEASURED)),
-    **dict.fromkeys(("mujoco", "other"), Defaults(_ACER_VECTOR, _AS_CLASSIC)),
+    "mujoco": Defaults(_ACER_VECTOR, _AS_CLASSIC),
+    "other": Defaults({**_ACER_VECTOR, "std_lr_scale": 10.0}, _AS_CLASSIC),
     "atari": Defaults({"screen_size": "64", "memory": "none", "frame_stack": 4, "rollout_length": 20},
                       "as on Pong; stacked frames, since the state that a memory had grows stale"),
     "toy_text": Defaults({**_ACER_VECTOR, "lr": "linear:2e-3:0", "replay_start": 2_000, "steps": 150_000},

@@ -11,7 +11,8 @@ from typing import Any
 
 from torch import Tensor
 
-from vantage.types import ArraySpec, EnvSpec
+from vantage.specs import is_bounded
+from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
@@ -55,12 +56,20 @@ def read_spec(values: Any) -> EnvSpec:
                  and action.kind in ("discrete", "multi_discrete", "box")
                  and len(action.low) == len(action.high) == bounds
                  and all(isinstance(bound, float | int) and not isnan(bound)
-                         for bound in (*action.low, *action.high)))
+                         for bound in (*action.low, *action.high))
+                 and _is_scaling(action))
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         valid = False
     if not valid:
         raise ValueError(f"spec is {values!r:.200}")
     return spec
+
+
+def _is_scaling(action: ActionSpec) -> bool:
+    """The scaled dimensions of an action have two bounds to scale to."""
+    return len(action.scaled) in (0, len(action.low)) and all(
+        on is False or (on is True and low < high and is_bounded(low, high))
+        for on, low, high in zip(action.scaled, action.low, action.high, strict=False))
 
 
 def check_finite(groups: Mapping[str, Mapping[str, Tensor]]) -> None:

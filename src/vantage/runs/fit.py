@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -17,7 +17,7 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.content import read_spec
 from vantage.runs.policy_file import SavedPolicy
 from vantage.system import shortage
-from vantage.types import EnvSpec, State
+from vantage.types import ActionSpec, EnvSpec, State
 
 _NO_DIFFERENCE = ("init", "init_from", "init_checkpoint", "bptt", "detach_critic", "precision")
 
@@ -113,6 +113,7 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
                               "options such as --action-subset and --screen-size that make them so")
+    _check_scale(start, policy.description.spec.action, model.spec.action)
     different = differences(policy.tensors, model)
     used = _use(source, model.spec)
     keys = [f.name for f in fields(PolicyConfig) if f.name not in _NO_DIFFERENCE] if different else list(used)
@@ -121,6 +122,35 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     if different or options:
         raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
+
+
+def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:
+    """`policy` with its free deviation as the std_lr_scale of `config` divides it."""
+    source, name = policy.description.config.policy, "policy_head.log_std"
+    if name not in policy.tensors or source.std_lr_scale == config.policy.std_lr_scale:
+        return policy
+    log_std = policy.tensors[name] * (source.std_lr_scale / config.policy.std_lr_scale)
+    return replace(policy, tensors={**policy.tensors, name: log_std})
+
+
+def _in_own_units(action: ActionSpec) -> list[bool]:
+    """The dimensions in which a policy acts from -1 to 1."""
+    low, high = action.policy_bounds
+    return [bounds == (-1, 1) for bounds in zip(low, high, strict=True)]
+
+
+def _check_scale(start: str, there: ActionSpec, here: ActionSpec) -> None:
+    """ConfigError where weights act in other units than this run: only one of them scales its actions."""
+    units = [_in_own_units(action) for action in (there, here)]
+    if units[0] == units[1] or not any((*there.scaled, *here.scaled)):
+        return
+    remedy = "give weights for actions with bounds in the same places"
+    if not there.scaled:
+        remedy = "give --no-scale-actions"
+    elif not here.scaled:
+        remedy = "give --scale-actions"
+    raise ConfigError(f"{start}the dimensions of its actions that are scaled to their bounds: "
+                      f"{list(there.scaled) or 'none'}, of this run: {list(here.scaled) or 'none'}; {remedy}")
 
 
 def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]:
@@ -132,8 +162,9 @@ def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]
 def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
     """Config keys that change what a policy computes with the same tensors, and whether this one uses them."""
     box = spec.action.kind == "box"
+    # Not std_lr_scale: `in_units_of` converts the tensor.
     return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),
             "torsos": sum(part.kind != "image" for part in spec.parts) > 1,
             "obs_scale": any(part.kind == "image" for part in spec.parts),
             "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box, "squash_mean": box,
-            "log_std_init": box and config.policy.std == "fixed"}
+            "log_std_init": box and config.policy.std == "fixed", "std_lr_scale": False}

@@ -22,7 +22,7 @@ from vantage.learning.replay import Replay
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint, load_replay
-from vantage.runs.fit import check_fits, check_policy_state, check_spaces, fitting, restoring
+from vantage.runs.fit import check_fits, check_policy_state, check_spaces, fitting, in_units_of, restoring
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance
@@ -289,6 +289,7 @@ def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: Saved
                  f"from {learner.config.policy.init_from}")
         if learner.config.env.reward_norm and initial.rewards is None:
             log.info("the deviation of returns is not among them: reward_norm begins anew")
+        initial = in_units_of(learner.config, initial)
         with fitting(Path(str(learner.config.policy.init_from)), initial.tensors, learner.model, "its config"):
             learner.initialize_from(initial.tensors, initial.rewards)
     if checkpoint is None:

@@ -14,13 +14,14 @@ from torch import Tensor, nn
 
 from vantage.errors import VantageError
 from vantage.models.actor_critic import ActorCritic
-from vantage.models.heads import GaussianHead
 from vantage.runs.policy_file import Description
+from vantage.types import ActionSpec
 
 
 class PolicyStep(nn.Module):
     """`ActorCritic.step_with_values` on positional tensors, named by `inputs` and `outputs`.
 
+    Actions, means and deviations are in the environment's units.
     A policy without state has no input `is_first`, one without masks no `action_mask`.
     """
 
@@ -32,6 +33,7 @@ class PolicyStep(nn.Module):
         self.inputs = (*self.obs, *("is_first",) * bool(self.state), *("action_mask",) * model.spec.masked,
                        *(f"state.{name}" for name in self.state))
         parameters = ("mean", "log_std") if model.spec.action.kind == "box" else ("logits",)
+        self.from_policy = ToEnv(model.spec.action) if model.spec.action.kind == "box" else None
         self.outputs = (*parameters, "value", "action", *(f"next_state.{name}" for name in self.state))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -41,11 +43,10 @@ class PolicyStep(nn.Module):
         is_first = named.get("is_first", torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
         state = tuple(named[f"state.{name}"] for name in self.state)
         params, value, state = self.model.step_with_values(obs, is_first, state, named.get("action_mask"))
-        action = self.model.distribution.mode(params)
-        head = self.model.policy_head
-        if not isinstance(head, GaussianHead):
-            return params, value, action, *state
-        return *params.chunk(2, -1), value, torch.minimum(torch.maximum(action, head.low), head.high), *state
+        if self.from_policy is None:
+            return params, value, self.model.distribution.mode(params), *state
+        mean, log_std, action = self.from_policy(*params.chunk(2, -1))
+        return mean, log_std, value, action, *state
 
     @torch.no_grad()
     def call(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -76,6 +77,32 @@ class PolicyStep(nn.Module):
             mask[:, np.cumsum((0, *sizes))[:-1].tolist()] = True  # each component needs a choice
             inputs["action_mask"] = mask
         return inputs
+
+
+class ToEnv(nn.Module):
+    """The mean, the log of the deviation and the clipped mean of a Gaussian policy in the environment's units."""
+
+    low: Tensor
+    high: Tensor
+    centre: Tensor
+    half_width: Tensor
+
+    def __init__(self, action: ActionSpec) -> None:
+        super().__init__()
+        self.is_scaled = any(action.scaled)
+        self.dtype = torch.from_numpy(np.empty(0, action.env_dtype)).dtype
+        numbers = {"low": action.low, "high": action.high}
+        if self.is_scaled:
+            numbers["centre"], numbers["half_width"] = (tuple(part.tolist()) for part in action.scale)
+        for name, values in numbers.items():
+            dtype = torch.float64 if name in ("centre", "half_width") else self.dtype
+            self.register_buffer(name, torch.tensor(values, dtype=dtype), persistent=False)
+
+    def forward(self, mean: Tensor, log_std: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        if self.is_scaled:  # in float64, as `ActionSpec.to_env` rounds
+            mean = (self.centre + self.half_width * mean.double()).to(self.dtype)
+            log_std = log_std + self.half_width.log().to(log_std.dtype)
+        return mean, log_std, torch.minimum(torch.maximum(mean, self.low), self.high)
 
 
 def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None:

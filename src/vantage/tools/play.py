@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,8 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     `say` prints the keys at the start and each game's score. ConfigError without a display, or for actions that keys
     cannot express.
     """
-    with closing(make_single(config.env, seed=config.run.seed, stream=STREAM)) as envs:
+    in_env_units = replace(config.env, scale_actions=False)  # as keys are given
+    with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
         mask = envs.reset().action_mask  # the environment is built by its first reset and has no keys before
         keys, spec = choose_keys(envs, config), envs.spec.action
         with closing(Window(f"vantage play {config.env.id}", "vantage play needs one")) as window:

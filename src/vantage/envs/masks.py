@@ -1,0 +1,73 @@
+"""Where the mask of a single environment comes from: `info`, or a method as MaskablePPO calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWrapper
+
+from vantage.envs.interface import MASK, Info
+
+METHOD = "action_masks"
+"""The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html (2026-11)."""
+
+
+def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:
+    """A function that adds the mask of `env` or of one of its wrappers to an `info` that has none."""
+    try:
+        method = env.get_wrapper_attr(METHOD)
+    except AttributeError:
+        method = None
+    return _adding(method if _is_masked(env.action_space) else None)
+
+
+def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
+    """As `masks_of`, of a vector environment: its own method, or that of each of its environments."""
+    layer: Any = vector
+    method = getattr(layer, METHOD, None)
+    while method is None and isinstance(layer, VectorWrapper):
+        layer = layer.env
+        method = getattr(layer, METHOD, None)
+    if method is None and isinstance(layer, SyncVectorEnv | AsyncVectorEnv) and all(
+            layer.call("has_wrapper_attr", METHOD)):
+        def method() -> Any:
+            each = layer.call(METHOD)
+            return None if each[0] is None else np.stack([_flat(mask) for mask in each])
+
+    return _adding(method if _is_masked(vector.single_action_space) else None)
+
+
+def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
+    """Whether `mask`, in one piece or one for each component, allows an action of `space`.
+
+    True for a mask of another size, which `make_masker` refuses.
+    """
+    sizes = np.ravel(space.n) if isinstance(space, spaces.Discrete) else (
+        np.full(np.prod(space.shape or (), dtype=int), 2) if isinstance(space, spaces.MultiBinary)
+        else np.ravel(getattr(space, "nvec", ())))
+    chosen = np.ravel(action) - np.ravel(getattr(space, "start", 0))
+    flat = _flat(mask)
+    return flat.shape != (sizes.sum(),) or bool(flat[np.cumsum(sizes) - sizes + chosen].all())
+
+
+def _is_masked(space: gym.Space[Any]) -> bool:
+    return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
+
+
+def _flat(mask: Any) -> np.ndarray[Any, Any]:
+    in_parts = isinstance(mask, tuple | list) and any(map(np.ndim, mask))
+    return np.concatenate(mask, axis=-1) if in_parts else np.asarray(mask)
+
+
+def _adding(method: Callable[[], Any] | None) -> Callable[[Info], Info]:
+    def add(info: Info) -> Info:
+        if MASK in info or method is None:
+            return info
+        mask = method()
+        return info if mask is None else {**info, MASK: mask}
+
+    return add
