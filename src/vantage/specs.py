@@ -120,6 +120,8 @@ class EnvSpec:
     action: ActionSpec
     masked: bool = False
     """The environment reports `info["action_mask"]`."""
+    space: Mapping[str, Any] | None = None
+    """The environment's own space of observations, as `envs.space_json` writes it; None where it is not known."""
 
     @property
     def parts(self) -> tuple[ArraySpec, ...]:
@@ -157,7 +159,7 @@ class EnvSpec:
         one = "shape" in obs and isinstance(obs.get("kind"), str)
         parts = _array_spec(obs) if one else {key: _array_spec(part) for key, part in obs.items()}
         action |= {"sizes": tuple(action["sizes"]), "scaled": tuple(action.get("scaled", ()))}
-        return cls(parts, ActionSpec(**action), spec["masked"])
+        return cls(parts, ActionSpec(**action), spec["masked"], spec.get("space"))
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:

@@ -8,17 +8,19 @@ import math
 from contextlib import suppress
 from typing import Any
 
-import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import check_space, create
 from vantage.envs.checks import bounds_of
+from vantage.envs.foreign import metadata_of, own_time_limit, refusal
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
+from vantage.envs.outcomes import check_reset, check_vector_step, observed
+from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
@@ -60,20 +62,23 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
             raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to which Vantage adds "
                               "no wrappers; leave it out, or pass the same to the environment in env_kwargs")
     vector = create(env, config, {"num_envs": num_envs})
-    if not (isinstance(vector, VectorEnv) and vector.metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
+    if words := refusal(vector):
+        raise ConfigError(f"env={env.name!r} is {words}")
+    metadata = metadata_of(vector)
+    if not (isinstance(vector, VectorEnv) and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
             and vector.num_envs == num_envs):
         raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
                           f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
                           "episode's end is followed by a step that only resets)")
-    for name in ("single_observation_space", "single_action_space"):
-        check_space(env, vector, name)
-    exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or vector.metadata.get("reset_mask") is True
-    batch = Batch(vector, config, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
     space = vector.single_observation_space
+    check_space(env, "single_observation_space", space)
+    check_space(env, "single_action_space", vector.single_action_space)
+    exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or metadata.get("reset_mask") is True
+    batch = Batch(vector, config, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
     warning = () if exact else (
         "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
         "its metadata, which says that reset takes a list of seeds and a reset_mask",)
-    own_limit = vector.spec.max_episode_steps if vector.spec else None
+    own_limit = own_time_limit(vector)
     return Simulators(
         spec=batch.spec, bounds=bounds_of(space, batch.spec.obs),
         why=reasons(space, config.kinds_of_parts), reset=batch.reset, step=batch.step,
@@ -96,12 +101,12 @@ class Batch:
         with named_errors(self._place), limit:
             shifts: Shifts | None = config.shifts
             if shifts is None:
-                shifts = first_offsets(lambda seed: vector.reset(seed=seed)[0], space, one)
+                shifts = first_offsets(lambda seed: check_reset(vector.reset(seed=seed))[0], space, one)
             obs, self._observe = make_observer(space, self._shape, kinds, shifts)
-            _, info = vector.reset(seed=seeds.of(0, 0))
+            _, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             self._with_mask = masks_of_vector(vector)
             info = self._with_mask(info)
-        self.spec = EnvSpec(obs, action, MASK in info)
+        self.spec = EnvSpec(obs, action, MASK in info, space_to_json(space))
         self._mask = make_masker(self.spec, self._shape)
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
@@ -111,24 +116,20 @@ class Batch:
         if self._exact:
             arguments = {"seed": each, "options": {"reset_mask": which.copy()}}
         with named_errors(self._place), self._limit:
-            obs, info = self._vector.reset(**arguments)
-            return self._observe(obs), self._mask(self._with_mask(info), ~which)
+            obs, info = check_reset(self._vector.reset(**arguments))
+            return observed(self._observe, obs), self._mask(self._with_mask(info), ~which)
 
     def step(self, actions: Array) -> Outcome:
         self._steps += 1
         with named_errors(self._place), self._limit:
-            obs, rewards, terminated, truncated, info = self._vector.step(self._act(actions))
-            rewards, terminated, truncated = (np.array(part, dtype) for part, dtype in (
-                (rewards, np.float64), (terminated, bool), (truncated, bool)))
-            if not rewards.shape == terminated.shape == truncated.shape == self._shape:
-                raise ValueError(f"rewards {rewards.shape}, terminated {terminated.shape} and truncated "
-                                 f"{truncated.shape} must have the shape {self._shape}")
+            obs, rewards, terminated, truncated, info = check_vector_step(
+                self._vector.step(self._act(actions)), self._shape)
             mask = self._mask(self._with_mask(info), terminated | truncated)
-            return self._observe(obs), rewards, terminated, truncated, mask
+            return observed(self._observe, obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:
         """Close the vector environment, or leave it behind if it fails or takes too long."""
-        with suppress(Exception), TimeLimit(CLOSE_SECONDS):
+        with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
 
     def _place(self) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import multiprocessing
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from typing import Any
 
 import gymnasium as gym
-from gymnasium.vector import AutoresetMode
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.foreign import foreign_space, instance_refusal, metadata_of, refusal
 from vantage.envs.ids import EnvId, find_plugin
 from vantage.envs.interface import named_errors
 from vantage.envs.options import play_of
+from vantage.envs.words import shown
 from vantage.errors import ConfigError
 from vantage.extras import missing
 from vantage.importing import add_current_folder, load_class
@@ -26,8 +27,6 @@ _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_che
 _OWN_KEYS = {*_OWN_REMEDY}
 """Arguments of gymnasium.make that are not those of an environment."""
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
-NO_ENV = ("not a gymnasium.Env that its caller resets; port it from the old gym library, or give a "
-          "gymnasium.vector.VectorEnv with NEXT_STEP")
 
 
 def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
@@ -36,16 +35,35 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
     ConfigError if Vantage cannot run it, or if it is to be `rendered` and draws no pictures.
     """
     built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
-    if not isinstance(built, gym.Env) or built.metadata.get("autoreset_mode") not in (None, AutoresetMode.NEXT_STEP):
-        raise ConfigError(f"env={env.name!r} is a {type(built).__name__}, {NO_ENV}")
-    for name in ("observation_space", "action_space"):
-        check_space(env, built, name)
-    if rendered and (built.render_mode != RGB_ARRAY or RGB_ARRAY not in built.metadata.get("render_modes", ())):
-        built.close()
-        raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it in "
-                          "its metadata's render_modes")
-    built = taking_options(built)
-    return play_of(config, built).wrap(built)
+    with named_errors(lambda: f"{env.name} cannot be built"):
+        if words := instance_refusal(built):
+            raise ConfigError(f"env={env.name!r} is {words}")
+        for name in ("observation_space", "action_space"):
+            check_space(env, name, getattr(built, name, None))
+        if rendered and not draws(built):
+            with suppress(Exception, SystemExit):
+                built.close()
+            raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it "
+                              "in its metadata's render_modes")
+        built = taking_options(built)
+        return play_of(config, built).wrap(built)
+
+
+def check_space(env: EnvId, name: str, space: Any) -> None:
+    """ConfigError unless `space`, the attribute `name` of `env`, is one of Gymnasium's."""
+    if isinstance(space, gym.Space):
+        return
+    if space is None:
+        raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in the class or its "
+                          "__init__")
+    remedy = foreign_space(space) or "not one of gymnasium.spaces; set it to such a space in the class or its __init__"
+    raise ConfigError(f"env={env.name!r}: its {name} is {shown(space)}, {remedy}")
+
+
+def draws(env: gym.Env[Any, Any]) -> bool:
+    """`env` was built to render arrays, and says that it can."""
+    modes = metadata_of(env).get("render_modes")
+    return env.render_mode == RGB_ARRAY and isinstance(modes, list | tuple | set) and RGB_ARRAY in modes
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
@@ -67,18 +85,6 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return env if takes else WithoutOptions(env)
 
 
-def check_space(env: EnvId, built: Any, name: str) -> None:
-    """ConfigError unless the attribute `name` of an environment is a space of Gymnasium."""
-    space = getattr(built, name, None)
-    if isinstance(space, gym.Space):
-        return
-    if any(base.__module__.partition(".")[0] == "gym" for base in type(space).__mro__):
-        raise ConfigError(f"env={env.name!r} has a space of the old gym library as its {name}, {space!s:.100}; import "
-                          "spaces from gymnasium instead: from gymnasium import spaces")
-    what = "has no" if space is None else f"has a {type(space).__name__} as its"
-    raise ConfigError(f"env={env.name!r} {what} {name}; set it to one of gymnasium.spaces in the class or its __init__")
-
-
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
     options = {**config.env_options, **more}
@@ -86,8 +92,8 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
         try:
             if env.is_path:
                 factory = load_class(env.name, what="env")
-                if isinstance(factory, type) and not issubclass(factory, gym.Env | gym.vector.VectorEnv):
-                    raise ConfigError(f"env={env.name!r} is a {factory.__name__}, {NO_ENV}")
+                if isinstance(factory, type) and (words := refusal(factory)):
+                    raise ConfigError(f"env={env.name!r} is {words}")
                 return factory(**options)
             if ":" in env.name:
                 add_current_folder(env.name.partition(":")[0])

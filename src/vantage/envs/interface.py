@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,8 @@ from typing import Any
 import gymnasium as gym
 from numpy.typing import NDArray
 
+from vantage.envs.outcomes import OutcomeError, unpacking
+from vantage.envs.words import error_words
 from vantage.errors import EnvError, VantageError
 from vantage.seeding import episode_seed
 from vantage.specs import EnvSpec, Episode
@@ -108,16 +109,19 @@ def named_errors(place: Callable[[], str]) -> Iterator[None]:
     """Turn any error but Vantage's own into an EnvError that begins with `place`."""
     try:
         yield
-    except VantageError:
+    except (VantageError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
-        raise EnvError(failure(place(), error)) from error
+    except BaseException as error:  # SystemExit and GeneratorExit would end a run without a word
+        raise EnvError(failure(place(), error)) from cause(error)
 
 
 def failure(place: str, error: BaseException) -> str:
-    """`error` at `place`, in words, with what reset and step return if their result could not be unpacked."""
-    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
-    unpacks = isinstance(error, ValueError) and "values to unpack" in str(error)
-    caller = frame.f_globals.get("__name__", "").partition(".")[0] in ("gymnasium", "vantage")
-    expected = "; reset has to return (observation, info), and step (observation, reward, terminated, truncated, info)"
-    return f"{place}: {type(error).__name__}: {error}" + expected * (unpacks and caller)
+    """`error` at `place`, in words."""
+    if isinstance(error, OutcomeError):
+        return f"{place}: {error}"
+    return f"{place}: {unpacking(error) or error_words(error)}"
+
+
+def cause(error: BaseException) -> BaseException | None:
+    """`error`, unless its message says all and its traceback shows no code of the environment."""
+    return None if isinstance(error, OutcomeError) or unpacking(error) else error

@@ -16,6 +16,7 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.masks import allows, masks_of
+from vantage.envs.outcomes import Checked
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.extras import needs
@@ -187,6 +188,8 @@ class Play:
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         """`env`, played and shown like this."""
+        if self.max_steps or self.picture or self.skip != (1, 1) or self.noop_max or self.random_start:
+            env = Checked(env)
         if self.skip != (1, 1) or self.noop_max or self.random_start:
             env = Frames(env, self)
         if self.picture is not None:

@@ -7,7 +7,7 @@ import os
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,15 +18,15 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
-from vantage.envs.checks import Bounds, bounds_of
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
-from vantage.envs.interface import IDLE, MASK, Array, Info, Seeds, Simulators, failure, named_errors
+from vantage.envs.interface import IDLE, Array, Info, Seeds, Simulators, cause, failure, named_errors
 from vantage.envs.masks import masks_of
-from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import Play, check_options, non_defaults
-from vantage.envs.randomness import layers, seed_spaces
-from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, policy_spaces, reasons
+from vantage.envs.outcomes import check_reset, check_same_spaces, check_step, observed
+from vantage.envs.probe import close_quietly, probe
+from vantage.envs.randomness import seed_spaces
+from vantage.envs.spaces import make_actor, make_masker, make_observer, policy_spaces
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError, VantageError
 from vantage.processes import die_with
@@ -39,15 +39,6 @@ REBUILT = ("BipedalWalker", "CarRacing")
 
 EPISODES, SEED = "episodes", "seed"
 """Keys of a reset's options, for the episode numbers and their seed."""
-NOT_SAVED = {
-    gym.wrappers.NormalizeObservation:
-        "the environment is wrapped in NormalizeObservation: each instance has statistics of its own, which are not "
-        "saved, so evaluations show the policy other numbers than training; use obs_norm=true instead",
-    gym.wrappers.NormalizeReward:
-        "the environment is wrapped in NormalizeReward: scores are sums of normalised rewards, by statistics of each "
-        "instance that are not saved; use reward_norm=true instead",
-}
-"""What to say of wrappers with a state that outlives an episode."""
 
 
 class Episodes(gym.Env[Any, Any]):
@@ -66,8 +57,8 @@ class Episodes(gym.Env[Any, Any]):
         self.env: gym.Env[Any, Any] | None = None
         self._build, self._seeds, self._index, self._parent = build, seeds, index, parent
         self._blank = spaces.unflatten(self.observation_space, np.zeros(spaces.flatdim(self.observation_space)))
-        self._mask, self._scale = make_masker(spec), bool(spec.action.scaled)
-        self._kinds, self._shifts = kinds, spec.shifts
+        self._spec, self._kinds = spec, kinds
+        self._mask = make_masker(spec)
         self._episode, self._steps, self._idle = IDLE, 0, False
         if built is not None:
             self._use(built)
@@ -89,9 +80,11 @@ class Episodes(gym.Env[Any, Any]):
             assert self.env is not None
             seed = self._seeds.of(self._index, episode)
             seed_spaces(self.env, seed)
-            obs, info = self.env.reset(seed=seed)
-            return self._observe(obs), self._mask(self._with_mask(info), False)
-        except (Exception, SystemExit) as error:
+            obs, info = check_reset(self.env.reset(seed=seed))
+            return observed(self._observe, obs), self._mask(self._with_mask(info), False)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return self._blank, self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
@@ -100,30 +93,33 @@ class Episodes(gym.Env[Any, Any]):
         self._steps += 1
         try:
             assert self.env is not None
-            obs, reward, terminated, truncated, info = self.env.step(self._act(action))
-            over = bool(terminated or truncated)
-            info = info if over else self._with_mask(info)
-            return self._observe(obs), float(reward), bool(terminated), bool(truncated), self._mask(info, over)
-        except (Exception, SystemExit) as error:
+            obs, reward, terminated, truncated, info = check_step(self.env.step(self._act(action)))
+            # A policy takes the value of a time limit's observation over the allowed actions; a task's end has none.
+            mask = self._mask(info if terminated else self._with_mask(info), terminated or truncated)
+            return observed(self._observe, obs), reward, terminated, truncated, mask
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             return self._blank, 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
         if self.env is not None:
-            with suppress(Exception):  # it would hide the error before it, or end a run that is complete
+            with suppress(Exception, SystemExit):  # would hide the error before it, or end a run that is complete
                 self.env.close()
             self.env = None
 
     def _use(self, env: gym.Env[Any, Any]) -> None:
         self.env = env
-        _, self._observe = make_observer(env.observation_space, kinds=self._kinds, shifts=self._shifts)
-        _, self._act = make_actor(env.action_space, scale=self._scale)
+        obs, self._observe = make_observer(env.observation_space, kinds=self._kinds, shifts=self._spec.shifts)
+        action, self._act = make_actor(env.action_space, scale=bool(self._spec.action.scaled))
+        check_same_spaces(self._spec, obs, action)
         self._with_mask = masks_of(env)
 
-    def _failure(self, error: Exception | SystemExit) -> Info:
+    def _failure(self, error: BaseException) -> Info:
         message = failure(self._seeds.place(self._index, self._episode, self._steps), error)
         if not self._parent:
-            raise EnvError(message) from error
-        if isinstance(error, VantageError):  # it says what to do; where it was raised helps nobody
+            raise EnvError(message) from cause(error)
+        if isinstance(error, VantageError) or cause(error) is None:  # it says what to do; where it arose helps nobody
             return {ERROR: message}
         return {ERROR: f"{message}\n{traceback.format_exc()}"}
 
@@ -191,12 +187,6 @@ def with_limit(call: Callable[..., Any], limit: TimeLimit, seeds: Seeds) -> Call
     return within
 
 
-def close_quietly(env: gym.Env[Any, Any]) -> None:
-    """Close an environment, or leave it behind if it fails or takes too long."""
-    with suppress(Exception), TimeLimit(CLOSE_SECONDS):
-        env.close()
-
-
 def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]], short: Array) -> None:
     """Let the first factory without short episodes use the environment that is built already."""
     if short.all():
@@ -205,40 +195,3 @@ def give(first: gym.Env[Any, Any], factories: list[Callable[[], Episodes]], shor
         index = int(short.argmin())
         taking: Callable[..., Episodes] = factories[index]
         factories[index] = partial(taking, built=first)
-
-
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """What the first environment shows of all."""
-
-    spec: EnvSpec
-    bounds: Bounds
-    why: Mapping[str, str]
-    """Why each part of the observation is taken for what it is."""
-    own_limit: int | None
-    """The time limit of its registration, in steps."""
-    notes: tuple[str, ...]
-    """On its wrappers."""
-
-
-def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit) -> Probed:
-    """What `env` shows at its first reset. It is closed after an error."""
-    kinds = config.kinds_of_parts
-    try:
-        with named_errors(lambda: seeds.place(0, 0, 0)), limit:
-            space = env.observation_space
-            obs, _ = make_observer(space, kinds=kinds)
-            action, _ = make_actor(env.action_space, scale=config.scale_actions)
-            check_obs_size(obs)
-            _, info = env.reset(seed=seeds.of(0, 0))
-            info = masks_of(env)(info)
-            shifts: Shifts | None = config.shifts
-            if shifts is None:
-                shifts = first_offsets(lambda seed: env.reset(seed=seed)[0], space, obs)
-            obs, _ = make_observer(space, kinds=kinds, shifts=shifts)
-    except BaseException:
-        close_quietly(env)
-        raise
-    own_limit = env.spec.max_episode_steps if env.spec else None
-    notes = tuple(NOT_SAVED[type(layer)] for layer in layers(env) if type(layer) in NOT_SAVED)
-    return Probed(EnvSpec(obs, action, MASK in info), bounds_of(space, obs), reasons(space, kinds), own_limit, notes)

@@ -19,6 +19,7 @@ from gymnasium import spaces
 from vantage.envs.interface import MASK, Array, Info
 from vantage.envs.observations import read_box, to_image
 from vantage.envs.offsets import Shifts, shifted
+from vantage.envs.outcomes import check_mask
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
 from vantage.keys import nearest
@@ -132,6 +133,7 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
             return {MASK: np.ones(shape, bool)}
         if mask.shape != shape:
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
+        check_mask(mask)
         mask = mask.astype(bool)
         possible = np.all([part.any(axis=-1) for part in np.split(mask, ends, axis=-1)], axis=0)
         if not (possible | unused).all():

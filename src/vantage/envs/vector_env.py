@@ -16,6 +16,7 @@ from vantage.envs.checks import Checks
 from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
 from vantage.envs.options import choose_actions
+from vantage.envs.pictures import as_picture, frames_per_second
 from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, Episode
@@ -23,7 +24,6 @@ from vantage.specs import ActionSpec, Episode
 FIRE = 1
 SAVED = ("episode", "seeded_episode", "length", "score", "lives", "over", "press")
 """Private arrays that a snapshot holds, one number for each environment."""
-DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
 
 
 class Environments:
@@ -122,17 +122,14 @@ class Environments:
     @property
     def fps(self) -> float:
         """Agent steps per second of real time."""
-        frames = float(self._single().metadata.get("render_fps") or DEFAULT_FPS)
-        return self._simulators.fps or frames / self.frames_per_step
+        return self._simulators.fps or frames_per_second(self._single()) / self.frames_per_step
 
     def render(self) -> Array:
         """A picture of the first environment, uint8 RGB [H, W, 3]. EnvError if it returns none."""
         with named_errors(lambda: f"{self._place(0)}: render()"):
-            picture = np.asarray(self._single().render())
-        if picture.dtype != np.uint8 or picture.ndim != 3 or picture.shape[2] != 3:
-            raise EnvError(f"{self._place(0)}: render() returned {picture.dtype} of shape {picture.shape}, not a "
-                           "picture of uint8 [height, width, 3]")
-        return picture
+            rendered = self._single().render()
+        with named_errors(lambda: self._place(0)):
+            return as_picture(rendered)
 
     def keys_to_action(self) -> Mapping[Any, Any] | None:
         """Actions by keys, if the environment defines them; None for Atari, which has `action_names`."""

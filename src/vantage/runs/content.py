@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vantage.envs.space_json import space_from_json
 from vantage.specs import is_bounded
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
@@ -58,6 +59,8 @@ def read_spec(values: Any) -> EnvSpec:
                  and all(isinstance(bound, float | int) and not isnan(bound)
                          for bound in (*action.low, *action.high))
                  and _is_scaling(action))
+        if spec.space is not None:
+            space_from_json(spec.space)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         valid = False
     if not valid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from functools import lru_cache
 
@@ -13,6 +14,8 @@ from vantage.learning.play import GameStep
 
 with needs("video"):
     from PIL import Image, ImageDraw, ImageFont
+
+log = logging.getLogger(__name__)
 
 Picture = NDArray[np.uint8]
 
@@ -37,6 +40,26 @@ def draw_frame(screen: Picture, *words: str) -> Picture:
     for i, word in enumerate(words):
         draw.text((_MARGIN + i * column, height - _STRIP // 2), word, _TEXT, font, anchor="lm")
     return np.asarray(frame)
+
+
+class Screens:
+    """The screens of a video: all of the size of the first, as its format requires."""
+
+    def __init__(self) -> None:
+        self._size: tuple[int, int] | None = None
+        self._warned = False
+
+    def fit(self, screen: Picture) -> Picture:
+        """`screen`, resized if its size is not that of the first; the first time, a warning says so."""
+        size = (screen.shape[1], screen.shape[0])
+        self._size = self._size or size
+        if size == self._size:
+            return screen
+        if not self._warned:
+            self._warned = True
+            log.warning("render() changed its size from %dx%d to %dx%d; such frames are resized to the first, as a "
+                        "video has one size", *self._size, *size)
+        return np.asarray(Image.fromarray(screen).resize(self._size))
 
 
 def describe(moment: GameStep) -> tuple[str, str, str]:

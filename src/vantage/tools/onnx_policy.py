@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import logging
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -113,7 +114,8 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
     inputs = tuple(example[name] for name in policy.inputs)
     try:
         # torch 2.13 warns of its own deprecated calls, and logs missing libraries and failures (2026-11).
-        with torch.no_grad(), warnings.catch_warnings(action="ignore"), contextlib.redirect_stderr(io.StringIO()):
+        with (torch.no_grad(), warnings.catch_warnings(action="ignore"), without_torchvision_lines(),
+              contextlib.redirect_stderr(io.StringIO())):
             program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False, input_names=policy.inputs,
                                         output_names=policy.outputs,
                                         dynamic_shapes=(tuple({0: torch.export.Dim("batch")} for _ in inputs),))
@@ -130,6 +132,21 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
         model.metadata_props.add(key=key, value=value)
     onnx.checker.check_model(model)
     path.write_bytes(model.SerializeToString())
+
+
+@contextlib.contextmanager
+def without_torchvision_lines() -> Iterator[None]:
+    """Leave out the four lines that torch 2.13 logs about operators of torchvision, which no policy has (2026-11)."""
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    logger.addFilter(_is_about_policies)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_is_about_policies)
+
+
+def _is_about_policies(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith("torchvision is not installed")
 
 
 def load_onnx(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]:

@@ -19,7 +19,7 @@ from vantage.learning.play import game_steps
 from vantage.runs.files import whole_file
 from vantage.runtimes.evaluator import torch_threads
 from vantage.tools.evaluate import action_generator, load_player, shown_game
-from vantage.tools.frames import Picture, describe, draw_frame, number
+from vantage.tools.frames import Picture, Screens, describe, draw_frame, number
 
 with needs("video"):
     import imageio_ffmpeg
@@ -66,13 +66,15 @@ def record(run: str | Path, output: str | Path, *, episodes: int = 1, determinis
     output that cannot be written.
     """
     scores: list[float] = []
+    screens = Screens()
     with whole_file(output, ".mp4", ".gif") as path:
         agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
 
         def frames() -> Iterator[Picture]:
             for moment in game_steps(agent.model, envs, deterministic=bool(deterministic),
                                      generator=action_generator(seed)):
-                yield draw_frame(envs.render(), *describe(moment), f"game {len(scores) + 1} of {episodes}")
+                screen = screens.fit(envs.render())
+                yield draw_frame(screen, *describe(moment), f"game {len(scores) + 1} of {episodes}")
                 if moment.over:
                     scores.append(moment.score)
                 if len(scores) == episodes:

@@ -1,0 +1,121 @@
+"""A Gymnasium space of observations as JSON, for policies to read what an environment returns without building it.
+
+What is read may come from someone else: its size is bounded.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+Json = dict[str, Any]
+
+_LARGEST = 10**7
+"""Numbers of an observation, and values of a Discrete one."""
+_DEEPEST = 16
+"""Levels of nested Dict and Tuple spaces."""
+_TYPES = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+          "uint64"}
+
+
+def space_to_json(space: gym.Space[Any]) -> Json | None:
+    """`space` as a JSON object; None if it has parts of another kind than policies read."""
+    try:
+        return _to_json(space)
+    except TypeError:
+        return None
+
+
+def space_from_json(value: Any) -> gym.Space[Any]:
+    """The space that `space_to_json` wrote. ValueError for anything else."""
+    try:
+        if _numbers(value, 0) > _LARGEST:
+            raise ValueError("too large")
+        space = _from_json(value)
+    except (AttributeError, AssertionError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise ValueError(f"space is {value!r:.200}") from error
+    return space
+
+
+def _to_json(space: Any) -> Json:
+    match space:
+        case spaces.Box():
+            return {"type": "Box", "low": _bounds(space.low), "high": _bounds(space.high),
+                    "shape": list(space.shape), "dtype": np.dtype(space.dtype).name}
+        case spaces.Discrete():
+            return {"type": "Discrete", "n": int(space.n), "start": int(space.start)}
+        case spaces.MultiDiscrete():
+            return {"type": "MultiDiscrete", "nvec": space.nvec.tolist(), "start": space.start.tolist()}
+        case spaces.MultiBinary():
+            return {"type": "MultiBinary", "shape": list(space.shape)}
+        case spaces.Text():
+            return {"type": "Text"}
+        case spaces.Dict():
+            if not all(isinstance(key, str) for key in space.spaces):
+                raise TypeError("keys are no texts")
+            return {"type": "Dict", "spaces": {key: _to_json(part) for key, part in space.spaces.items()}}
+        case spaces.Tuple():
+            return {"type": "Tuple", "spaces": [_to_json(part) for part in space.spaces]}
+    raise TypeError(type(space).__name__)
+
+
+def _numbers(value: Mapping[str, Any], depth: int) -> int:
+    """How many numbers an observation has, before a space of that size is built."""
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
+    if "spaces" not in value:
+        return math.prod(_shape(value["shape"])) if "shape" in value else 1
+    parts = value["spaces"]
+    return sum(_numbers(part, depth + 1) for part in (parts.values() if isinstance(parts, dict) else parts))
+
+
+def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
+    match value["type"]:
+        case "Box":
+            shape, dtype = _shape(value["shape"]), value["dtype"]
+            if dtype not in _TYPES:
+                raise ValueError(dtype)
+            low, high = (_array(value[side], infinite, dtype, shape)
+                         for side, infinite in (("low", -math.inf), ("high", math.inf)))
+            return spaces.Box(low, high, shape, np.dtype(dtype).type)
+        case "Discrete":
+            _shape([value["n"]])
+            return spaces.Discrete(value["n"], start=int(value["start"]))
+        case "MultiDiscrete":
+            nvec = np.array(value["nvec"], np.int64)
+            if not 0 < int(nvec.sum()) <= _LARGEST or nvec.min() < 1:
+                raise ValueError("nvec")
+            return spaces.MultiDiscrete(nvec, start=np.array(value["start"], np.int64))
+        case "MultiBinary":
+            shape = _shape(value["shape"])
+            return spaces.MultiBinary(shape[0] if len(shape) == 1 else shape)
+        case "Text":
+            return spaces.Text(1)
+        case "Dict":
+            return spaces.Dict({str(key): _from_json(part) for key, part in value["spaces"].items()})
+        case "Tuple":
+            return spaces.Tuple([_from_json(part) for part in value["spaces"]])
+    raise ValueError(value["type"])
+
+
+def _bounds(array: Any) -> Any:
+    """One number if all are the same, else all in one list; null where infinite."""
+    values = [None if isinstance(bound, float) and math.isinf(bound) else bound for bound in array.ravel().tolist()]
+    return values[0] if values and all(value == values[0] for value in values) else values
+
+
+def _array(bounds: Any, infinite: float, dtype: str, shape: tuple[int, ...]) -> Any:
+    whole = bounds if isinstance(bounds, list) else [bounds] * math.prod(shape)
+    return np.array([infinite if bound is None else bound for bound in whole], dtype).reshape(shape)
+
+
+def _shape(shape: Any) -> tuple[int, ...]:
+    if not (isinstance(shape, list) and all(type(side) is int and side > 0 for side in shape)
+            and math.prod(shape) <= _LARGEST):
+        raise ValueError(f"shape {shape!r:.80}")
+    return tuple(shape)
