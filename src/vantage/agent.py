@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs import PolicyEnv, make_single
+from vantage.envs import PolicyEnv, Reader, make_single
 from vantage.errors import ConfigError
-from vantage.learning.collect import Array
+from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import read_policy
 from vantage.runtimes.evaluator import acts_most_probably
 from vantage.seeding import derive_seed
-from vantage.types import Obs, State, map_parts
+from vantage.types import State
 
 STREAM = 2
 """Of evaluations after training; streams 0 and 1 belong to training and to evaluations during training."""
@@ -41,6 +41,12 @@ class Agent:
     `eval/deterministic`, 1 if the run's evaluations take the most probable actions, 0 if sampled ones."""
     deterministic: bool
     """Plays the most probable actions, else sampled ones: as the run's evaluations do, by `eval_deterministic`."""
+
+    read: Reader = field(init=False, repr=False, compare=False)
+    """Reads observations in the policy's form and in its environment's."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "read", Reader(self.model.spec, self.config.env.kinds_of_parts))
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""
@@ -71,64 +77,64 @@ class Agent:
             return derive_seed(seed, "evaluate")
 
         in_env_units = replace(self.config.env, scale_actions=False)  # as `act` returns them
-
         envs = make_single(in_env_units, seed=seed_of(seed), stream=STREAM, draws=render_mode is not None,
                            num_envs=self.config.envs_per_process)
         return PolicyEnv(envs, seed_of, render_mode=render_mode)
 
     @torch.no_grad()
-    def act(self, obs: Obs | Array, state: State, *, is_first: Tensor | np.ndarray | None = None,
+    def act(self, obs: Any, state: State | None = None, *, is_first: Tensor | np.ndarray | None = None,
             deterministic: bool | None = None, generator: torch.Generator | None = None,
-            action_mask: Tensor | np.ndarray | None = None) -> tuple[np.ndarray, State]:
+            action_mask: Tensor | np.ndarray | Sequence[Any] | None = None) -> tuple[np.ndarray, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
-        Observations are as the policy was trained on them: images [C, H, W] in uint8, all else float32 vectors,
-        Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Box actions are in the
-        environment's units and not clipped.
-        Without the batch's axis in `obs`, actions have none either; the state has one of 1. `deterministic` None: as
-        `self.deterministic` says, which is how `vantage.evaluate` plays.
-        ValueError if a shape differs, a number is not finite, `state` is of another batch, or the policy was trained
-        with masks and none is given.
+        Observations are as the environment returns them (images also [H, W, C], Discrete ones whole numbers, Dict and
+        Tuple spaces nested), or as `make_env` does and the policy was trained on them: images [C, H, W] in uint8, all
+        else float32 vectors, Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Atari's, and
+        those of policies that do not hold their environment's space, are of the second kind alone. Whole numbers in a
+        Discrete part are the environment's. Box actions are in the environment's units and not
+        clipped.
+        Without the batch's axis in `obs`, actions have none either; the state has one of 1. `state` may be left out if
+        the policy has none. `action_mask` is an array [B, A], or a tuple of one array for each component of the action.
+        `deterministic` None: as `self.deterministic` says, which is how `vantage.evaluate` plays.
+        ValueError if a shape differs, a number is not finite, `state` is of another batch or missing, or the policy was
+        trained with masks and none is given.
 
         `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It may be left out with
         a new `initial_state`, unless stack_pad is repeat.
         """
-        tensors, spec = map_parts(lambda part: torch.as_tensor(part).cpu(), obs), self.model.spec
-        parts = tensors if isinstance(tensors, Mapping) else {"obs": tensors}
-        expected = {key: part.shape for key, part in
-                    (spec.obs if isinstance(spec.obs, Mapping) else {"obs": spec.obs}).items()}
-        single = {key: tuple(part.shape) for key, part in parts.items()} == expected
-        if single:
-            parts = {key: part[None] for key, part in parts.items()}
-            tensors = parts if isinstance(tensors, Mapping) else parts["obs"]
-        shapes = {key: tuple(part.shape[1:]) for key, part in parts.items()}
-        if shapes != expected:
-            raise ValueError(f"observations have shapes {shapes} after the batch's axis, the policy was trained on "
-                             f"{expected}: images are [C, H, W] in uint8, "
-                             "Discrete ones one-hot, all else a flat vector; env = agent.make_env() gives them so")
-        width = sum(spec.action.sizes)
-        if spec.masked and action_mask is None:
-            raise ValueError(f"the policy was trained with masks: give action_mask [B, {width}]")
-        batch = len(next(iter(parts.values())))
+        spec = self.model.spec
+        arrays, single = self.read(to_numpy(obs))
+        batch = len(next(iter(arrays.values())))
+        parts = {key: as_tensor(part) for key, part in arrays.items()}
         for key, part in parts.items():
-            if len(part) != batch:
-                raise ValueError(f"{key} has {len(part)} observations, other parts have {batch}")
             if not torch.isfinite(part).all():
                 raise ValueError(f"{key} has a number that is not finite: {part[~torch.isfinite(part)][0]}")
-        sizes, own = [tuple(part.shape) for part in state], [tuple(part.shape) for part in self.initial_state(batch)]
-        if sizes != own:
-            raise ValueError(f"the state has shapes {sizes}, observations of a batch of {batch} need {own}; begin with "
-                             f"initial_state({batch})")
-        first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(batch)
-        mask = None if action_mask is None else torch.as_tensor(action_mask).bool().reshape(batch, -1)
-        if mask is not None and mask.shape[1] != width:
-            raise ValueError(f"action_mask has {mask.shape[1]} columns, the policy has {width} actions")
+        tensors = parts if isinstance(spec.obs, Mapping) else next(iter(parts.values()))
+        state = self._checked_state(state, batch)
+        first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(-1)
+        if len(first) != batch:
+            raise ValueError(f"is_first has {len(first)} flags, the observations are a batch of {batch}")
+        mask = read_mask(action_mask, spec, batch)
         params, state = self.model.step(tensors, first.bool(), state, mask)
         most_probable = self.deterministic if deterministic is None else deterministic
         actions = (self.model.distribution.mode(params) if most_probable else
                    self.model.distribution.sample(params, generator or torch.default_generator)).numpy()
         actions = spec.action.to_env(actions)
         return actions[0] if single else actions, state
+
+    def _checked_state(self, state: State | None, batch: int) -> State:
+        """`state`, or () for None and a policy without state; ValueError if it is not one of `batch`."""
+        own = self.initial_state(batch)
+        if state is None:
+            if own:
+                raise ValueError(f"the policy has a state: give that of the previous step, at the first "
+                                 f"initial_state({batch})")
+            return own
+        shapes, expected = [tuple(part.shape) for part in state], [tuple(part.shape) for part in own]
+        if shapes != expected:
+            raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} need {expected}; "
+                             f"begin with initial_state({batch})")
+        return state
 
 
 def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:

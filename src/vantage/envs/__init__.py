@@ -11,10 +11,11 @@ from vantage.envs.ids import EnvId, is_atari, known_names, resolve_env
 from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
 from vantage.envs.policy_env import PolicyEnv
+from vantage.envs.reader import Reader
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 
-__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Snapshot", "Step", "check_options",
+__all__ = ["LONGEST_GAME", "EnvId", "Environments", "First", "PolicyEnv", "Reader", "Snapshot", "Step", "check_options",
            "is_atari", "known_names", "make_environments", "make_single", "resolve_env"]
 
 

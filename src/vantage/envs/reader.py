@@ -1,0 +1,163 @@
+"""Observations that a caller gives a policy: in the policy's own form or as its environment returns them, one or many.
+
+Nothing is normalised or put on a device here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from vantage.envs.interface import Array
+from vantage.envs.space_json import space_from_json
+from vantage.envs.spaces import make_observer
+from vantage.envs.words import cut, shown
+from vantage.specs import ArraySpec, EnvSpec
+
+WHOLE = "obs"
+"""The name of an observation that is no mapping."""
+_FEW = 6
+"""Parts that a message names."""
+
+
+class Reader:
+    """Reads observations for policies of one spec."""
+
+    def __init__(self, spec: EnvSpec, kinds: Mapping[str, str]) -> None:
+        """`kinds` is how the run reads its parts, `EnvConfig.kinds_of_parts`."""
+        self._kinds, self._shifts = kinds, spec.shifts
+        self._mapping = isinstance(spec.obs, Mapping)
+        self._parts: Mapping[str, ArraySpec] = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
+        self._space: Any = None
+        if spec.space is not None:
+            space = space_from_json(spec.space)
+            obs, self._observe = make_observer(space, kinds=kinds, shifts=spec.shifts)
+            if obs == spec.obs:  # else options of the run convert it otherwise
+                self._space = space
+
+    def __call__(self, obs: Any) -> tuple[dict[str, Array], bool]:
+        """The parts of `obs` by name, [B, ...] as the policy takes them, and whether `obs` was a single observation.
+
+        ValueError if it fits neither the policy nor its environment.
+        """
+        read = self._in_own_form(obs)
+        if read is not None:
+            return read
+        why = ""
+        if self._space is not None:
+            try:
+                return self._batched(self._observe(obs)), True
+            except (KeyError, IndexError, TypeError, ValueError) as error:
+                why = str(error)
+            many = self._batch_of_environment(obs)
+            if many is not None:
+                return many, False
+        raise ValueError(self._refusal(obs, why))
+
+    def _in_own_form(self, obs: Any) -> tuple[dict[str, Array], bool] | None:
+        if isinstance(obs, Mapping) != self._mapping or (self._mapping and obs.keys() != self._parts.keys()):
+            return None
+        named = obs if self._mapping else {WHOLE: obs}
+        try:
+            arrays = {name: np.asarray(named[name]) for name in self._parts}
+        except (TypeError, ValueError):
+            return None
+        if not all(self._is_own_type(name, array) for name, array in arrays.items()):
+            return None
+        if all(array.shape == self._parts[name].shape for name, array in arrays.items()):
+            return {name: array[None] for name, array in arrays.items()}, True
+        if all(array.shape[1:] == self._parts[name].shape and len(array) for name, array in arrays.items()):
+            _check_one_batch(arrays)
+            return arrays, False
+        return None
+
+    def _is_own_type(self, name: str, array: Array) -> bool:
+        """Bytes for images, floats for one-hot numbers: other types are the environment's."""
+        if array.dtype.kind not in "fiub":
+            return False
+        if self._space is None:
+            return True
+        space = self._leaf(name)
+        if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+            return array.dtype.kind == "f"
+        part = self._parts[name]
+        if part.shift:
+            return array.dtype == np.float32  # the environment's own numbers are too large for it
+        return part.kind != "image" or part.dtype == array.dtype.name or space.dtype == np.uint8
+
+    def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
+        """A batch as a vector of such environments returns it: each part with one more axis in front."""
+        try:
+            path = _first_path(self._space)
+            size = np.shape(reduce(getitem, path, obs))[0]
+            if not size:
+                return None
+            converted = make_observer(self._space, (size,), self._kinds, self._shifts)[1](obs)
+        except (KeyError, IndexError, TypeError, ValueError):
+            return None
+        return dict(converted) if self._mapping else {WHOLE: converted}
+
+    def _batched(self, converted: Any) -> dict[str, Array]:
+        named = converted if self._mapping else {WHOLE: converted}
+        return {name: part[None] for name, part in named.items()}
+
+    def _leaf(self, name: str) -> Any:
+        if not self._mapping:
+            return self._space
+        return next(leaf for path, leaf in _leaves(self._space) if "/".join(map(str, path)) == name)
+
+    def _refusal(self, obs: Any, why: str) -> str:
+        own = [f"{name if self._mapping else ''} {_form(part)}".strip() for name, part in self._parts.items()]
+        text = (f"the observation is {_given(obs)}; the policy takes {_list(own)}, or a batch of these with one more "
+                "axis")
+        if self._space is not None:
+            wrong = f" ({cut(why, 160)})" if why and " of shape " not in why else ""
+            text += f", or what its environment returns, in {cut(str(self._space), 160)}{wrong}"
+        return f"{text}; env = agent.make_env() gives them so"
+
+
+def _check_one_batch(arrays: Mapping[str, Array]) -> None:
+    """ValueError unless all parts hold as many observations."""
+    sizes = {name: len(array) for name, array in arrays.items()}
+    first, *others = sizes
+    for name in others:
+        if sizes[name] != sizes[first]:
+            raise ValueError(f"{name} has {sizes[name]} observations, {first} has {sizes[first]}; give all parts of "
+                             "the same batch")
+
+
+def _leaves(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
+    if not isinstance(space, spaces.Dict | spaces.Tuple):
+        return [(path, space)]
+    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+    return [leaf for name, child in children for leaf in _leaves(child, (*path, name))]
+
+
+def _first_path(space: Any) -> tuple[Any, ...]:
+    """The path of the first part that is no text."""
+    return next(path for path, leaf in _leaves(space) if not isinstance(leaf, spaces.Text))
+
+
+def _form(part: ArraySpec) -> str:
+    return f"uint8 [C, H, W] of shape {part.shape}" if part.kind == "image" else f"float32 of shape {part.shape}"
+
+
+def _given(obs: Any) -> str:
+    if not isinstance(obs, Mapping):
+        return shown(obs)
+    parts = [f"{name!s:.40} {_brief(part)}" for name, part in list(obs.items())[:_FEW + 1]]
+    return f"a {type(obs).__name__} of {_list(parts)}" if parts else f"an empty {type(obs).__name__}"
+
+
+def _brief(part: Any) -> str:
+    shape = getattr(part, "shape", None)
+    return shown(part) if shape is None else f"{part.dtype} of shape {tuple(shape)}"
+
+
+def _list(parts: list[str]) -> str:
+    return ", ".join(parts[:_FEW]) + (", ..." if len(parts) > _FEW else "")

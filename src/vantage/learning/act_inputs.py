@@ -1,0 +1,55 @@
+"""Observations and masks that a caller gives a policy, as arrays and tensors. Their forms are read in `envs.reader`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from vantage.types import EnvSpec
+
+
+def to_numpy(obs: Any) -> Any:
+    """`obs` with arrays in place of tensors, in Dict and Tuple observations too."""
+    if isinstance(obs, Tensor):
+        return obs.detach().cpu().numpy()
+    if isinstance(obs, Mapping):
+        return {key: to_numpy(part) for key, part in obs.items()}
+    if isinstance(obs, tuple | list) and any(isinstance(part, Tensor | Mapping | tuple) for part in obs):
+        return tuple(map(to_numpy, obs))
+    return obs
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """`array` as a tensor: images in uint8, all else in float32. It is copied where torch cannot share it."""
+    array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
+def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
+    """An action mask [B, A] bool, also of a tuple with one array for each component of the action.
+
+    ValueError if one is missing, has another shape, or holds numbers other than 0 and 1.
+    """
+    sizes = spec.action.sizes
+    width = sum(sizes)
+    if mask is None:
+        if spec.masked:
+            raise ValueError(f"the policy was trained with masks: give action_mask [B, {width}]")
+        return None
+    parts = to_numpy(mask)
+    if isinstance(parts, tuple | list) and tuple(np.shape(part)[-1:] for part in parts) == tuple((n,) for n in sizes):
+        parts = np.concatenate([np.asarray(part) for part in parts], axis=-1)
+    array = np.asarray(parts)
+    columns = array.size / batch
+    if columns != width:
+        shape = f"has {columns:g} columns" if columns.is_integer() else f"has shape {array.shape}"
+        raise ValueError(f"action_mask {shape}, the policy has {width} actions: give [{batch}, {width}]")
+    if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
+        raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed "
+                         "actions, 0 for others")
+    return torch.from_numpy(array.reshape(batch, width).astype(bool))
