@@ -36,7 +36,7 @@ class Drawn(gym.Env[np.ndarray, Any]):
     def render(self) -> Any:
         if self._bad == "raises":
             raise RuntimeError("no canvas")
-        return np.zeros((3, 4)) if self._bad == "shape" else np.full((40, 30, 3), 10 * self._t, np.uint8)
+        return np.zeros((3, 4, 2)) if self._bad == "shape" else np.full((40, 30, 3), 10 * self._t, np.uint8)
 
 
 class Parts(Drawn):

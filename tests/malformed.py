@@ -46,7 +46,7 @@ STEPS: dict[str, Any] = {
     "array": lambda: np.zeros(5), "dict": lambda: dict.fromkeys("abcde"), "generator": _generator,
     "StopIteration": lambda: _raises(StopIteration(3)), "GeneratorExit": lambda: _raises(GeneratorExit()),
     "SystemExit": lambda: _raises(SystemExit(0)), "Stop": lambda: _raises(Stop("enough")),
-    "untold": lambda: _raises(Untold())}
+    "untold": lambda: _raises(Untold()), "KeyboardInterrupt": lambda: _raises(KeyboardInterrupt())}
 
 REWARDS: dict[str, Any] = {
     "one": np.array([0.5], np.float32), "zero axes": np.array(0.5), "float32": np.float32(0.5), "int": 1,

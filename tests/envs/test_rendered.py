@@ -63,7 +63,7 @@ def test_an_environment_without_pictures_is_refused(env: str, monkeypatch: pytes
         rendered(env, draws=None, env_kwargs='{"size_of": 3}')
 
 
-@pytest.mark.parametrize(("bad", "says"), [("raises", "no canvas"), ("shape", r"shape \(3, 4\)")])
+@pytest.mark.parametrize(("bad", "says"), [("raises", "no canvas"), ("shape", r"shape \(3, 4, 2\)")])
 def test_a_bad_picture_is_named_with_its_place(bad: str, says: str) -> None:
     envs = rendered("drawn:Drawn", env_kwargs=f'{{"bad": "{bad}"}}')
     envs.reset()

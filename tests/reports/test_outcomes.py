@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 
 import malformed
 import numpy as np
@@ -82,6 +83,22 @@ def test_an_old_reset_is_named_in_a_process_of_its_own_and_an_old_step_too() -> 
 def test_an_environment_that_raises_what_ends_loops_and_programs_is_named(error: str, says: str) -> None:
     with pytest.raises(EnvError, match=PLACE.format(3) + says + "$"):
         play(make("Malformed", options={"step": error}))
+
+
+@pytest.mark.parametrize("vector", ["sync", "async"])
+def test_an_environment_that_raises_keyboardinterrupt_itself_has_failed(vector: str) -> None:
+    """As in the command, where no handler of a signal raises it during training."""
+    former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with pytest.raises(EnvError, match=PLACE.format(3) + "KeyboardInterrupt"):
+            play(make("Malformed", options={"step": "KeyboardInterrupt"}, vector=vector))
+    finally:
+        signal.signal(signal.SIGINT, former)
+
+
+def test_a_keyboardinterrupt_by_a_signal_stays_one() -> None:
+    with pytest.raises(KeyboardInterrupt):
+        play(make("Malformed", options={"step": "KeyboardInterrupt"}))
 
 
 @pytest.mark.parametrize(("reward", "value"), [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import warnings
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from inspect import Parameter, signature
@@ -63,7 +64,7 @@ def check_space(env: EnvId, name: str, space: Any) -> None:
 def draws(env: gym.Env[Any, Any]) -> bool:
     """`env` was built to render arrays, and says that it can."""
     modes = metadata_of(env).get("render_modes")
-    return env.render_mode == RGB_ARRAY and isinstance(modes, list | tuple | set) and RGB_ARRAY in modes
+    return env.render_mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):

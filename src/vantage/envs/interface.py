@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -109,10 +111,24 @@ def named_errors(place: Callable[[], str]) -> Iterator[None]:
     """Turn any error but Vantage's own into an EnvError that begins with `place`."""
     try:
         yield
-    except (VantageError, KeyboardInterrupt):
+    except VantageError:
         raise
     except BaseException as error:  # SystemExit and GeneratorExit would end a run without a word
+        if is_interrupt(error):
+            raise
         raise EnvError(failure(place(), error)) from cause(error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """A signal caused `error`, a KeyboardInterrupt; an environment may also raise one itself."""
+    if not isinstance(error, KeyboardInterrupt):
+        return False
+    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
+    handler = signal.getsignal(signal.SIGINT)
+    if type(error) is not KeyboardInterrupt or frame is None or handler is signal.default_int_handler:
+        return True
+    raised_by_handler = frame.f_code is getattr(handler, "__code__", None)
+    return raised_by_handler or str(frame.f_globals.get("__name__")).partition(".")[0] == "vantage"
 
 
 def failure(place: str, error: BaseException) -> str:

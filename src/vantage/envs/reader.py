@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.interface import Array
+from vantage.envs.parts import leaves_of, names_of
 from vantage.envs.space_json import space_from_json
 from vantage.envs.spaces import make_observer
 from vantage.envs.words import cut, shown
@@ -109,7 +110,8 @@ class Reader:
     def _leaf(self, name: str) -> Any:
         if not self._mapping:
             return self._space
-        return next(leaf for path, leaf in _leaves(self._space) if "/".join(map(str, path)) == name)
+        leaves = leaves_of(self._space)
+        return next(leaves[path] for path, own in names_of(leaves).items() if own == name)
 
     def _refusal(self, obs: Any, why: str) -> str:
         own = [f"{name if self._mapping else ''} {_form(part)}".strip() for name, part in self._parts.items()]
@@ -131,16 +133,9 @@ def _check_one_batch(arrays: Mapping[str, Array]) -> None:
                              "the same batch")
 
 
-def _leaves(space: Any, path: tuple[Any, ...] = ()) -> list[tuple[tuple[Any, ...], Any]]:
-    if not isinstance(space, spaces.Dict | spaces.Tuple):
-        return [(path, space)]
-    children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-    return [leaf for name, child in children for leaf in _leaves(child, (*path, name))]
-
-
 def _first_path(space: Any) -> tuple[Any, ...]:
     """The path of the first part that is no text."""
-    return next(path for path, leaf in _leaves(space) if not isinstance(leaf, spaces.Text))
+    return next(iter(leaves_of(space)))
 
 
 def _form(part: ArraySpec) -> str:

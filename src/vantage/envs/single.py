@@ -20,7 +20,17 @@ from vantage.config_groups import EnvConfig
 from vantage.envs.build import build
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
-from vantage.envs.interface import IDLE, Array, Info, Seeds, Simulators, cause, failure, named_errors
+from vantage.envs.interface import (
+    IDLE,
+    Array,
+    Info,
+    Seeds,
+    Simulators,
+    cause,
+    failure,
+    is_interrupt,
+    named_errors,
+)
 from vantage.envs.masks import masks_of
 from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.outcomes import check_reset, check_same_spaces, check_step, observed
@@ -82,9 +92,9 @@ class Episodes(gym.Env[Any, Any]):
             seed_spaces(self.env, seed)
             obs, info = check_reset(self.env.reset(seed=seed))
             return observed(self._observe, obs), self._mask(self._with_mask(info), False)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if not self._parent and is_interrupt(error):  # worker processes block signals
+                raise
             return self._blank, self._failure(error)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
@@ -97,9 +107,9 @@ class Episodes(gym.Env[Any, Any]):
             # A policy takes the value of a time limit's observation over the allowed actions; a task's end has none.
             mask = self._mask(info if terminated else self._with_mask(info), terminated or truncated)
             return observed(self._observe, obs), reward, terminated, truncated, mask
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:
+            if not self._parent and is_interrupt(error):  # worker processes block signals
+                raise
             return self._blank, 0.0, False, False, self._failure(error)
 
     def close(self) -> None:
