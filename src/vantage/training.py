@@ -21,7 +21,7 @@ from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
 from vantage.envs import resolve_env
 from vantage.envs.batched import is_vector
-from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
+from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
@@ -41,6 +41,7 @@ from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
 from vantage.system import available_cores
 from vantage.types import Report
+from vantage.wording import for_reader
 
 log = logging.getLogger(__name__)
 _UNFINISHED: WeakSet[Generator[object]] = WeakSet()

@@ -17,11 +17,12 @@ from vantage.cli import tools, training
 from vantage.cli.arguments import read
 from vantage.cli.parsing import first_line
 from vantage.cli.stop import Stopped
-from vantage.errors import ConfigError, EnvError, VantageError, flags_in_errors
+from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
 from vantage.other_libraries import COMMANDS as OTHERS
 from vantage.system import check_address_space, shortage
 from vantage.terminal import command_output, printable
+from vantage.wording import flags_in_errors
 
 COMMANDS: dict[str, Callable[..., Any]] = {
     command.__name__.rstrip("_"): command for command in (
