@@ -120,8 +120,8 @@ class PolicyConfig:
     std_lr_scale: float = key(1.0, "factor on the learning rate of a free standard deviation", low=1e-6, high=1e6)
     squash_mean: bool = key(False, "tanh on the mean of Gaussian actions, scaled to the action bounds")
     obs_norm: bool = key(False, "normalise vector observations by their running mean and deviation")
-    one_hot: str = key("scaled", "Discrete, MultiDiscrete and MultiBinary observations; scaled: one-hots of n values "
-                       "times the root of n; vector: as other vectors, with obs_norm", choices=("scaled", "vector"))
+    one_hot: str = key("scaled", "Discrete and binary observations; scaled: one-hots of n values times the root of n; "
+                       "vector: as other vectors", choices=("scaled", "vector"))
     image_norm: str = key("none", "normalise images by the mean and deviation of all their pixels together, or of "
                           "each pixel", choices=("none", "global", "pixel"))
     image_norm_steps: int = key(0, "agent steps of random play before training that fix the statistics of images; "

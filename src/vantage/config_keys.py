@@ -112,8 +112,7 @@ class CommonKeys(TypedDict, total=False):
     obs_norm: bool
     """normalise vector observations by their running mean and deviation"""
     one_hot: Literal["scaled", "vector"]
-    """Discrete, MultiDiscrete and MultiBinary observations; scaled: one-hots of n values times the root of n; vector:
-    as other vectors, with obs_norm"""
+    """Discrete and binary observations; scaled: one-hots of n values times the root of n; vector: as other vectors"""
     image_norm: Literal["none", "global", "pixel"]
     """normalise images by the mean and deviation of all their pixels together, or of each pixel"""
     image_norm_steps: Number
