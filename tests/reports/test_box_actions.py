@@ -241,3 +241,11 @@ def test_a_vector_environment_takes_the_policys_units() -> None:
 def make_aims(num_envs: int) -> gym.vector.VectorEnv[Any, Any, Any]:
     return gym.vector.SyncVectorEnv([lambda: Aim(100, 200)] * num_envs,
                                     autoreset_mode=gym.vector.AutoresetMode.NEXT_STEP)
+
+
+def test_a_resume_in_other_units_is_refused(tmp_path: Path) -> None:
+    run = aim("a2c", "100 to 200", tmp_path, steps=100)
+    path = run / "config.json"
+    path.write_text(path.read_text().replace('"scale_actions": true', '"scale_actions": false'))
+    with pytest.raises(ConfigError, match=r"dimensions of its actions that are scaled to bounds: \(True,\), here: \(\)"):
+        list(vantage.resume(run, steps=200, trust=True))
