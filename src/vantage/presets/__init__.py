@@ -12,7 +12,7 @@ from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_sources, check_together
 from vantage.envs import check_options, known_names, resolve_env
 from vantage.errors import ConfigError
-from vantage.importing import colon_form, import_path
+from vantage.importing import colon_form
 from vantage.keys import convert, nearest
 from vantage.presets.measured import MEASURED, Defaults
 from vantage.presets.systems import SYSTEMS
@@ -32,9 +32,6 @@ MAX_EVAL_SHARE = 0.25
 Steps, not seconds: the machine's load then decides nothing. Evaluations act as training does, but learn nothing.
 """
 
-
-_PATHS = {import_path(kind): name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
-"""Names of Vantage's algorithms by the import paths of their classes."""
 
 _FAMILIES = {"classic": "classic control", "atari": "Atari", "box2d": "Box2D", "mujoco": "MuJoCo",
              "toy_text": "Gymnasium's toy texts", "other": "environments without defaults of their own"}
@@ -116,7 +113,6 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     class or function that cannot be imported by name, such as a lambda or one of a notebook.
     """
     name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
-    name = _PATHS.get(name, name)
     if "algo" in overrides:
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
     protocol, runtime = str(overrides.get("atari_protocol", "auto")), overrides.get("runtime")
