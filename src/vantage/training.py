@@ -19,7 +19,7 @@ import torch
 from vantage.config import Config
 from vantage.config_groups import Hogwild, Ray, Sync
 from vantage.consistency import why_not_parallel
-from vantage.envs import resolve_env
+from vantage.envs import make_single, resolve_env
 from vantage.envs.batched import is_vector
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.extras import needs
@@ -27,12 +27,12 @@ from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
-from vantage.runs.fit import continuing
+from vantage.runs.fit import check_fits, continuing
 from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
 from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
-from vantage.runtimes.actor_learner import ActorLearner, load_learner, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, load_learner, new_model, replay_share
 from vantage.runtimes.collectives import launched
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.progress import goal_reached
@@ -226,6 +226,15 @@ def read_initial(config: Config) -> SavedPolicy | None:
     if config.policy.init_from is None:
         return None
     return _read_policy(config.policy.init_from, config.policy.init_checkpoint)
+
+
+def check_initial(config: Config) -> None:
+    """ConfigError if the policy of `init_from` does not fit; tries one environment where there is one."""
+    if (policy := read_initial(config)) is None:
+        return
+    envs = make_single(config.env, seed=config.run.seed, stream=0, draws=False, num_envs=config.envs_per_process)
+    envs.close()
+    check_fits(policy, new_model(config, envs.spec), config)
 
 
 def check(config: Config) -> None:

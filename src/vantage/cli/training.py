@@ -83,9 +83,9 @@ def _check_imports(config: Config) -> None:
     if ":" in config.policy.network:
         load_class(config.policy.network, what="network")
     if config.policy.init_from is not None:
-        from vantage.training import read_initial
+        from vantage.training import check_initial
 
-        read_initial(config)
+        check_initial(config)
 
 
 def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent steps")] = None,
