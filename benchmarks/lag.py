@@ -22,7 +22,7 @@ import torch
 import vantage
 from vantage.learning.learner import Learner
 from vantage.runtimes import ray_worker
-from vantage.runtimes.actor_learner import new_model
+from vantage.runtimes.beginning import new_model
 
 COLUMNS = ("algo", "env", "lag", "vtrace", "seed", "steps", "score", "steps_to_goal", "rho_mean")
 GOALS = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "MinAtar/Breakout-v1": 4.0}

@@ -74,7 +74,7 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
 
     from vantage.learning.learner import Learner
     from vantage.runtimes import ray_worker
-    from vantage.runtimes.actor_learner import new_model
+    from vantage.runtimes.beginning import new_model
 
     torch.set_num_threads(1)
     worker = ray_worker.Worker(config.change(device="cpu").to_json(), 0, 0)

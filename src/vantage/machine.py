@@ -18,7 +18,7 @@ from vantage.envs.ids import check_processes, resolve_env
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.learning.optimizers import make_optimizer
-from vantage.runtimes.actor_learner import new_model
+from vantage.runtimes.beginning import new_model
 from vantage.system import available_cores, compute_for_long, free_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)

@@ -32,7 +32,8 @@ from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
 from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
-from vantage.runtimes.actor_learner import ActorLearner, load_learner, new_model, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.beginning import load_learner, new_model
 from vantage.runtimes.collectives import launched
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.progress import goal_reached

@@ -13,8 +13,9 @@ from gymnasium import spaces
 from gymnasium.vector import AsyncVectorEnv
 
 from vantage.envs import workers
+from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.history import History
-from vantage.envs.spaces import make_actor, make_masker, make_observer
+from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 

@@ -16,7 +16,8 @@ from gymnasium import spaces
 import vantage
 from vantage.config import Config
 from vantage.envs import make_environments
-from vantage.envs.spaces import describe, make_actor
+from vantage.envs.actions import make_actor
+from vantage.envs.spaces import describe
 from vantage.errors import ConfigError
 from vantage.runs.content import read_spec
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -247,5 +248,6 @@ def test_a_resume_in_other_units_is_refused(tmp_path: Path) -> None:
     run = aim("a2c", "100 to 200", tmp_path, steps=100)
     path = run / "config.json"
     path.write_text(path.read_text().replace('"scale_actions": true', '"scale_actions": false'))
-    with pytest.raises(ConfigError, match=r"dimensions of its actions that are scaled to bounds: \(True,\), here: \(\)"):
+    words = r"dimensions of its actions that are scaled to bounds: \(True,\), here: \(\)"
+    with pytest.raises(ConfigError, match=words):
         list(vantage.resume(run, steps=200, trust=True))

@@ -22,8 +22,8 @@ from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
-from vantage.runtimes.actor_learner import new_model
 from vantage.runtimes.barrier import RankMemory, SharedRankWeights
+from vantage.runtimes.beginning import new_model
 from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.ranks import rank_config
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout

@@ -17,7 +17,7 @@ from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.models.normalization import ObsNormalizer
-from vantage.runtimes.actor_learner import new_model
+from vantage.runtimes.beginning import new_model
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout

@@ -20,7 +20,7 @@ from vantage.runs.checkpoint import load_latest
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
-from vantage.runtimes.actor_learner import new_model
+from vantage.runtimes.beginning import new_model
 from vantage.runtimes.evaluator import Evaluated
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder

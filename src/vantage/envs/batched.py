@@ -11,6 +11,7 @@ from typing import Any
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import check_space, create
 from vantage.envs.checks import bounds_of
 from vantage.envs.foreign import metadata_of, own_time_limit, refusal
@@ -21,7 +22,7 @@ from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
 from vantage.envs.outcomes import check_reset, check_vector_step, observed
 from vantage.envs.space_json import space_to_json
-from vantage.envs.spaces import check_obs_size, make_actor, make_masker, make_observer, reasons
+from vantage.envs.spaces import check_obs_size, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
 from vantage.importing import load_class

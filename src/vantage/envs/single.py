@@ -17,6 +17,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
+from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import build
 from vantage.envs.cut import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes
@@ -36,7 +37,7 @@ from vantage.envs.options import Play, check_options, non_defaults
 from vantage.envs.outcomes import check_reset, check_same_spaces, check_step, observed
 from vantage.envs.probe import close_quietly, probe
 from vantage.envs.randomness import seed_spaces
-from vantage.envs.spaces import make_actor, make_masker, make_observer, policy_spaces
+from vantage.envs.spaces import make_observer, policy_spaces
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import EnvError, VantageError
 from vantage.processes import die_with

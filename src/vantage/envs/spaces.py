@@ -16,14 +16,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.actions import scale_in_words
+from vantage.envs.interface import Array
 from vantage.envs.observations import read_box, to_image
 from vantage.envs.offsets import Shifts, shifted
-from vantage.envs.outcomes import check_mask
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
 from vantage.keys import nearest
-from vantage.specs import WIDEST, ActionSpec, ArraySpec, EnvSpec, is_bounded, scaled_dimensions
+from vantage.specs import ArraySpec, EnvSpec
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
@@ -86,63 +86,6 @@ def check_obs_size(obs: ArraySpec | Mapping[str, ArraySpec]) -> None:
         raise ConfigError(f"one observation has {total:,} numbers{where}, more than {MOST_NUMBERS:,}; {remedy}")
 
 
-def make_actor(space: gym.Space[Any], batch: Shape = (), *, scale: bool = False) -> tuple[ActionSpec, Convert]:
-    """The spec of `space`, and the conversion of a policy's actions; Box actions are clipped here and nowhere else.
-
-    With `scale`, bounded dimensions of a Box are from -1 to 1 for the policy. ConfigError for a space in which no
-    policy can act. `batch` is the shape of the leading axes, () or (B,).
-    """
-    match space:
-        case spaces.Discrete():
-            first = space.start
-            return ActionSpec("discrete", (int(space.n),)), (lambda action: action + first) if first else lambda a: a
-        case spaces.MultiDiscrete():
-            spec, starts = ActionSpec("multi_discrete", tuple(int(n) for n in space.nvec.ravel())), space.start
-        case spaces.MultiBinary():
-            spec, starts = ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape))), np.zeros(())
-        case spaces.Box():
-            return _box_actor(space, batch, scale=scale)
-        case _:
-            raise ConfigError(f"{type(space).__name__} space actions are not supported: Vantage acts in Discrete, "
-                              "MultiDiscrete, MultiBinary and Box spaces; choose or flatten parts in a wrapper")
-    return spec, lambda action: np.asarray(np.reshape(action, batch + space.shape) + starts, space.dtype)
-
-
-def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
-    """A function of `info` and a bool [*batch] that returns the action mask alone, [*batch, A] bool, if `spec` has one.
-
-    Where the bool is True, an episode is over or unchanged. No action follows there, but a critic of action values
-    takes the value of a time limit's last observation over the allowed ones: the mask is that of `info`, or allows all
-    where `info` has none or it allows no action. Elsewhere it raises ValueError for a mask that is absent, unexpected,
-    of another size, or allows no action.
-    """
-    shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
-
-    def convert(info: Info, unused: Any) -> Info:
-        if not spec.masked and (MASK not in info or np.all(unused)):
-            return {}
-        if np.all(unused) and info.get(MASK) is None:
-            return {MASK: np.ones(shape, bool)}
-        if not (spec.masked and MASK in info):
-            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset; put it "
-                             "into every info, that of reset included, or give the environment a method action_masks()")
-        value = info[MASK]
-        in_parts = isinstance(value, tuple | list) and any(map(np.ndim, value))
-        mask = np.concatenate(value, axis=-1) if in_parts else np.asarray(value)
-        if mask.shape != shape and np.all(unused):
-            return {MASK: np.ones(shape, bool)}
-        if mask.shape != shape:
-            raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
-        check_mask(mask)
-        mask = mask.astype(bool)
-        possible = np.all([part.any(axis=-1) for part in np.split(mask, ends, axis=-1)], axis=0)
-        if not (possible | unused).all():
-            raise ValueError("action_mask allows no action")
-        return {MASK: mask | ~possible[..., None]}
-
-    return convert
-
-
 def policy_spaces(spec: EnvSpec) -> tuple[gym.Space[Any], gym.Space[Any]]:
     """The spaces of observations and actions after conversion."""
     def space(part: ArraySpec) -> spaces.Box:
@@ -178,24 +121,8 @@ def describe(spec: EnvSpec, action_names: tuple[str, ...] = (), why: Mapping[str
         more = len(names) - MOST_NAMED
         shown = names if more <= 1 else [*names[:MOST_NAMED], f"{more} more"]
         words.append(f"observations{names[0] and '/'}{', '.join(shown)}: {phrase}")
-    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}{_scale_in_words(spec.action)}"
+    actions = ", ".join(action_names) or f"{spec.action.kind} {by_x(spec.action.sizes)}{scale_in_words(spec.action)}"
     return "; ".join(words), f"actions: {actions}" + ", masked" * spec.masked
-
-
-def _scale_in_words(action: ActionSpec) -> str:
-    """How a box's actions are scaled, as the end of a sentence."""
-    if action.kind != "box":
-        return ""
-    bounds = list(zip(action.low, action.high, strict=True))
-    ranges = dict.fromkeys(f"[{low:g}, {high:g}]" for (low, high), on in zip(bounds, action.scaled, strict=False) if on)
-    unbounded = sum(not is_bounded(low, high) for low, high in bounds)
-    words = ""
-    if ranges:
-        more = ", ..." if len(ranges) > 4 else ""
-        words = f", scaled from [-1, 1] to {', '.join([*ranges][:4])}{more}"
-    if unbounded:
-        words += f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most {WIDEST:g} apart"
-    return words
 
 
 def by_x(sizes: Shape) -> str:
@@ -297,19 +224,3 @@ def _one_hot(index: Array, sizes: Array, offsets: Array, total: int) -> Array:
     vector = np.zeros((*index.shape[:-1], total), np.float32)
     np.put_along_axis(vector, offsets + index, 1.0, -1)
     return vector
-
-
-def _box_actor(space: spaces.Box, batch: Shape, *, scale: bool) -> tuple[ActionSpec, Convert]:
-    dtype, shape, low, high = np.dtype(space.dtype), batch + space.shape, space.low, space.high
-    least, most = (tuple(bound.ravel().astype(float).tolist()) for bound in (low, high))
-    spec = ActionSpec("box", (low.size,), least, most, scaled_dimensions(least, most) if scale else ())
-    (centre, half), env_dtype = (part.reshape(space.shape) for part in spec.scale), spec.env_dtype
-
-    def convert(action: Any) -> Array:
-        action = action.reshape(shape)
-        if spec.scaled:
-            action = (centre + half * action).astype(env_dtype)
-        action = np.minimum(np.maximum(action, low), high)
-        return np.asarray(np.rint(action) if dtype.kind in "iu" else action, dtype)
-
-    return spec, convert

@@ -22,7 +22,8 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, model_of_workers, replay_share
+from vantage.runtimes.actor_learner import replay_share
+from vantage.runtimes.beginning import load_learner, model_of_workers
 from vantage.runtimes.child import Process, start
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.progress import Advance, Progress

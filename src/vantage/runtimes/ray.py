@@ -24,7 +24,7 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import load_learner, model_of_workers
+from vantage.runtimes.beginning import load_learner, model_of_workers
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument

@@ -25,7 +25,8 @@ from vantage.learning.learner import Learner, clip_gradient
 from vantage.learning.play import result_of
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
-from vantage.runtimes.actor_learner import ActorLearner, new_model, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.beginning import new_model
 from vantage.runtimes.child import portable, prepare_process
 from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.runtimes.progress import Advance

@@ -15,7 +15,8 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.actor_learner import ActorLearner, load_learner, log_setting, replay_share
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.beginning import load_learner, log_setting
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
