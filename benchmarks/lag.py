@@ -57,8 +57,9 @@ def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
         if reached is None and len(recent) == WINDOW and statistics.fmean(recent) >= goal:
             reached = step
     worker._one.close()
-    score, _, _ = checked(ray_worker.Worker(config.to_json(), 0, 0).evaluate(spec, weights(learner), step, 10_000))
-    return {"steps": step, "score": round(score["eval/mean_reward"], 2), "steps_to_goal": reached,
+    evaluated, _ = checked(ray_worker.Worker(config.to_json(), 0, 0).evaluate(spec, weights(learner), step, 10_000,
+                                                                              None))
+    return {"steps": step, "score": round(evaluated.metrics["eval/mean_reward"], 2), "steps_to_goal": reached,
             "rho_mean": round(statistics.fmean(rhos), 4)}
 
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ class Misbehaving(Tiny):
         if how == "refuse a child" and multiprocessing.parent_process():
             raise RuntimeError("no licence for two")
         if how == "slow start":
+            Path("starting").touch()
             time.sleep(3600)
 
     def reset(self, **kwargs: Any) -> Any:

@@ -40,6 +40,7 @@ def flags_in_errors() -> Iterator[None]:
 _OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
 _SWITCHES = ("trust", "extend-schedule", "private")
 _VALUE = ("true|false|none|auto|layer|batch|lstm|gru|mlp|sync|rollouts|gradients|pixel|global|cpu|safetensors|asha|"
+          "vector|scaled|joint|separate|image|codes|"
           "hogwild|ray|tanh|relu|elu|silu|leaky_relu|free|state|squashed|fixed|repeat|zeros|impala|nature|a3c|"
           "-?[0-9][0-9.,:e]*[0-9]|-?[0-9]")
 _NUMBER = re.compile("-?[0-9.]+(e[0-9]+)?")

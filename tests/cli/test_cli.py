@@ -113,8 +113,7 @@ def test_a_signal_saves_and_names_the_way_back(tmp_path: Path) -> None:
 def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
     process = start(["train", "a2c", "--env", "odd:Misbehaving", "--env-kwargs", '{"how": "slow start"}',
                      "--threads", "1"], cwd=tmp_path)
-    wait_for(lambda: list(tmp_path.glob("runs/*/*/config.json")), process)
-    time.sleep(0.5)  # into the environment's constructor
+    wait_for(lambda: (tmp_path / "starting").exists(), process)
     process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=20)
     assert process.returncode == 143 and err == "vantage: stopped before training began\n"

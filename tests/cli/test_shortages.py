@@ -47,7 +47,7 @@ def test_a_lack_of_the_machine_is_one_line_with_the_remedy(
     in_env = EnvError("environment 0: it raised")
     in_env.__cause__ = error
     assert run(monkeypatch, in_env) == 1 and capsys.readouterr().err.splitlines() == [line]
-    assert str(portable(error)) == line.removeprefix("vantage: ")
+    assert portable(error).message == line.removeprefix("vantage: ")
 
 
 def test_a_removed_current_folder_is_named(

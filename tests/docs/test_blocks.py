@@ -106,6 +106,8 @@ def test_every_fence_is_run_or_marked_as_output(page: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if commands(page)], ids=lambda page: page.name)
 def test_every_command_in_a_page_can_be_parsed(page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "my_package").mkdir()
+    for module in ("my_package", "my_package.envs"):  # of another page
+        monkeypatch.delitem(sys.modules, module, raising=False)
     for name in ("__init__", "envs"):
         (tmp_path / f"my_package/{name}.py").write_text(MY_PACKAGE)
     for folder in (tmp_path, ROOT / "examples"):

@@ -186,7 +186,7 @@ def test_constant_weights_in_bfloat16_are_those_of_the_moment() -> None:
     ("vector", {"precision": "bfloat16"}, "precision=bfloat16 is for images"),
     ("vector", {"image_norm": "global"}, "image_norm=global is for images"),
     ("vector", {"network": "nature"}, "network=nature is for images, and this environment shows none"),
-    ("vector", {"separate": True, "detach_critic": True}, "give --separate false"),
+    ("vector", {"separate": True, "detach_critic": True}, "give separate=False"),
     ("image", {"network": "conv1d"}, "conv1d is for vectors"),
     ("image", {"image_norm": "global", "obs_scale": "-1:1"}, "obs_scale=-1:1 has no effect on images that image_norm"),
 ])

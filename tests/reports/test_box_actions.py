@@ -195,7 +195,7 @@ def test_an_environment_of_other_bounds_than_the_policy_is_refused(tmp_path: Pat
 def test_weights_in_other_units_are_refused_with_a_flag_that_helps(tmp_path: Path) -> None:
     run = aim("a2c", "100 to 200", tmp_path, steps=100, scale_actions=False)
     config = vantage.configure("a2c", env=Aim, env_kwargs=BOUNDS["100 to 200"], init_from=str(run), steps=100, **SHORT)
-    with pytest.raises(ConfigError, match=r"scaled to their bounds.*; give --no-scale-actions$"):
+    with pytest.raises(ConfigError, match=r"scaled to their bounds.*; give scale_actions=False$"):
         list(vantage.train(config, run=tmp_path / "new"))
     *_, last = vantage.train(config.change(scale_actions=False), run=tmp_path / "new")
     assert last.status == "done"

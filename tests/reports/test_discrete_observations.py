@@ -206,7 +206,7 @@ def test_init_from_an_older_run_names_the_options_that_make_it_fit(tmp_path: Pat
     keys: dict[str, Any] = {"env": ROOMS, "env_kwargs": {"alone": True}, "steps": 32, "obs_norm": False, **QUIET}
     list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", torsos="separate"), run="then"))
     as_before(Path("then"))
-    with pytest.raises(vantage.ConfigError, match=r"give --one-hot vector$"):
+    with pytest.raises(vantage.ConfigError, match=r"give one_hot='vector'$"):
         list(vantage.train(vantage.configure("a2c", **keys, init_from="then"), run="new"))
     list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", init_from="then"), run="new"))
 

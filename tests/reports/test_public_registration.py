@@ -32,8 +32,8 @@ def test_an_error_of_the_config_comes_out_of_a_process_without_a_traceback() -> 
         raise ConfigError("give module:Hidden-v0")
 
     spec = EnvSpec(ArraySpec("vector", (1,)), ActionSpec("discrete", (2,)), False)
-    episodes = Episodes(build, spec, Seeds("Hidden-v0", 0, 0), 0, 0)
+    episodes = Episodes(build, spec, {}, Seeds("Hidden-v0", 0, 0), 0, 0)
     episodes._parent = 1  # as in a process
-    _, info = episodes.reset(options={"episodes": np.zeros(1, np.int64)})
+    _, info = episodes.reset(options={"episodes": np.zeros(1, np.int64), "seed": 0})
     assert info[ERROR].endswith("give module:Hidden-v0")
     assert "Traceback" not in info[ERROR]

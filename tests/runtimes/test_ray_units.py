@@ -43,10 +43,10 @@ def test_own_signal_handlers_survive_the_connection() -> None:
 
 
 @pytest.mark.parametrize(("algo", "options", "says"), [
-    ("ppo", {"send": "gradients"}, "give --send rollouts"), ("acer", {"send": "rollouts"}, "give --send gradients"),
-    ("ppo", {"past_rollouts": 1}, "give --past-rollouts 0"),
-    ("a2c", {"norm": "batch"}, "norm layer"), ("a3g", {}, "contradicts a3g"),
-    ("a2c", {"runtime": "sync", "ray_address": "auto"}, "it is for --runtime ray")])
+    ("ppo", {"send": "gradients"}, "give send='rollouts'"), ("acer", {"send": "rollouts"}, "give send='gradients'"),
+    ("ppo", {"past_rollouts": 1}, "give past_rollouts=0"),
+    ("a2c", {"norm": "batch"}, "norm='layer'"), ("a3g", {}, "contradicts a3g"),
+    ("a2c", {"runtime": "sync", "ray_address": "auto"}, "it is for runtime='ray'")])
 def test_what_has_no_effect_or_no_meaning_is_refused(algo: str, options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         configure(algo, **options)

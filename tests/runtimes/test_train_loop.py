@@ -193,7 +193,7 @@ def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
     reports.close()
     run = Reached()
 
-    def full(directory: RunDirectory, changed: vantage.Config) -> None:
+    def full(directory: RunDirectory, changed: vantage.Config, *, device: str | None = None) -> None:
         raise ConfigError("no space")
 
     monkeypatch.setattr("vantage.training.runtime_of", lambda config: lambda *arguments: run)

@@ -20,7 +20,7 @@ def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:
     """A function that adds the mask of `env` or of one of its wrappers to an `info` that has none."""
     try:
         method = env.get_wrapper_attr(METHOD)
-    except AttributeError:
+    except Exception:  # AttributeError, or what a __getattr__ of the environment raises
         method = None
     return _adding(method if _is_masked(env.action_space) else None)
 

@@ -208,8 +208,15 @@ def _vector_info(info: Any) -> Info:
 
 def check_same_spaces(first: EnvSpec, obs: ArraySpec | Mapping[str, ArraySpec], action: ActionSpec) -> None:
     """OutcomeError if an instance has other spaces than the first one, from which the policy is made."""
-    for name, there, here in (("observation_space", first.obs, obs),
-                              ("action_space", (first.action.kind, first.action.sizes), (action.kind, action.sizes))):
+    for name, there, here in (("observation_space", _form(first.obs), _form(obs)),
+                              ("action_space", _form(first.action), _form(action))):
         if there != here:
             raise OutcomeError(f"{name} differs from one instance to the next: {there}, then {here}; make it the same "
                                "in each, for the largest case")
+
+
+def _form(part: ActionSpec | ArraySpec | Mapping[str, ArraySpec]) -> str:
+    """The kind and size of an action or an observation, in words."""
+    if isinstance(part, Mapping):
+        return ", ".join(f"{name}: {_form(each)}" for name, each in sorted(part.items()))
+    return f"{part.kind} {list(part.sizes if isinstance(part, ActionSpec) else part.shape)}"

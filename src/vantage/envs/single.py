@@ -72,7 +72,8 @@ class Episodes(gym.Env[Any, Any]):
         self._mask = make_masker(spec)
         self._episode, self._steps, self._idle = IDLE, 0, False
         if built is not None:
-            self._use(built)
+            with named_errors(lambda: seeds.place(index, 0, 0)):
+                self._use(built)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin the next episode, or the one that `options` names. Its number decides its seed."""

@@ -60,8 +60,13 @@ def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
 
 
 def _observations(spec: EnvSpec) -> str:
+    """The kinds and shapes of the parts; earlier runs call one-hots vectors."""
     parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
-    return ", ".join(f"{key}{': ' if key else ''}{part.kind} {list(part.shape)}" for key, part in sorted(parts.items()))
+    words = []
+    for key, part in sorted(parts.items()):
+        kind = "image" if part.kind == "image" else "vector"
+        words.append(f"{key}{': ' if key else ''}{kind} {list(part.shape)}")
+    return ", ".join(words)
 
 
 def _actions(spec: EnvSpec) -> str:
