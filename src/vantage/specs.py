@@ -47,6 +47,14 @@ class ArraySpec:
             return self.shape == other.shape
         return self == other
 
+    def __str__(self) -> str:
+        words = [f"{self.kind} {list(self.shape)}"]
+        if self.kind == "image":
+            words.append(f"{self.dtype} up to {self.unit:g}")
+        words += [f"{name} {numbers!s:.60}" for name, numbers in (("of", self.sizes), ("shifted by", self.shift))
+                  if numbers]
+        return " ".join(words)
+
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
@@ -68,6 +76,15 @@ class ActionSpec:
     def shape(self) -> tuple[int, ...]:
         """Shape of one action: () for discrete, (n,) for the rest."""
         return {"discrete": (), "box": self.sizes, "multi_discrete": (len(self.sizes),)}[self.kind]
+
+    @property
+    def scaled_bounds(self) -> dict[int, tuple[float, float]]:
+        """The bounds that actions are scaled to, by dimension."""
+        return {i: (self.low[i], self.high[i]) for i, on in enumerate(self.scaled) if on}
+
+    def __str__(self) -> str:
+        scaled = f" scaled to {[*self.scaled_bounds.values()]!s:.200}" if any(self.scaled) else ""
+        return f"{self.kind} {list(self.sizes)}{scaled}"
 
     @property
     def policy_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -142,6 +159,24 @@ class EnvSpec:
     def observes_as(self, other: EnvSpec) -> bool:
         """Whether a policy made for one of both can read the observations of the other."""
         return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
+
+    def acts_as(self, other: EnvSpec) -> bool:
+        """Whether a policy made for one of both acts in the other in the same units."""
+        one, two = self.action, other.action
+        return (one.kind, one.sizes, one.scaled_bounds) == (two.kind, two.sizes, two.scaled_bounds)
+
+    def differences(self, other: EnvSpec) -> list[tuple[str, str, str]]:
+        """What keeps a policy made for one of both from the other: its name, and what it is for each, in words."""
+        different = [] if self.observes_as(other) else [("observations", self._obs_in_words, other._obs_in_words)]
+        if not self.acts_as(other):
+            different.append(("actions", str(self.action), str(other.action)))
+        return different
+
+    @property
+    def _obs_in_words(self) -> str:
+        if isinstance(self.obs, ArraySpec):
+            return str(self.obs)
+        return ", ".join(f"{key}: {self.obs[key]}" for key in self.keys)
 
     def to_json(self) -> dict[str, Any]:
         """As a JSON object; infinite bounds become null."""

@@ -14,7 +14,7 @@ from vantage.envs import Environments
 from vantage.errors import ConfigError
 from vantage.learning.collect import Position
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import ActionSpec, Episode
+from vantage.types import Episode
 
 Result = TypeVar("Result")
 
@@ -100,21 +100,9 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:
     """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
-    here, trained = envs.spec, model.spec
-    actions, trained_actions = ((spec.action.kind, spec.action.sizes) for spec in (here, trained))
-    scaled, trained_scaled = _scaled_bounds(here.action), _scaled_bounds(trained.action)
-    compared = [("observations", here.obs, trained.obs, here.observes_as(trained)),
-                ("actions", actions, trained_actions, actions == trained_actions),
-                ("actions scaled to", scaled, trained_scaled, scaled == trained_scaled)]
-    for what, given, expected, alike in compared:
-        if not alike:
-            raise ConfigError(f"the environment has {what} {given}, the policy was trained with {expected}; restore "
-                              "the environment, or the config that names it")
-
-
-def _scaled_bounds(action: ActionSpec) -> dict[int, tuple[float, float]]:
-    """The bounds that actions are scaled to, by dimension."""
-    return {i: (action.low[i], action.high[i]) for i, on in enumerate(action.scaled) if on}
+    for what, here, trained in envs.spec.differences(model.spec):
+        raise ConfigError(f"the environment has {what} {here}, the policy was trained with {trained}; restore the "
+                          "environment, or the config that names it")
 
 
 def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> np.ndarray:

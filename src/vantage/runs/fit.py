@@ -51,26 +51,9 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config:
 def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
     """ConfigError where the environment has other spaces than when the checkpoint was saved."""
     before = read_spec(checkpoint.state["spec"])
-    changed = [f"its {what} were {theirs} and are {ours}"
-               for what, theirs, ours in (("observations", _observations(before), _observations(spec)),
-                                          ("actions", _actions(before), _actions(spec))) if theirs != ours]
-    if changed:
+    if changed := [f"its {what} were {theirs} and are {ours}" for what, theirs, ours in before.differences(spec)]:
         raise ConfigError(f"{checkpoint.path} is of another env={env}: {', '.join(changed)}; restore the environment "
                           "and the options in config.json that change its spaces, or begin a new run")
-
-
-def _observations(spec: EnvSpec) -> str:
-    """The kinds and shapes of the parts; earlier runs call one-hots vectors."""
-    parts = spec.obs if isinstance(spec.obs, Mapping) else {"": spec.obs}
-    words = []
-    for key, part in sorted(parts.items()):
-        kind = "image" if part.kind == "image" else "vector"
-        words.append(f"{key}{': ' if key else ''}{kind} {list(part.shape)}")
-    return ", ".join(words)
-
-
-def _actions(spec: EnvSpec) -> str:
-    return f"{spec.action.kind} {list(spec.action.sizes)}"
 
 
 @contextlib.contextmanager

@@ -15,7 +15,6 @@ from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
-from vantage.runs.content import read_spec
 from vantage.runs.fit import check_fits, check_spaces, fitting, in_units_of
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
@@ -77,7 +76,4 @@ def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: Saved
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")
-        saved, here = read_spec(checkpoint.state["spec"]).action.scaled, learner.model.spec.action.scaled
-        if saved != here:
-            raise ValueError(f"dimensions of its actions that are scaled to bounds: {saved}, here: {here}")
         learner.load(checkpoint.tensors)
