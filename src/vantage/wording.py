@@ -39,12 +39,11 @@ def flags_in_errors() -> Iterator[None]:
 
 _OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
 _SWITCHES = ("trust", "extend-schedule", "private")
-_VALUE = ("true|false|none|auto|layer|batch|lstm|gru|mlp|sync|rollouts|gradients|pixel|global|cpu|safetensors|asha|"
-          "vector|scaled|joint|separate|image|codes|"
-          "hogwild|ray|tanh|relu|elu|silu|leaky_relu|free|state|squashed|fixed|repeat|zeros|impala|nature|a3c|"
-          "-?[0-9][0-9.,:e]*[0-9]|-?[0-9]")
-_NUMBER = re.compile("-?[0-9.]+(e[0-9]+)?")
-_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: ({_VALUE})(?![\w.:-]*\w))?")
+_PROSE = ("or|and|of|to|for|is|if|at|on|in|as|that|which|with|has|have|does|above|out|exclude|explains|file|"
+          "N|DIR|RUN|FILE.json")
+"""Words that follow a flag and are not its value."""
+_NUMBER = re.compile("-?[0-9.]+(e-?[0-9]+)?")
+_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: (?!(?:{_PROSE})\b)(-?\w(?:[\w:.,=%/-]*\w)?))?")
 
 
 def for_reader(text: str) -> str:
@@ -62,10 +61,11 @@ def _keyword(match: re.Match[str]) -> str:
     flag, value = match[1], match[2]
     if flag in _OF_OTHERS:
         return match[0]
-    if value is None and flag in _SWITCHES:
-        return f"{flag.replace('-', '_')}=True"
-    if value is None and flag.startswith("no-"):
-        return f"{flag[3:].replace('-', '_')}=False"
+    after = "" if value is None else f" {value}"
+    if flag in _SWITCHES:
+        return f"{flag.replace('-', '_')}=True{after}"
+    if flag.startswith("no-"):
+        return f"{flag[3:].replace('-', '_')}=False{after}"
     words = {"true": "True", "false": "False", "none": "None"}
     shown = "" if value is None else "=" + words.get(value, value if _NUMBER.fullmatch(value) else repr(value))
     return flag.replace("-", "_") + shown
