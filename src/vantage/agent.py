@@ -157,4 +157,5 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
         model.load_state_dict(policy.tensors)
     shown = about.scores.get("eval/deterministic") if about.config.run.evaluates else None
     deterministic = acts_most_probably(about.config, about.spec) if shown is None else bool(shown)
-    return Agent(model.eval(), about.config, about.step, about.checkpoint, about.scores, deterministic)
+    pinned = about.config.with_shifts(about.spec.shifts)
+    return Agent(model.eval(), pinned, about.step, about.checkpoint, about.scores, deterministic)

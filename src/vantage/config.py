@@ -190,6 +190,13 @@ class Config:
         """`override` by keyword."""
         return self.override(values)
 
+    def with_shifts(self, shifts: Mapping[str, tuple[float, ...]]) -> Config:
+        """This config with the `shifts` that a policy's observations have, if it leaves them to the first observation.
+
+        The next first observation may be another, as that of a clock.
+        """
+        return self.change(obs_shift=json.dumps(shifts)) if shifts and self.env.shifts is None else self
+
     def automatic(self) -> dict[str, Any]:
         """The keys of `OF_MACHINE` that are left to the machine, with those values."""
         flat = self.flat()

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import multiprocessing
 import re
-from collections.abc import Callable
-from functools import cache, partial
 
 import torch
 
@@ -21,7 +18,6 @@ from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.learning.optimizers import make_optimizer
 from vantage.runtimes.beginning import new_model
-from vantage.specs import EnvSpec
 from vantage.system import available_cores, compute_for_long, free_memory, keep_freed_memory
 
 log = logging.getLogger(__name__)
@@ -58,7 +54,6 @@ def prepare(config: Config) -> Config:
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
-    spec = cache(partial(spec_of, config))  # one environment is built for it, or none
     if isinstance(runtime, Ray):  # how many have room is known when the run has joined the cluster
         workers, own, threads = runtime.num_workers, cores, runtime.threads or max(1, int(runtime.worker_cpus))
     else:
@@ -67,44 +62,30 @@ def prepare(config: Config) -> Config:
             log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
                         workers, cores, MOST_PER_CORE)
         _check_memory(config, workers)
-        own = threads = runtime.threads or (1 if hogwild else threads_of(config, workers, spec))
+        own = threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
     if workers > 1 or not isinstance(runtime, Sync):
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
     torch.set_num_threads(own)
     keep_freed_memory()
     compute_for_long()
-    config = config.change(threads=threads, num_workers=workers, precision=_precision(config))
-    shifts = spec().shifts if config.env.shifts is None and can_probe(config) else {}
-    # All processes, evaluations and resumes subtract the same offsets.
-    return config.change(obs_shift=json.dumps(shifts)) if shifts else config
+    return config.change(threads=threads, num_workers=workers, precision=_precision(config))
 
 
-def can_probe(config: Config) -> bool:
-    """One environment may be built for a look. Vectors may be slow or impossible to build twice; Atari needs none."""
-    env = resolve_env(config.env.id, config.env.atari_protocol)
-    return env.atari is None and not is_vector(env)
-
-
-def spec_of(config: Config) -> EnvSpec:
-    """The spec of one environment of `config`, which is built and closed."""
-    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
-    envs.close()
-    return envs.spec
-
-
-def threads_of(config: Config, processes: int, spec: Callable[[], EnvSpec] | None = None) -> int:
+def threads_of(config: Config, processes: int) -> int:
     """Threads of each of `processes` that share the cores: one for a small network without images, else all.
 
     Threads meet at each operation, which for a small network takes longer than to compute it, and beside processes of
     environments for a larger one too: A2C on BipedalWalker on 2 cores with vector=async, 950 steps/s with two threads,
     1,580 with one.
     """
-    threads = max(1, available_cores() // processes)
-    if threads == 1 or "cuda" in config.runtime.device or not can_probe(config):
+    threads, env = max(1, available_cores() // processes), resolve_env(config.env.id, config.env.atari_protocol)
+    # Vectors of environments may be slow or impossible to build twice.
+    if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
         return threads
-    seen = spec_of(config) if spec is None else spec()
-    weights = sum(weight.numel() for weight in new_model(config, seen).parameters())
-    images = any(part.kind == "image" for part in seen.parts)
+    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
+    envs.close()
+    weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
+    images = any(part.kind == "image" for part in envs.spec.parts)
     is_small = weights <= MOST_FOR_ONE_THREAD or config.env.vector == "async"  # whose processes use the cores
     return 1 if is_small and not images else threads
 

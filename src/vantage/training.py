@@ -25,6 +25,7 @@ from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.extras import needs
 from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
+from vantage.runs.content import read_spec
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
 from vantage.runs.fit import check_fits, continuing
@@ -153,6 +154,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         if checkpoint is not None:
             _check_unfinished(checkpoint, config, directory)
         with continuing(checkpoint):
+            if checkpoint is not None:
+                config = config.with_shifts(read_spec(checkpoint.state["spec"]).shifts)
             session = runtime_of(config)(config, directory, checkpoint,
                                          read_initial(config) if checkpoint is None else None)
         try:

@@ -32,9 +32,9 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
     bytes, or scaled by what occurs.
     """
     def widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Any:
-        bound = bound.ravel().astype(np.float64)
+        bound = bound.ravel().astype(np.float64) - (np.array(shift, np.float64) if shift else 0)
         with np.errstate(over="ignore"):  # no bound is further than infinity
-            return bound - (np.array(shift, np.float64) if shift else 0) + slack * (1 + abs(bound))
+            return bound + slack * (1 + abs(bound))
 
     leaves = leaves_of(space)
     names, bounds = names_of(leaves), dict[str, tuple[Array, Array]]()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -97,6 +99,9 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
     if policy.description.spec.observes_as(model.spec):  # though an older run may name them otherwise
         here["observations"] = there["observations"]
+    elif shifts := _other_shifts(policy.description.spec, model.spec):
+        raise ConfigError(f"{start}other numbers are subtracted from its observations; give --obs-shift "
+                          f"{shlex.quote(json.dumps(shifts))}")
     for what, theirs in there.items():
         if theirs != here[what]:
             raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
@@ -110,6 +115,13 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     if different or options:
         raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
+
+
+def _other_shifts(there: EnvSpec, here: EnvSpec) -> Mapping[str, tuple[float, ...]]:
+    """What is subtracted from observations `there`, if only that differs."""
+    parts = [replace(part, shift=()) for part in there.parts]
+    alike = there.keys == here.keys and parts == [replace(part, shift=()) for part in here.parts]
+    return there.shifts if alike else {}
 
 
 def in_units_of(config: Config, policy: SavedPolicy) -> SavedPolicy:

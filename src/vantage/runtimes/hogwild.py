@@ -65,7 +65,7 @@ class HogwildRun:
             stack.callback(self.recorder.abandon)
             stack.callback(self._release)
             if config.run.evaluates:
-                self._evaluator = Evaluator(config)
+                self._evaluator = Evaluator(self.config)
             self.recorder.begin_workers(checkpoint)
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
@@ -119,6 +119,7 @@ class HogwildRun:
         model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
         log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
+        self.config = config = config.with_shifts(model.spec.shifts)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
         self._shared = SharedWeights(self._learner, self._context)

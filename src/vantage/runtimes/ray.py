@@ -122,6 +122,7 @@ class RayRun:
         """Make the learner, with new weights, those of `initial`, or of the checkpoint; returns frames per step."""
         config = self.config
         model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
+        self.config = config = config.with_shifts(model.spec.shifts)
         self._learner = Learner(model.to(config.runtime.device), config)
         load_learner(self._learner, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}

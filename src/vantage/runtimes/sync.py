@@ -31,10 +31,10 @@ class SyncRun:
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
-        self.config = config
         replay, workers = config.algorithm.needs.replay, config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
         self.actor_learner = one = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
+        self.config = config = config.with_shifts(one.spec.shifts)
         self.ranks: Ranks | None = None
         self.evaluator: Evaluator | None = None
         with ExitStack() as stack:  # undone where the run cannot start
