@@ -25,8 +25,8 @@ def make(env: str, *, num_envs: int = 1, **options: object) -> Environments:
 
 
 @pytest.mark.parametrize(("env", "says"), [
-    ("Chess", f"a PettingZoo environment, of which agents take turns (AEC); {AGENTS}"),
-    ("CopiedTurns", f"a PettingZoo environment, of which agents take turns (AEC); {AGENTS}"),
+    ("Chess", f"a PettingZoo environment whose agents take turns (AEC); {AGENTS}"),
+    ("CopiedTurns", f"a PettingZoo environment whose agents take turns (AEC); {AGENTS}"),
     ("Pistons", f"a PettingZoo environment of several agents at once (ParallelEnv); {AGENTS}"),
     ("CopiedParallel", f"a PettingZoo environment of several agents at once (ParallelEnv); {AGENTS}"),
     ("TwoPlayers", f"an RLlib MultiAgentEnv; {AGENTS}"),

@@ -95,8 +95,9 @@ def test_remedies_are_keywords_in_python_and_flags_in_the_command(
     ("with `vantage resume RUN --steps 5`", "with `vantage resume RUN --steps 5`"), ("give --trust", "give trust=True"),
     ("docker run --shm-size 1g", "docker run --shm-size 1g"), ("a file '--x'", "a file '--x'"),
     ("use --format safetensors", "use format='safetensors'"), ("give --one-hot vector", "give one_hot='vector'"),
-    ("give --min-std 1e-05 --hidden 64,64", "give min_std=1e-05 hidden='64,64'"), ("--steps to go on", "steps to go on"),
-    ("--lr piecewise:0=1e-3,50%=0; or", "lr='piecewise:0=1e-3,50%=0'; or"), ("with --extend-schedule", "with extend_schedule=True")])
+    ("give --min-std 1e-05 --hidden 64,64", "give min_std=1e-05 hidden='64,64'"),
+    ("--steps to go on", "steps to go on"), ("--lr piecewise:0=1e-3,50%=0; or", "lr='piecewise:0=1e-3,50%=0'; or"),
+    ("with --extend-schedule", "with extend_schedule=True")])
 def test_flags_become_keywords(flags: str, keywords: str) -> None:
     assert with_keywords(flags) == keywords
 

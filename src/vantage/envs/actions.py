@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage.envs.interface import MASK, Array, Info
+from vantage.envs.masks import flat
 from vantage.envs.outcomes import check_mask
 from vantage.errors import ConfigError
 from vantage.specs import WIDEST, ActionSpec, EnvSpec, is_bounded, scaled_dimensions
@@ -58,9 +59,7 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
         if not (spec.masked and MASK in info):
             raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset; put it "
                              "into every info, that of reset included, or give the environment a method action_masks()")
-        value = info[MASK]
-        in_parts = isinstance(value, tuple | list) and any(map(np.ndim, value))
-        mask = np.concatenate(value, axis=-1) if in_parts else np.asarray(value)
+        mask = flat(info[MASK])
         if mask.shape != shape and np.all(unused):
             return {MASK: np.ones(shape, bool)}
         if mask.shape != shape:

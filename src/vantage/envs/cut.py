@@ -8,6 +8,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from vantage.envs.outcomes import check_step
+
 
 @dataclass(slots=True)
 class LongestGame:
@@ -16,7 +18,7 @@ class LongestGame:
     steps: int
 
     def change(self, steps: int) -> float:
-        """Cut games after `steps` from now on; returns them."""
+        """Cut games after `steps` from now on; returns `steps`."""
         self.steps = steps
         return steps
 
@@ -34,7 +36,7 @@ class CutGames(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        obs, reward, terminated, truncated, info = self.env.step(action)
+        obs, reward, terminated, truncated, info = check_step(self.env.step(action))
         self._steps += 1
         return obs, reward, terminated, truncated or self._steps >= self._longest.steps, info
 

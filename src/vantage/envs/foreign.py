@@ -1,6 +1,6 @@
 """Environments of other libraries, recognised without importing those, and what to write around each.
 
-They are told by the modules of their classes and, where a class has been copied or renamed, by its methods.
+They are recognised by the modules of their classes, or by their methods where a class was copied or renamed.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Kind:
     name: str
     remedy: str
     modules: tuple[str, ...]
-    """Packages that define a base class of theirs."""
+    """Packages or classes from which theirs derive."""
     methods: tuple[str, ...]
-    """Methods that a class of theirs has, all of them; () where these tell nothing."""
+    """Methods that all their classes have; () where methods do not identify them."""
     derives: bool = False
     """Their classes derive from gymnasium.Env."""
 
 
 KINDS = (
-    Kind("a PettingZoo environment, of which agents take turns (AEC)", _ONE_AGENT,
+    Kind("a PettingZoo environment whose agents take turns (AEC)", _ONE_AGENT,
          ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
     Kind("a PettingZoo environment of several agents at once (ParallelEnv)", _ONE_AGENT,
          ("pettingzoo", "supersuit"), ()),
@@ -65,7 +65,7 @@ KINDS = (
 
 
 def refusal(env: Any) -> str:
-    """What a class or an instance is, if no single environment that its caller resets, and the remedy; else ""."""
+    """What a class or an instance is, and the remedy, if it is no gymnasium.Env or VectorEnv; otherwise ""."""
     cls = env if isinstance(env, type) else type(env)
     names, is_env = _class_names(cls), issubclass(cls, Env | VectorEnv)
     for kind in KINDS:
@@ -97,7 +97,7 @@ def instance_refusal(env: Any) -> str:
 
 
 def metadata_of(env: Any) -> dict[str, Any]:
-    """The metadata of an environment; {} if they are no dict."""
+    """The metadata of an environment; {} unless it is a dict."""
     metadata = getattr(env, "metadata", None)
     return metadata if isinstance(metadata, dict) else {}
 

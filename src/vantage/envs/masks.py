@@ -1,4 +1,4 @@
-"""Where the mask of a single environment comes from: `info`, or a method as MaskablePPO calls it."""
+"""Where action masks come from: `info`, or a method as MaskablePPO calls it. They are checked in `actions`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
             layer.call("has_wrapper_attr", METHOD)):
         def method() -> Any:
             each = layer.call(METHOD)
-            return None if each[0] is None else np.stack([_flat(mask) for mask in each])
+            return None if each[0] is None else np.stack([flat(mask) for mask in each])
 
     return _adding(method if _is_masked(vector.single_action_space) else None)
 
@@ -50,15 +50,16 @@ def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
         np.full(np.prod(space.shape or (), dtype=int), 2) if isinstance(space, spaces.MultiBinary)
         else np.ravel(getattr(space, "nvec", ())))
     chosen = np.ravel(action) - np.ravel(getattr(space, "start", 0))
-    flat = _flat(mask)
-    return flat.shape != (sizes.sum(),) or bool(flat[np.cumsum(sizes) - sizes + chosen].all())
+    allowed = flat(mask)
+    return allowed.shape != (sizes.sum(),) or bool(allowed[np.cumsum(sizes) - sizes + chosen].all())
 
 
 def _is_masked(space: gym.Space[Any]) -> bool:
     return isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary)
 
 
-def _flat(mask: Any) -> np.ndarray[Any, Any]:
+def flat(mask: Any) -> np.ndarray[Any, Any]:
+    """A mask in one piece, also from one for each component of the action."""
     in_parts = isinstance(mask, tuple | list) and any(map(np.ndim, mask))
     return np.concatenate(mask, axis=-1) if in_parts else np.asarray(mask)
 

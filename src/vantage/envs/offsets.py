@@ -1,5 +1,7 @@
-"""Offsets that float32 would lose the differences behind, such as clocks: found once, and subtracted in the
-environment's precision wherever observations are read."""
+"""Large offsets of observations, such as clocks, beside which float32 loses small differences.
+
+They are found once, and subtracted in the environment's precision wherever observations are read.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: Array
                   ) -> Shifts:
     """What to subtract from observations of `space`, from those that `reset` returns for two seeds.
 
-    The seeds are the same in training, evaluations and all processes, so that they subtract the same. Float32 tells
-    small differences of large numbers not apart: they are shifted where the two observations are large and close.
-    Parts of small types, and images, need none.
+    The seeds are the same in training, evaluations and all processes, so that all subtract the same. A number is
+    shifted where it is large in the first observation and close to that in the second. Images and parts of types
+    that float32 holds exactly are not shifted.
     """
     leaves = leaves_of(space)
     if not any(map(_is_wide, leaves.values())):

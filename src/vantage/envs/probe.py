@@ -1,4 +1,4 @@
-"""What the first environment of a kind shows of all: its spaces, its time limit, and what its wrappers keep."""
+"""What the first environment says about all of a run: spaces, time limit, and wrappers whose state is not saved."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ NOT_SAVED = {
         "the environment is wrapped in NormalizeReward: scores are sums of normalised rewards, by statistics of each "
         "instance that are not saved; use reward_norm=true instead",
 }
-"""What to say of wrappers with a state that outlives an episode."""
+"""Notes on wrappers whose state outlives an episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What the first environment shows of all."""
+    """What the first environment says about all of a run."""
 
     spec: EnvSpec
     bounds: Bounds
@@ -50,7 +50,7 @@ class Probed:
 
 
 def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit) -> Probed:
-    """What `env` shows at its first reset. It is closed after an error."""
+    """Read `env`, and reset it. It is closed after an error."""
     kinds = config.kinds_of_parts
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:

@@ -140,14 +140,14 @@ def plays_both_ways(config: Config) -> bool:
     return not is_atari(config.env.id)
 
 
-def evaluation_envs(config: Config, episodes: int, most: int = MOST_ENVS) -> int:
+def evaluation_envs(config: Config, episodes: int) -> int:
     """The number of environments to play `episodes` games in.
 
     A vector environment has the number that it was trained with: it may take no other.
     """
     if is_vector(resolve_env(config.env.id, config.env.atari_protocol)):
         return config.envs_per_process
-    return even_envs(episodes, most)
+    return even_envs(episodes)
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
