@@ -114,6 +114,18 @@ def test_intervals_of_a_search_follow_other_steps_unless_they_were_chosen(
         assert (values["eval_every"], values["save_every"]) == (evaluated, 100_000)
 
 
+def test_the_best_of_an_earlier_search_is_trained_as_it_was(
+        tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    former = {"scale_actions": False, "one_hot": "vector", "torsos": "separate", "obs_as": "bytes",
+              "std_lr_scale": 1.0}
+    config = vantage.configure("ppo", env="Pendulum-v1").flat()
+    config = {name: value for name, value in config.items() if name not in former}
+    best = {"trial": 1, "value": 1.0, "objective": "mean", "config": config}
+    (tmp_path / "best.json").write_text(json.dumps(best))
+    values = resolved(["train", "--from-search", str(tmp_path)], capsys)
+    assert {name: values[name] for name in former} == former
+
+
 def test_help_is_of_the_algorithm_also_behind_the_commands_own_switches(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--epochs" in call(["train", "--dry-run", "ppo", "--env", "CartPole-v1", "--help"], capsys)[1]
 

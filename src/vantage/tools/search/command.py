@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from vantage.config import Config
+from vantage.config import Config, of_run
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.importing import import_path
@@ -169,7 +169,7 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:
     path = directory / "best.json"
     try:
         best = parse(read_text(path))
-        config = {**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])}
+        config = of_run({**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])})
         trial = f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
         return config, trial, is_own(json.dumps(best["config"]), best.get(SIGNATURE))
     except (ConfigError, OSError, ValueError, KeyError, TypeError) as error:
