@@ -56,6 +56,13 @@ class NoOptions(Bandit):
         return super().reset(seed=seed)
 
 
+class NoSeed(Bandit):
+    """Its reset takes nothing."""
+
+    def reset(self) -> tuple[Any, Info]:  # type: ignore[override]
+        return super().reset()
+
+
 class NoOptionsWrapper(gym.Wrapper[Any, Any, Any, Any]):
     """A wrapper whose reset takes a seed alone."""
 

@@ -154,6 +154,11 @@ def test_a_reset_without_options_is_enough_for_all_that_plays(env: str, options:
     assert evaluate(run, episodes=2, max_episode_steps=4).episodes == 2
 
 
+def test_a_reset_without_a_seed_is_named_with_how_to_declare_it(tmp_path: Path) -> None:
+    with pytest.raises(VantageError, match=r"^NoSeed\.reset takes no seed; declare it as reset\(self, \*, seed=None"):
+        train(tmp_path / "run", env="evaluated_envs:NoSeed", steps=64)
+
+
 def test_what_an_evaluation_needs_is_tried_before_the_first_step(tmp_path: Path) -> None:
     """The environments that training needs can be built, and no more."""
     with pytest.raises(VantageError, match="no more than 4 at once"):

@@ -75,15 +75,22 @@ class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """`env`, where it and all that it wraps can be reset with `options`: time limits and frame skips pass them on."""
+    """`env`, where it and all that it wraps can be reset with `options`: time limits and frame skips pass them on.
+
+    ConfigError if one of them cannot be reset with a seed.
+    """
     if isinstance(env, gym.Wrapper):
         env.env = taking_options(env.env)
     try:
-        parameters = signature(env.reset).parameters.values()
+        parameters = tuple(signature(env.reset).parameters.values())
     except (TypeError, ValueError):  # of a function written in C
         return env
-    takes = any(each.name == "options" or each.kind is Parameter.VAR_KEYWORD for each in parameters)
-    return env if takes else WithoutOptions(env)
+    names = {"seed", "options"} if any(each.kind is Parameter.VAR_KEYWORD for each in parameters) else {
+        each.name for each in parameters}
+    if "seed" not in names:
+        raise ConfigError(f"{type(env).__name__}.reset takes no seed; declare it as reset(self, *, seed=None, "
+                          "options=None), and begin it with super().reset(seed=seed)")
+    return env if "options" in names else WithoutOptions(env)
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
