@@ -88,11 +88,10 @@ class Agent:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
         Observations are as the environment returns them (images also [H, W, C], Discrete ones whole numbers, Dict and
-        Tuple spaces nested), or as `make_env` does and the policy was trained on them: images [C, H, W] in uint8, all
-        else float32 vectors, Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Atari's, and
-        those of policies that do not hold their environment's space, are of the second kind alone. Whole numbers in a
-        Discrete part are the environment's. Box actions are in the environment's units and not
-        clipped.
+        Tuple spaces nested), or as `make_env` returns them: images [C, H, W] in uint8 or float32, all else float32
+        vectors, Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Atari policies, and policies
+        of earlier versions, take only the latter. Box actions are in the environment's units and not clipped.
+
         Without the batch's axis in `obs`, actions have none either; the state has one of 1. `state` may be left out if
         the policy has none. `action_mask` is an array [B, A], or a tuple of one array for each component of the action.
         `deterministic` None: as `self.deterministic` says, which is how `vantage.evaluate` plays.

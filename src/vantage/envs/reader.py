@@ -1,6 +1,6 @@
 """Observations that a caller gives a policy: in the policy's own form or as its environment returns them, one or many.
 
-Nothing is normalised or put on a device here.
+Nothing is normalised or moved to a device here.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Reader:
         return None
 
     def _is_own_type(self, name: str, array: Array) -> bool:
-        """Bytes for images, floats for one-hot numbers: other types are the environment's."""
+        """Whether the type is the policy's, not the environment's: floats for one-hots, its own for images."""
         if array.dtype.kind not in "fiub":
             return False
         if self._space is None:
@@ -139,7 +139,8 @@ def _first_path(space: Any) -> tuple[Any, ...]:
 
 
 def _form(part: ArraySpec) -> str:
-    return f"uint8 [C, H, W] of shape {part.shape}" if part.kind == "image" else f"float32 of shape {part.shape}"
+    axes = " [C, H, W]" if part.kind == "image" else ""
+    return f"{part.dtype}{axes} of shape {part.shape}"
 
 
 def _given(obs: Any) -> str:

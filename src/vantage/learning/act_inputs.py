@@ -25,7 +25,7 @@ def to_numpy(obs: Any) -> Any:
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """`array` as a tensor: images in uint8, all else in float32. It is copied where torch cannot share it."""
+    """`array` as a tensor: bytes as they are, all else in float32. It is copied where torch cannot share it."""
     array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
@@ -50,6 +50,5 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
         shape = f"has {columns:g} columns" if columns.is_integer() else f"has shape {array.shape}"
         raise ValueError(f"action_mask {shape}, the policy has {width} actions: give [{batch}, {width}]")
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
-        raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed "
-                         "actions, 0 for others")
+        raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed actions, 0 for others")
     return torch.from_numpy(array.reshape(batch, width).astype(bool))

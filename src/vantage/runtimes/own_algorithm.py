@@ -1,4 +1,4 @@
-"""What a run says of an algorithm of the user's own: state that no checkpoint holds, and a max_kl without effect."""
+"""Warnings about an algorithm of the user's own: state that no checkpoint holds, and a max_kl without effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_SHOWN = 8
 
 
 class OwnAlgorithm:
-    """Logs each of its findings once; `state` is that of the checkpoint which the run continues, if there is one."""
+    """Logs each warning once; `state` is that of the checkpoint from which the run resumes, if there is one."""
 
     def __init__(self, config: Config, progress: Progress, state: Mapping[str, Any] | None) -> None:
         self._config, self._progress = config, progress
