@@ -7,13 +7,16 @@ from torch import Tensor
 
 from vantage.models.normalization import CLIP, RunningStats, Stats, stats_of
 
+_LARGEST_MEAN = CLIP / 2
+
 
 class RewardNormalizer(RunningStats):
     """Divides rewards by the running standard deviation of each environment's discounted return.
 
-    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / √(Var R + 1e-8), ±10). Steps
-    that only reset have no reward and are not counted. The learner updates the statistics after it has used a rollout.
-    They are part of a checkpoint.
+    R_t = γ R_{t-1} + r_t, cleared where an episode starts; scaled rewards are clip(r / σ, ±10), where σ is √(Var R +
+    1e-8), and at least |mean R| / 5. Without that bound the clip would make rewards such as 100 and 101 of one-step
+    episodes equal. Steps that only reset have no reward and are not counted. The learner updates the statistics after
+    it has used a rollout. They are part of a checkpoint.
     """
 
     of, instead = "discounted returns", "--no-reward-norm"
@@ -25,9 +28,9 @@ class RewardNormalizer(RunningStats):
         """R of each environment. They belong to the environments, and so to the acting part of a checkpoint."""
 
     def scale(self, rewards: Tensor) -> Tensor:
-        """[T, B] rewards in units of the return's deviation."""
-        deviation = (self.var + 1e-8).sqrt().to(rewards.dtype)
-        return (rewards / deviation).clamp(-CLIP, CLIP)
+        """[T, B] rewards in units of the return's deviation, or of a fifth of its mean if that is larger."""
+        unit = torch.maximum((self.var + 1e-8).sqrt(), self.mean.abs() / _LARGEST_MEAN).to(rewards.dtype)
+        return (rewards / unit).clamp(-CLIP, CLIP)
 
     def batch(self, rewards: Tensor, is_first: Tensor, gamma: float) -> Stats:
         """Stats of the discounted returns of the next rollout: raw rewards [T, B], `is_first` [T+1, B]."""
