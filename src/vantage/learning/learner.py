@@ -65,20 +65,21 @@ def clip_with_norm(gradient: Tensor, norm: float, max_norm: float) -> None:
 
 
 class OwnWeights(GradientSink):
-    """The sink of one process: its weights, `vector` [P], and those of an average policy that follow them."""
+    """The sink of one process: its weights, and those of an average policy that follow them."""
 
-    def __init__(self, vector: Tensor, config: OptimizerConfig, average: AveragePolicy | None) -> None:
-        self._vector, self._average = vector, average
-        self._optimizer = make_optimizer(config, vector)
+    def __init__(self, weights: FlatParameters, config: OptimizerConfig, average: AveragePolicy | None) -> None:
+        self._weights, self._average = weights, average
+        self._optimizer = make_optimizer(config, weights.vector)
 
     def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
               max_grad_norm: float) -> tuple[float, float]:
         """One step of the optimiser, then one of the average policy."""
         norm = clip_gradient(gradient, max_grad_norm)
         if math.isfinite(norm) and math.isfinite(loss):
-            self._optimizer.step(gradient, lr)
+            with self._weights.frozen_unmoved():
+                self._optimizer.step(gradient, lr)
             if self._average is not None:
-                self._average.follow(self._vector)
+                self._average.follow(self._weights.vector)
         return norm, loss
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
@@ -108,7 +109,7 @@ class Learner:
         self.average = None if decay is None else AveragePolicy(model, decay)
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "learner", stream))
         self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
-        self.sink: GradientSink = OwnWeights(self.flat.vector, config.optimizer, self.average)
+        self.sink: GradientSink = OwnWeights(self.flat, config.optimizer, self.average)
 
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.

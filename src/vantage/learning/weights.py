@@ -6,12 +6,14 @@ The sink of one process is in `learner`, those of processes that share weights a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from vantage.errors import ConfigError
 from vantage.models.actor_critic import ActorCritic
 
 _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
@@ -45,6 +47,14 @@ class FlatParameters:
             parameter.grad = _view_like(gradient[offset:offset + parameter.numel()], parameter)
             offset += size
 
+    @contextmanager
+    def frozen_unmoved(self) -> Iterator[None]:
+        """Restore parameters without `requires_grad` on exit: weight decay moves them though their gradient is 0."""
+        frozen = [(each, each.detach().clone()) for each in self.parameters if not each.requires_grad]
+        yield
+        for each, before in frozen:
+            each.detach().copy_(before)
+
 
 def _sizes(parameters: Iterable[Tensor]) -> list[int]:
     return [-(-p.numel() // _ALIGNMENT) * _ALIGNMENT for p in parameters]
@@ -65,7 +75,12 @@ class AveragePolicy:
 
     def __init__(self, model: ActorCritic, decay: float) -> None:
         self.decay = decay
-        self.model = copy.deepcopy(model)
+        try:
+            self.model = copy.deepcopy(model)
+        except Exception as error:  # of a network of the user's own
+            raise ConfigError("the average policy is a copy of the network, which cannot be copied: "
+                              f"{error}; keep what has no copy out of the attributes of its modules, "
+                              "or give it __deepcopy__") from None
         for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
             own.share(other)
         self.vector = FlatParameters(self.model).vector

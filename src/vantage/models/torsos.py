@@ -213,6 +213,9 @@ class OpenTorso(nn.Module):
             if features.shape != (2, self.out_features):
                 raise ValueError(f"its output for 2 observations is {list(features.shape)}, not [2, "
                                  f"{self.out_features}]")
+            if other := {each.dtype for each in self.network.parameters()} - {torch.float32}:
+                raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute in "
+                                 "another precision within torch.autocast")
         except Exception as error:
             own = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
             places = [f" (line {frame.lineno} of {own})" for frame in traceback.extract_tb(error.__traceback__)
@@ -226,8 +229,9 @@ class OpenTorso(nn.Module):
                               "normalisation do; use nn.LayerNorm or nn.GroupNorm")
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.network(to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x)
-        return out
+        inputs = to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x
+        out: Tensor = self.network(inputs)
+        return out.to(inputs.dtype)  # the layers that follow take no half or double precision
 
 
 def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
