@@ -25,6 +25,9 @@ def make_actor(space: gym.Space[Any], batch: Shape = (), *, scale: bool = False)
     With `scale`, bounded dimensions of a Box are from -1 to 1 for the policy. ConfigError for a space in which no
     policy can act. `batch` is the shape of the leading axes, () or (B,).
     """
+    if 0 in (space.shape or ()):
+        raise ConfigError(f"actions in {space!s:.100} hold no number: the shape is {space.shape}; give "
+                          "the action_space a shape without 0, or Discrete(1) if there is no choice")
     match space:
         case spaces.Discrete():
             first = space.start
