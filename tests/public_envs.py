@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 import threading
 from typing import Any
 
@@ -204,3 +206,80 @@ class Fading(Counted):
 
     def observe(self) -> np.ndarray:
         return np.full((24, 24, 1), 200 - 10 * self.frame, np.uint8)
+
+
+class Meddling(Bandit):
+    """Changes something of the whole process, in its constructor or at its sixth step."""
+
+    def __init__(self, what: str, at: int = 6, render_mode: str | None = None) -> None:
+        super().__init__()
+        self.what, self.at, self.steps, self.render_mode = what, at, 0, render_mode
+        self.metadata = {"render_modes": ["rgb_array"], "render_fps": 30}
+        if not at:
+            self.meddle()
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.steps += 1
+        if self.steps == self.at:
+            self.meddle()
+        return super().play(action)
+
+    def meddle(self) -> None:
+        match self.what:
+            case "working directory":
+                os.chdir(tempfile.gettempdir())
+            case "gradients":
+                torch.set_grad_enabled(False)
+
+    def render(self) -> np.ndarray:
+        return np.zeros((20, 20, 3), np.uint8)
+
+
+class Overwriting(Tiny):
+    """Overwrites the actions that it receives, after it has noted them."""
+
+    limit = 5
+    received: list[list[float]] = []  # noqa: RUF012
+
+    def __init__(self, space: str) -> None:
+        super().__init__()
+        self.action_space = {
+            "unbounded": spaces.Box(-np.inf, np.inf, (2,), np.float32),
+            "bounded": spaces.Box(-9, 9, (2,), np.float32),
+            "multi-discrete": spaces.MultiDiscrete([5, 5]),
+        }[space]
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.received.append(action.tolist())
+        action[:] = 7
+        return 1, False
+
+
+class Exhausted(Bandit):
+    """Has data for 50 steps, and raises StopIteration then."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data = iter(range(50))
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        next(self.data)
+        return super().play(action)
+
+
+class Differentiating(Tiny):
+    """Pays the derivative of 3 x, by a gradient of its own, at every reset and step."""
+
+    limit = 3
+
+    def begin(self) -> None:
+        self.derivative()
+
+    def derivative(self) -> float:
+        x = torch.ones((), requires_grad=True)
+        (3 * x).backward()
+        assert x.grad is not None
+        return x.grad.item()
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        return self.derivative(), False

@@ -27,7 +27,7 @@ from vantage.machine import prepare, resolve_device
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.content import read_spec
 from vantage.runs.directory import RunDirectory
-from vantage.runs.files import is_url
+from vantage.runs.files import is_url, working_directory
 from vantage.runs.fit import check_fits, continuing
 from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
@@ -124,10 +124,13 @@ def train_updates(config: Config, *, asked: Config | None = None, run: str | Pat
     if follow_torchrun():
         return
     runtime, asked = runtime_of(config), config if asked is None else asked
+    start = working_directory()
     config = prepare(_with_launched(config))
     initial = read_initial(config)
-    directory = RunDirectory.create(config, asked=asked, path=None if run is None else Path(run),
-                                    root=Path("runs" if is_url(root) else root), argv=argv)
+    path, folder = None if run is None else Path(run), Path("runs" if is_url(root) else root)
+    if working_directory() != start:  # the environment, which `prepare` has tried, has changed it
+        path, folder = None if path is None else start / path, start / folder
+    directory = RunDirectory.create(config, asked=asked, path=path, root=folder, argv=argv)
     with locked(directory.path):
         try:
             if is_url(root):
@@ -149,6 +152,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True)
     saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
+    directory = directory.from_start()  # finding out what this machine has tries the environment
     with locked(directory.path):
         checkpoint = load_to_resume(directory.path)
         if checkpoint is not None:
@@ -159,7 +163,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
             session = runtime_of(config)(config, directory, checkpoint,
                                          read_initial(config) if checkpoint is None else None)
         try:
-            directory.change_config(saved, device=device)
+            directory.from_start().change_config(saved, device=device)
         except BaseException:
             session.close("interrupted")
             raise

@@ -67,7 +67,7 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
         for t in range(length):
             actions, state = act(model, rollout, t, state, generator)
             chosen, before = actions.cpu().numpy(), perf_counter()
-            step = envs.step(chosen)
+            step = step_envs(envs, chosen)
             env_seconds += perf_counter() - before
             store(rollout, t, step)
             episodes.extend(step.episodes)
@@ -77,6 +77,18 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
         rollout.values[length] = model.step_with_values(position.obs, position.is_first, state,
                                                         position.action_mask)[1]
     return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+
+
+@torch.enable_grad()
+def step_envs(envs: Environments, actions: np.ndarray) -> Step:
+    """One step of the environments, which may compute gradients of their own."""
+    return envs.step(actions)
+
+
+@torch.enable_grad()
+def reset_envs(envs: Environments, seed: int | None = None) -> First:
+    """The first observations, with a `seed` those of its first games; gradients as in `step_envs`."""
+    return envs.reset() if seed is None else envs.restart(seed)
 
 
 def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int) -> None:

@@ -111,6 +111,7 @@ class Learner:
         self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
         self.sink: GradientSink = OwnWeights(self.flat, config.optimizer, self.average)
 
+    @torch.enable_grad()  # an environment with a network of its own may have disabled gradients for the process
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.
 
@@ -125,6 +126,7 @@ class Learner:
             rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
         return metrics
 
+    @torch.enable_grad()
     def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         algorithm = cast(Algorithm, self.config.algorithm)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from vantage.envs import Environments
 from vantage.errors import ConfigError
-from vantage.learning.collect import Position
+from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
 
@@ -42,14 +42,13 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     share, rest = divmod(episodes, envs.num_envs)
     remaining = [share + (env < rest) for env in range(envs.num_envs)]
     device = next(model.parameters()).device
-    first = envs.reset() if seed is None else envs.restart(seed)
-    position = Position.after(first, model.initial_state(envs.num_envs), device)
+    position = Position.after(reset_envs(envs, seed), model.initial_state(envs.num_envs), device)
     scores, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
     finished: list[Episode] = []
     while any(remaining):
         yield
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
-        step = envs.step(_choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         scores = np.where(step.is_first, 0.0, scores + step.rewards)
         lengths = np.where(step.is_first, 0, lengths + 1)
@@ -86,13 +85,13 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
     """
     _check_fits(model, envs)
     device = next(model.parameters()).device
-    position = Position.after(envs.reset(), model.initial_state(1), device)
+    position = Position.after(reset_envs(envs), model.initial_state(1), device)
     score, length, ended = 0.0, 0, False
     while True:
         params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
                                                        position.action_mask)
         yield GameStep(float(values[0]), score, length, ended)
-        step = envs.step(_choose(model, params, generator, deterministic=deterministic))
+        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         ended = bool(step.episodes)
         score, length = (0.0, 0) if step.is_first[0] else (score + float(step.rewards[0]), length + 1)

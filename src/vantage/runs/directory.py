@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import version_of
 from vantage.keys import read_json_object
-from vantage.runs.files import read_text, write_atomically
+from vantage.runs.files import read_text, working_directory, write_atomically
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
 
 log = logging.getLogger(__name__)
@@ -44,6 +44,8 @@ class RunDirectory:
     """In force, with what was left to the machine as it was there."""
     asked: Config
     """The content of config.json, in which that is still left to the machine."""
+    start: Path = field(default_factory=working_directory, compare=False)
+    """The working directory that a relative `path` is in."""
 
     @classmethod
     def create(cls, config: Config, *, asked: Config | None = None, path: Path | None = None,
@@ -100,6 +102,11 @@ class RunDirectory:
         if damage and runs_code:
             log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
         return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
+
+    def from_start(self) -> RunDirectory:
+        """This directory, by its absolute path if an environment has changed the working directory."""
+        moved = working_directory() != self.start
+        return replace(self, path=self.start / self.path) if moved else self
 
     def recovered(self, config: Config) -> RunDirectory | None:
         """Where this directory was deleted or renamed, a new one beside it for the run of `config`; otherwise None.

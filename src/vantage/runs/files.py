@@ -96,8 +96,9 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
     if output.is_dir():
         raise ConfigError(f"{output} is a directory; choose another output")
     try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(output, os.getpid()) as temporary:
+        place = Path(os.path.abspath(output))  # an environment may change the working directory
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(place, os.getpid()) as temporary:
             temporary.touch()
             yield temporary
     except (OSError, UnicodeEncodeError) as error:
@@ -105,6 +106,14 @@ def whole_file(output: str | Path, *suffixes: str) -> Iterator[Path]:
             raise
         raise ConfigError(f"cannot write {str(output)!r}: {getattr(error, 'strerror', None) or error}; choose another "
                           "output") from None
+
+
+def working_directory() -> Path:
+    """The working directory; empty if it has been removed."""
+    try:
+        return Path.cwd()
+    except FileNotFoundError:
+        return Path()
 
 
 def write_atomically(path: Path, text: str, mark: object = "new") -> None:

@@ -42,7 +42,8 @@ class Recorder:
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
                  model: ActorCritic, tensors: Callable[[], Groups], policy: Callable[[], Groups]) -> None:
-        self.config, self.directory, self.progress = config, directory, progress
+        self.directory = directory = directory.from_start()
+        self.config, self.progress = config, progress
         self._tensors, self._policy = tensors, policy
         self.workers_started = checkpoint.state.get("workers_started", 0) if checkpoint else 0
         """Workers that the run ever had: each has streams of random numbers of its own."""
@@ -204,6 +205,7 @@ class Recorder:
             log.warning(f"{self.directory.path / place} is saved again")
 
     def _move_if_gone(self) -> None:
+        self.directory = self.directory.from_start()
         if (recovered := self.directory.recovered(self.config)) is not None:
             self.directory = recovered
             self._locks.enter_context(locked(recovered.path))

@@ -58,7 +58,7 @@ class SyncRun:
             else:
                 for note in one.restore_acting(checkpoint.tensors):
                     log.warning(note)
-                one.restore_replay(directory.path, checkpoint.step)
+                one.restore_replay(self.recorder.directory.path, checkpoint.step)
             if self.ranks is not None:
                 self.ranks.ready()
             if checkpoint is None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.envs import Environments, make_single
 from vantage.extras import needs
-from vantage.learning.collect import Position
+from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file
 from vantage.runtimes.evaluator import torch_threads
@@ -58,7 +58,7 @@ def preview(config: Config, output: Path) -> Path:
 @torch.no_grad()
 def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Panel]]]]:
     """Each step of an untrained policy: its number in the game, and the panels of each part of the observation."""
-    first, inputs = envs.reset(), dict[int, Tensor]()
+    first, inputs = reset_envs(envs), dict[int, Tensor]()
     model = make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic).eval()
     for i, torso in enumerate(model.actor.torsos):
         torso.register_forward_pre_hook(lambda _, args, i=i: inputs.update({i: args[0][0].float()}))
@@ -74,7 +74,7 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
             rows[0].insert(0, ("screen", envs.render().copy()))
         yield step, rows
         actions = model.distribution.sample(params, torch.default_generator).numpy()
-        position = Position.after(envs.step(actions), state, torch.device("cpu"))
+        position = Position.after(step_envs(envs, actions), state, torch.device("cpu"))
         step = 0 if position.is_first[0] else step + 1
 
 
