@@ -112,7 +112,7 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
 
 @pytest.mark.parametrize(("source", "algo", "options", "message"), [
     ({}, "a2c", {"env": "Acrobot-v1"}, r"its actions: \('discrete', \(2,\)\), .*\(3,\)\); .*action_subset"),
-    ({}, "a2c", {"env": "tiny:Bandit"}, r"its observations: ArraySpec\(kind='vector', shape=\(4,\), .*\(1,\)"),
+    ({}, "a2c", {"env": "tiny:Bandit"}, r"its observations: vector \[4\], of this run: vector \[1\]"),
     ({}, "acer", {"separate": True}, "its critic: state, of this run: action"),
     ({}, "a2c", {"hidden": "16", "obs_norm": False}, r"network: actor\.torsos\.0\.layers\.0\.weight is \[8, 4\] there, "
                                                      r"\[16, 4\] here; give hidden=8 obs_norm=True$"),
