@@ -24,7 +24,7 @@ from vantage.config import Config
 
 def config(algo: str = "ppo", env: str = "tiny:DelayedReward", **keys: Any) -> Config:
     values = {
-        "steps": 200,
+        "steps": 96,
         "num_envs": 2,
         "rollout_length": 16,
         "eval_every": 0,

@@ -63,7 +63,7 @@ def test_ppo_learns_to_earn_101_instead_of_100(tmp_path: Path) -> None:
         "ppo",
         env="public_envs:OffsetBandit",
         env_kwargs={"offset": 100.0},
-        steps=2048,
+        steps=1280,
         lr="5e-3",
         hidden="16",
         rollout_length=16,
