@@ -98,7 +98,8 @@ VECTORS: dict[str, Any] = {
     "with None": {"rewards": [0.5, None]}, "texts": {"rewards": ["1", "2"]}, "short": {"rewards": np.zeros(1)},
     "flags": {"terminated": [0, 2]}, "ints": {"terminated": [0, 0]}, "no flags": {"truncated": None},
     "info": {"info": [{}, {}]}, "info None": {"info": None}, "obs": {"obs": np.zeros((2, 3))},
-    "complex": {"rewards": np.zeros(2, complex)}}
+    "complex": {"rewards": np.zeros(2, complex)}, "huge": {"rewards": [10**400, 1]},
+    "fractions": {"rewards": [Fraction(1, 2), Decimal(1)]}}
 
 
 class MalformedVector(VectorEnv):
@@ -127,6 +128,13 @@ class MalformedVector(VectorEnv):
 def limited(step: str) -> Any:
     """`Malformed` below a wrapper of Gymnasium that unpacks what step returns."""
     return gym.wrappers.TimeLimit(Malformed(step=step), 9)
+
+
+class WithoutSeed(Malformed):
+    """Cannot be reset with a seed."""
+
+    def reset(self) -> Any:  # type: ignore[override]
+        return OBS, {}
 
 
 MASK = np.zeros(2)

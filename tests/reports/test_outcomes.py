@@ -12,7 +12,7 @@ import pytest
 
 from vantage.config_groups import EnvConfig
 from vantage.envs import Environments, make_environments
-from vantage.errors import EnvError
+from vantage.errors import ConfigError, EnvError
 
 PLACE = r"^environment 0 of malformed:Malformed \(seed \d+, episode 0, step {}\): "
 RESET = r"; return \(observation, info\), with {} as info if there is none$"
@@ -161,7 +161,7 @@ VECTOR = r"^malformed:MalformedVector \(seed 0, step {}\): "
 
 
 def test_a_vector_environments_rewards_are_taken_from_lists_and_columns_and_its_flags_from_numbers() -> None:
-    for fault in ("list", "column"):
+    for fault in ("list", "column", "fractions"):
         assert play(make("MalformedVector", 2, {"fault": fault}))[0] == [0.5, 1.0]
     assert play(make("MalformedVector", 2, {"fault": "ints"}))[1] == [False, False]
 
@@ -169,6 +169,7 @@ def test_a_vector_environments_rewards_are_taken_from_lists_and_columns_and_its_
 @pytest.mark.parametrize(("fault", "says"), [
     ("four", r"step\(\) returned a tuple of 4 .*as in the old gym library"), ("None", "rewards is None"),
     ("with None", r"rewards\[1\] is None"), ("texts", r"rewards\[0\] is '1'"), ("complex", r"rewards\[0\] is 0j"),
+    ("huge", r"rewards\[0\] is 1000+.*; return an array of numbers"),
     ("short", r"rewards is an array of float64 of shape \(1,\): \[0.0\]; .*\(2,\)"),
     ("flags", r"terminated\[1\] is 2; return True or False"), ("no flags", "truncated is None"),
     ("info", r"info is a list of 2 \(dict, dict\); return one dict"), ("info None", "info is None; return a dict"),
@@ -176,6 +177,11 @@ def test_a_vector_environments_rewards_are_taken_from_lists_and_columns_and_its_
 def test_a_vector_environments_malformed_step_is_named(fault: str, says: str) -> None:
     with pytest.raises(EnvError, match=VECTOR.format(2) + says):
         play(make("MalformedVector", 2, {"fault": fault}))
+
+
+def test_a_reset_without_a_seed_is_refused_with_the_signature_to_write() -> None:
+    with pytest.raises(ConfigError, match=r"reset\(\) takes no seed; write def reset\(self, \*, seed=None, "):
+        make("WithoutSeed")
 
 
 def test_a_vector_environments_old_reset_is_named() -> None:

@@ -130,6 +130,15 @@ def test_a_discrete_part_and_atari_take_no_kind() -> None:
         vantage.configure("a2c", env="Pong", obs_as="vector")
 
 
+def test_a_kind_for_all_parts_is_for_the_boxes_among_them() -> None:
+    space = spaces.Dict({"grid": spaces.Box(0, 1, (3, 4)), "room": spaces.Discrete(3), "bits": spaces.MultiBinary(2)})
+    image, _ = make_observer(space, kinds={"": "image"})
+    assert isinstance(image, dict)
+    assert {name: part.kind for name, part in image.items()} == {"grid": "image", "room": "one_hot", "bits": "one_hot"}
+    with pytest.raises(ConfigError, match=r"part 'room' .*obs_as=image is for Boxes"):
+        make_observer(space, kinds={"room": "image"})
+
+
 def test_an_image_of_unbounded_floats_is_scaled_by_what_occurs() -> None:
     spec, observe = make_observer(spaces.Box(-np.inf, np.inf, (12, 12, 3)), kinds={"": "image"})
     assert spec.adapts and spec.floats

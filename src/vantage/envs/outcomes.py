@@ -185,10 +185,14 @@ def _column(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
                            "each environment")
     if array.dtype.kind in "fiub":
         return array
+    numbers = []
     for i, one in enumerate(array.tolist()):
-        if isinstance(one, complex) or not isinstance(one, int | float):
-            raise OutcomeError(f"{name}[{i}] is {shown(one)}; return an array of numbers of shape {shape}")
-    return array.astype(np.float64)
+        try:
+            numbers.append(number(one))
+        except OutcomeError:
+            raise OutcomeError(f"{name}[{i}] is {shown(one)}; return an array of numbers of shape "
+                               f"{shape}") from None
+    return np.array(numbers)
 
 
 def _flags(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -142,10 +142,14 @@ def _read_parts(space: gym.Space[Any], batch: Shape, kinds: Mapping[str, str]
             has = ", ".join(map(repr, names.values())) if () not in leaves else "one part without a name"
             raise ConfigError(f"obs_as names the part {name!r:.80}, and these observations have {has:.400}"
                               f"{nearest(name, names.values()) or '; give one of these, or a kind alone'}")
+    has_boxes = any(isinstance(leaf, spaces.Box) for leaf in leaves.values())
     parts = {}
     for path, leaf in leaves.items():
+        # A kind for all parts is for the Boxes among them: Discrete and binary parts are read in one way.
+        for_all = kinds.get("", "auto") if isinstance(leaf, spaces.Box) or not has_boxes else "auto"
+        kind = kinds.get(names[path], for_all)
         try:
-            parts[path] = (names[path], *_leaf_observer(leaf, batch, kinds.get(names[path], kinds.get("", "auto"))))
+            parts[path] = (names[path], *_leaf_observer(leaf, batch, kind))
         except ConfigError as error:
             if path == ():
                 raise

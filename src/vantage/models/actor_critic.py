@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -263,8 +264,9 @@ def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
         size = 2**63
     if size > MAX_WEIGHTS:
         raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, with hidden="
-                          f"{policy.hidden}, memory={policy.memory}, memory_size={policy.memory_size} and observations "
-                          f"{spec.obs}; give smaller ones")
+                          f"{policy.hidden}, memory={policy.memory}, memory_size={policy.memory_size}, observations of "
+                          f"{sum(math.prod(part.shape) for part in spec.parts):,} numbers and actions of "
+                          f"{sum(spec.action.sizes):,}; give smaller ones")
 
 
 def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
