@@ -201,5 +201,6 @@ def test_options_without_effect_are_refused(obs: str, keys: dict[str, Any], mess
 def test_a_network_of_absurd_size_is_refused(
         shape: tuple[int, ...], keys: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OBS, "large", ArraySpec("vector" if len(shape) == 1 else "image", shape))
-    with torch.device("meta"), pytest.raises(ConfigError, match=r"more than 500,000,000, .*numbers and actions of 4; give smaller ones"):
+    words = r"more than 500,000,000, .*numbers and actions of 4; give smaller ones"
+    with torch.device("meta"), pytest.raises(ConfigError, match=words):
         model("large", **keys)

@@ -86,6 +86,7 @@ _PPO = {
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
     "Taxi-v4": Defaults({"steps": 250_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
+    "FrozenLake8x8-v1": Defaults({"gamma": "0.995", "minibatch_size": 128, "lr": "linear:2e-3:0"}, "measured"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
