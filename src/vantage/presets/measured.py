@@ -84,7 +84,7 @@ _PPO = {
     "toy_text": Defaults({"rollout_length": 128, "epochs": 4, "minibatch_size": 256, "advantage_norm": False,
                           "steps": 400_000}, "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
-    "Taxi-v4": Defaults({"steps": 250_000}, "measured"),
+    "Taxi-v4": Defaults({"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults({"gamma": "0.995", "minibatch_size": 128, "lr": "linear:2e-3:0"}, "measured"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
