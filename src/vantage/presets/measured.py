@@ -86,7 +86,9 @@ _PPO = {
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
     "Taxi-v4": Defaults({"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
-    "FrozenLake8x8-v1": Defaults({"gamma": "0.995", "minibatch_size": 128, "lr": "linear:2e-3:0"}, "measured"),
+    "FrozenLake8x8-v1": Defaults(
+        {"rollout_length": 32, "epochs": 1, "steps": 500_000},
+        "measured: with two passes and more, some seeds settle on a path that reaches the goal in a fifth of the games"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
@@ -129,7 +131,8 @@ _ACER = {
     "Taxi-v4": Defaults({"steps": 120_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 40_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(
-        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": "0.995", "entropy_coef": "linear:0.02:0", "steps": 300_000},
+        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": "0.995", "entropy_coef": "piecewise:0=0.03,80%=0",
+         "steps": 400_000},
         "measured: larger batches and fewer steps reach the goal in a quarter of the games"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),
     "Acrobot-v1": Defaults({"steps": 200_000}, "measured, results/acer-Acrobot-v1"),
