@@ -50,10 +50,14 @@ _EVERY = {
         {**_VECTOR, "save_every": 100_000, "std_lr_scale": 20.0},
         f"{_AS_CLASSIC}; the deviation of Box actions learns faster, since clipped samples push the mean beyond the "
         "bounds until it has shrunk"),
-    "CliffWalking-v1": Defaults(_CLIFF, "measured: with a smaller entropy bonus it keeps to a path of 15 or 17 steps"),
-    "Taxi-v4": Defaults(_TAXI, "measured: with a smaller entropy bonus it never learns to pick anyone up"),
-    "FrozenLake-v1": Defaults({**_LAKE, "steps": 100_000}, "measured on ice that is not slippery"),
-    "FrozenLake8x8-v1": Defaults(_LAKE, "measured"),
+    "CliffWalking-v1": Defaults(
+        _CLIFF, "measured, results/a2c-CliffWalking-v1: with a smaller entropy bonus it keeps to a path of 15 "
+        "or 17 steps"),
+    "Taxi-v4": Defaults(
+        _TAXI, "measured, results/a2c-Taxi-v4: with a smaller entropy bonus it never learns to pick anyone up"),
+    "FrozenLake-v1": Defaults(
+        {**_LAKE, "steps": 100_000}, "measured on ice that is not slippery, results/a2c-FrozenLake-v1"),
+    "FrozenLake8x8-v1": Defaults(_LAKE, "measured, results/a2c-FrozenLake8x8-v1"),
     "Pendulum-v1": Defaults(
         {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
          "advantage_norm": True, "scale_actions": False},
@@ -84,11 +88,13 @@ _PPO = {
     "toy_text": Defaults({"rollout_length": 128, "epochs": 4, "minibatch_size": 256, "advantage_norm": False,
                           "steps": 400_000}, "measured on CliffWalking-v1, Taxi-v4 and FrozenLake8x8-v1"),
     "CliffWalking-v1": Defaults({"steps": 150_000}, "measured"),
-    "Taxi-v4": Defaults({"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000}, "measured"),
+    "Taxi-v4": Defaults(
+        {"entropy_coef": "piecewise:0=0.5,60%=0", "minibatch_size": 128, "steps": 300_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 100_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(
         {"rollout_length": 32, "epochs": 1, "steps": 500_000},
-        "measured: with two passes and more, some seeds settle on a path that reaches the goal in a fifth of the games"),
+        "measured, results/ppo-FrozenLake8x8-v1: with more passes some seeds settle on a path that reaches the goal in "
+        "a fifth of the games"),
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
