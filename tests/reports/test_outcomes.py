@@ -180,7 +180,7 @@ def test_a_vector_environments_malformed_step_is_named(fault: str, says: str) ->
 
 
 def test_a_reset_without_a_seed_is_refused_with_the_signature_to_write() -> None:
-    with pytest.raises(ConfigError, match=r"reset\(\) takes no seed; write def reset\(self, \*, seed=None, "):
+    with pytest.raises(ConfigError, match=r"reset takes no seed; declare it as reset\(self, \*, seed=None, "):
         make("WithoutSeed")
 
 

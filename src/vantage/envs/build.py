@@ -46,21 +46,8 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
                 built.close()
             raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it "
                               "in its metadata's render_modes")
-        check_seed(env, built)
         built = taking_options(built)
         return play_of(config, built).wrap(built)
-
-
-def check_seed(env: EnvId, built: Any) -> None:
-    """ConfigError if reset takes no seed, without which no episode can be played again."""
-    try:
-        parameters = signature(built.unwrapped.reset).parameters.values()
-    except (AttributeError, TypeError, ValueError):  # such as of a function written in C
-        return
-    if not any(each.name == "seed" or each.kind is Parameter.VAR_KEYWORD for each in parameters):
-        raise ConfigError(f"env={env.name!r}: its reset() takes no seed; write "
-                          "def reset(self, *, seed=None, options=None), and draw from self.np_random after "
-                          "super().reset(seed=seed)")
 
 
 def check_space(env: EnvId, name: str, space: Any) -> None:
