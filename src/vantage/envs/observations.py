@@ -160,23 +160,22 @@ def _read_as_bytes(space: spaces.Box) -> Reading:
 def to_image(space: spaces.Box, reading: Reading, batch: Shape) -> Callable[[Array], Array]:
     """The conversion of arrays [*batch, ...] to images [*batch, C, H, W]."""
     part, axes = reading.spec, (*range(len(batch)), *(axis + len(batch) for axis in reading.axes))
-    low, high = float(space.low.min()), float(space.high.max())
+    low, high = _bounds(space)
     rounds = space.dtype.kind == "f" and not part.floats
-    scale = 255 / high if rounds else 1
 
-    def change(array: Array) -> Array:
-        if array.dtype != np.uint8 or part.floats:
-            if not np.isfinite(array).all():
-                raise ValueError(f"the observation {array} is not finite")
-            if part.floats:
-                array = array.astype(np.float32, copy=False)
-            elif rounds:
-                array = np.rint(np.clip(array * scale, 0, 255)).astype(np.uint8)
-            else:
-                if (array < 0).any() or (array > 255).any() or (array.dtype.kind == "f" and (array % 1).any()):
-                    raise ValueError(f"the observation has numbers from {array.min():g} to {array.max():g}; its Box "
-                                     f"has whole ones from {low:g} to {high:g}; correct the observation_space")
-                array = array.astype(np.uint8)
-        return array.transpose(axes).reshape(batch + part.shape)
+    def in_type(array: Array) -> Array:
+        """`array` in the type of the part."""
+        if array.dtype == np.uint8 and not part.floats:
+            return array
+        if not np.isfinite(array).all():
+            raise ValueError(f"the observation {array} is not finite")
+        if part.floats:
+            return array.astype(np.float32, copy=False)
+        if rounds:
+            return np.rint(np.clip(array * (255 / high), 0, 255)).astype(np.uint8)
+        if (array < 0).any() or (array > 255).any() or (array.dtype.kind == "f" and (array % 1).any()):
+            raise ValueError(f"the observation has numbers from {array.min():g} to {array.max():g}; its Box "
+                             f"has whole ones from {low:g} to {high:g}; correct the observation_space")
+        return array.astype(np.uint8)
 
-    return change
+    return lambda array: in_type(array).transpose(axes).reshape(batch + part.shape)
