@@ -48,13 +48,12 @@ class Aim(gym.Env[np.ndarray, Any]):
 
     observation_space = spaces.Box(-1, 1, (1,), np.float32)
 
-    def __init__(self, bounds: str) -> None:
-        low, high, dtype = BOUNDS[bounds]
+    def __init__(self, low: Any = -1, high: Any = 1, at: float = PLACE, dtype: str = "float32") -> None:
         low, high = np.atleast_1d(low).astype(dtype), np.atleast_1d(high).astype(dtype)
         self.action_space = spaces.Box(low, high, low.shape, np.dtype(dtype).type)
         width = np.asarray(high, np.float64) - low
         bounded = width < 1e9
-        self._target = np.where(bounded, low + PLACE * width, 0.5)
+        self._target = np.where(bounded, low + at * width, 0.5)
         self._half = np.where(bounded, width / 2, 1.0)
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict[str, Any]]:
@@ -76,8 +75,10 @@ class Trial:
 
     def score(self, folder: Path) -> float:
         """The mean return of its last policy, by the most probable actions."""
-        config = vantage.configure(self.algo, env="boxes:Aim", env_kwargs={"bounds": self.bounds}, steps=STEPS,
-                                   seed=self.seed, threads=1, eval_every=0, tensorboard=False)
+        low, high, dtype = BOUNDS[self.bounds]
+        config = vantage.configure(
+            self.algo, env="boxes:Aim", env_kwargs={"low": low, "high": high, "dtype": dtype}, steps=STEPS,
+            seed=self.seed, threads=1, eval_every=0, tensorboard=False)
         for _ in vantage.train(config, run=folder / "run"):
             pass
         played = vantage.evaluate(folder / "run", episodes=GAMES, deterministic=True, checkpoint="latest")
