@@ -165,7 +165,7 @@ class Config:
         try:
             return self._with(dict(values))
         except ConfigError as error:
-            raise ConfigError(f"{source}: {error}" if source else str(error)) from error.__cause__
+            raise ConfigError(f"{source}: {error.message}" if source else error.message) from error.__cause__
 
     def _with(self, values: dict[str, Any]) -> Config:
         config, algo, runtime = self, values.pop("algo", self.algo), values.pop("runtime", None)
