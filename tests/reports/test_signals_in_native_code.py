@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from odd import Misbehaving
 from processes import assert_ends, wait_for
@@ -75,10 +76,17 @@ def test_a_second_signal_ends_the_command_in_native_code(tmp_path: Path) -> None
 @pytest.mark.timeout(120, method="thread")
 def test_a_signal_to_the_whole_group_counts_once(tmp_path: Path) -> None:
     process = start("Forking", tmp_path, "--steps", "100M")
-    wait_for((tmp_path / "plays").exists, process)
+    config = tmp_path / "run" / "config.json"
+    wait_for(lambda: (tmp_path / "plays").exists() and config.exists(), process)
+    for child in psutil.Process(process.pid).children():
+        if child.cmdline() == psutil.Process(process.pid).cmdline():  # forked before training began
+            child.send_signal(signal.SIGINT)
+            assert_ends(child.pid, 20)
+            assert config.exists()
     os.killpg(process.pid, signal.SIGINT)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 130 and "stopped by SIGINT at step" in out
+    assert "Traceback" not in out and "before training began" not in out
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="Linux")

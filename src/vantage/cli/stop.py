@@ -9,7 +9,7 @@ import signal
 import threading
 from time import sleep
 from types import FrameType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from vantage.cli.postponed import Postponed, end_process
 from vantage.time_limit import TimeLimit
@@ -28,20 +28,14 @@ PATIENCE_SECONDS = 4.0
 """Seconds in which a rollout may end after a signal, and up to a tick of `TimeLimit` more; then it is interrupted."""
 
 
-def _forget_wakeup() -> None:
-    """In a forked child: its signals do not count here."""
-    with contextlib.suppress(ValueError):
-        signal.set_wakeup_fd(-1)
-
-
-os.register_at_fork(after_in_child=_forget_wakeup)
-
-
 class Stop:
     """A context in which SIGINT, SIGTERM and SIGHUP ask the run to stop after its update; a second one exits at once.
 
-    Its end restores the signal handlers from before it.
+    Its end restores the signal handlers from before it. A child that an environment forks meanwhile ends at a signal:
+    unwinding Vantage's stack there would remove or rewrite files of the run.
     """
+
+    _active: ClassVar[Stop | None] = None
 
     def __init__(self) -> None:
         self.signal = 0
@@ -60,9 +54,11 @@ class Stop:
         os.set_blocking(self._wakeup, False)
         self._former_wakeup = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
         threading.Thread(target=self._count, args=(self._arrivals,), daemon=True, name="second signal").start()
+        Stop._active = self
         return self
 
     def __exit__(self, *error: object) -> None:
+        Stop._active = None
         self._postponed.forget()
         TimeLimit.ends_process = False
         signal.set_wakeup_fd(self._former_wakeup)
@@ -108,3 +104,16 @@ class Stop:
         else:
             with contextlib.suppress(OSError):
                 os.write(2, f"{text}\n".encode())  # without stderr's buffer, which the interrupted code may be using
+
+    @classmethod
+    def _leave_child(cls) -> None:
+        """In a forked child: signals neither count for the parent nor raise here."""
+        if cls._active is None:
+            return
+        with contextlib.suppress(ValueError):
+            signal.set_wakeup_fd(-1)
+        for number in cls._active._former:
+            signal.signal(number, signal.SIG_DFL)
+
+
+os.register_at_fork(after_in_child=Stop._leave_child)
