@@ -40,8 +40,9 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside docs/ that pages show or link to, at their places in the repository."""
     for path in [*RESULTS.glob("*/*.png"), *RESULTS.glob("*/*.csv"), *RESULTS.glob("*/protocol.json"),
-                 *RESULTS.glob("*.md"), *(ROOT / "examples").glob("*.*"), ROOT / "LICENSE", ROOT / "CHANGELOG.md",
-                 ROOT / "CONTRIBUTING.md", ROOT / "benchmarks/README.md", ROOT / "benchmarks/atari.toml"]:
+                 *RESULTS.glob("*.md"), *RESULTS.glob("log/*.md"), *(ROOT / "examples").glob("*.*"),
+                 ROOT / "LICENSE", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md",
+                 ROOT / "benchmarks/README.md", ROOT / "benchmarks/atari.toml"]:
         add(files, config, str(path.relative_to(ROOT)), path.read_bytes())
     add(files, config, "index.md", (ROOT / "README.md").read_text(encoding="utf-8"))
     add(files, config, "results/browser.md", browser())
@@ -154,7 +155,7 @@ def browser() -> str:
     parts = ["# Curves and scores\n\nThe folders of `results/` by environment. Scores are means of 100 whole games "
              "unless [the tables](README.md) say otherwise. Commands are those of the commit in `protocol.json`.\n"]
     folders: dict[str, list[Path]] = {}
-    for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir() and path.name != "log"):
         folders.setdefault(environment(folder), []).append(folder)
     for env in sorted(folders):
         parts.append(f"## {env}\n")

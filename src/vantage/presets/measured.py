@@ -44,7 +44,7 @@ _EVERY = {
          "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
          "save_every": 100_000, "memory": "lstm", "norm": "layer", "image_norm": "pixel", "image_norm_steps": 10_000},
         "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
-        "learns nothing; without layer normalisation the torso may die early (results/pong.md)"),
+        "learns nothing; without layer normalisation the torso may die early (results/log/pong.md)"),
     "toy_text": Defaults(_TOY, "those of FrozenLake8x8-v1 with normalised rewards; not yet measured elsewhere"),
     "other": Defaults(
         {**_VECTOR, "save_every": 100_000, "std_lr_scale": 20.0},
@@ -99,8 +99,8 @@ _PPO = {
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
                        "gae_lambda": "0.9", "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"},
-                      "measured on Breakout, results/breakout.md: 64 pixels, normalised advantages, frames instead of "
-                      "an LSTM and minibatches of 256 learn more slowly"),
+                      "measured on Breakout, results/log/breakout.md: 64 pixels, normalised advantages, frames instead "
+                      "of an LSTM and minibatches of 256 learn more slowly"),
     "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
                       "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1, "past_rollouts": 4,
                       "short_episode_steps": 100, "minibatch_size": 512,
