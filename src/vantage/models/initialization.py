@@ -1,4 +1,4 @@
-"""Initial weights by the config's `init`; the table of all is in docs/concepts.md.
+"""Initial weights by the config's `init`; the table of all is in docs/networks.md.
 
 A row holds the weights of one output; in the 2016 A3C scripts it is a column (normalized_columns_initializer of
 openai/universe-starter-agent). Kaiming's gain is √2 for elu and silu, which torch.nn.init.calculate_gain does not list:
