@@ -20,7 +20,7 @@ STAMP := $(VENV)/.installed
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup train test reports lint docs dist bench chaos mutate
+.PHONY: help setup train test reports lint docs dist bench chaos
 
 help:
 	@echo 'make train   train an agent, evaluate it and draw its curve: ALGO=$(ALGO) ENV=$(ENV) MINUTES=$(MINUTES)'
@@ -33,7 +33,6 @@ help:
 	@echo 'make dist    build wheel and sdist in dist/, and try the wheel in an empty environment'
 	@echo 'make bench   compare the training speed with Stable-Baselines3 and PFRL, which it installs in $(VENV)'
 	@echo 'make chaos   make random faults on small trainings, two at a time, and judge them: MINUTES=30 SEED=$(SEED)'
-	@echo 'make mutate  break the code line by line and see which test notices; ARGS="a-sign-in-gae" picks some'
 	@echo 'PYTHON=python3.12 names the interpreter that $(VENV) is made from; now $(PYTHON)'
 
 setup: $(STAMP)
@@ -69,9 +68,6 @@ bench: $(STAMP)
 
 chaos: $(STAMP)
 	@$(BIN)/python tests/faults/chaos.py --minutes $(MINUTES) --seed $(SEED) $(ARGS)
-
-mutate: $(STAMP)
-	@$(BIN)/python tests/mutate.py $(ARGS)
 
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys' || { \
