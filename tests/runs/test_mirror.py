@@ -15,10 +15,9 @@ from stopping import saved_tensors
 
 import vantage
 from vantage.cli import main
-from vantage.errors import ConfigError
+from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load_latest, load_named, newest_step
 from vantage.runs.directory import RunDirectory
-from vantage.runs.metrics import read_metrics
 from vantage.runs.mirror import Mirror, fetch, mirror_of
 
 RUN = Path("runs/tiny-Bandit/a2c-1")
@@ -131,13 +130,12 @@ def test_what_is_damaged_or_lost_is_fetched_again_and_a_copy_without_its_manifes
         fetch(mirror.url)
 
 
-def test_a_run_that_was_deleted_while_it_trains_keeps_its_copy_and_its_metrics(root: str) -> None:
+def test_a_run_that_was_deleted_while_it_trains_resumes_from_its_copy(root: str) -> None:
     updates = vantage.train(vantage.configure("a2c", **OPTIONS, log_every_seconds=1e-9), root=root)
     assert any(report.step >= 200 for report in updates)
-    begun = read_metrics(RUN)[0]["step"]
     shutil.rmtree(RUN)
-    *_, last = updates
-    recovered = RUN.with_name("a2c-1-recovered")
-    mirror = mirror_of(RunDirectory.open(recovered))
-    assert mirror is not None and mirror.url == f"{root}/tiny-Bandit/a2c-1" and last.status == "done"
-    assert read_metrics(recovered)[0]["step"] == begun
+    url = f"{root}/tiny-Bandit/a2c-1"
+    with pytest.raises(CheckpointError, match=f"deleted or renamed .* `vantage resume {url}`"):
+        list(updates)
+    *_, last = vantage.resume(fetch(url))
+    assert last.status == "done"

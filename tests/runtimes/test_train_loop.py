@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -122,18 +121,6 @@ def test_an_evaluation_that_took_longer_than_its_interval_is_followed_by_one_of_
     progress.add(Advance(steps=1))
     evaluate(recorder, 1.0, 100)
     assert recorder.last_evaluation_due
-
-
-@pytest.mark.parametrize("copied", [False, True])
-def test_the_first_evaluation_after_a_run_was_deleted_gives_the_new_one_its_best_unless_a_copy_remains(
-        copied: bool, recorder: Recorder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recorder, "_mirror", SimpleNamespace(adopt=lambda run: None) if copied else None)
-    for step, score in ((100, 5.0), (200, 1.0)):
-        recorder.progress.add(Advance(steps=100))
-        evaluate(recorder, score, step)
-        shutil.rmtree(tmp_path / "run", ignore_errors=True)
-    assert (tmp_path / "run-recovered" / "best").exists() is not copied
-    assert recorder.progress.best_return == (5.0 if copied else 1.0)
 
 
 def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_own(recorder: Recorder) -> None:

@@ -108,22 +108,10 @@ class RunDirectory:
         moved = working_directory() != self.start
         return replace(self, path=self.start / self.path) if moved else self
 
-    def recovered(self, config: Config) -> RunDirectory | None:
-        """Where this directory was deleted or renamed, a new one beside it for the run of `config`; otherwise None.
-
-        max_minutes stays that of this directory: `config` may have one for the session alone.
-        """
-        if self.path.is_dir():
-            return None
-        path = self.path.with_name(f"{self.path.name}-recovered")
-        while path.exists():
-            path = path.with_name(f"{path.name}-again")
-        with contextlib.suppress(ConfigError):  # the disk is gone: saving says so
-            config = config.change(max_minutes=self.config.run.max_minutes)
-            run = RunDirectory.create(config, asked=self.asked, path=path)
-            log.warning(f"{self.path} was deleted or renamed while it trains: it is saved in {path} from now on")
-            return run
-        return None
+    @property
+    def is_gone(self) -> bool:
+        """Somebody deleted or renamed it; where the folder above is missing too, the disk may come back."""
+        return not self.path.is_dir() and self.path.parent.is_dir()
 
     def remove(self) -> None:
         """Remove a run that could not start, and the folders above it that are then empty.

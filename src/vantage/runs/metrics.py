@@ -41,7 +41,7 @@ class MetricWriter:
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True,
                  tracker: Tracker | None = None) -> None:
         """Open the files; with `resume_step`, drop the lines after that step."""
-        self._tensorboard, self._tracker, self._folder = tensorboard, tracker, run
+        self._tensorboard, self._tracker = tensorboard, tracker
         if tensorboard:
             try:
                 require("tensorboard", "tensorboard")
@@ -55,13 +55,9 @@ class MetricWriter:
         self._board: SummaryWriter | None = None
         self._last: tuple[int, int, bytes] | None = None
         """Step, offset and content of the last line, if another of its step may come."""
-        self.open(run, resume_step)
-
-    def open(self, run: Path, resume_step: int | None = None) -> None:
-        """Write into `run` from now on."""
-        self._failed = True  # closing files of a removed directory is no news
-        self.close()
-        self._failed, self._path, self._folder, self._last = False, run / FILE_NAME, run / "tensorboard", None
+        self._failed = False
+        self._path = run / FILE_NAME
+        self._folder = run / "tensorboard"
         with self._reporting(self._path):
             self._file = open_file(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             if resume_step is not None:
@@ -82,6 +78,7 @@ class MetricWriter:
 
             _silence_writer_threads()
             with self._reporting(self._folder):
+                self._folder.mkdir(exist_ok=True)  # SummaryWriter would make the folders above it again
                 self._board = SummaryWriter(str(self._folder), purge_step=self._purge_step)
                 self._purge_step = None
 

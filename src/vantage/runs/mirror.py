@@ -96,15 +96,6 @@ class Mirror:
         shutil.rmtree(target, ignore_errors=True)
         aside.rename(target)
 
-    def adopt(self, directory: RunDirectory) -> None:
-        """Be the copy of a run that was moved to `directory`, which gets its metrics. Failures are logged."""
-        try:
-            _remember(directory.path, self.url)
-            if (metrics := self._read("metrics.jsonl")) is not None:
-                write_atomically(directory.path / "metrics.jsonl", metrics.decode())
-        except Exception as error:
-            log.warning(f"{directory.path} begins without the metrics of {self.url}: {type(error).__name__}: {error}")
-
     def newest_step(self) -> int:
         """The step of the newest complete checkpoint, -1 if there is none."""
         with _explained(self.url):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import replace
 from time import perf_counter
 from typing import Any, Literal
@@ -17,7 +16,6 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
-from vantage.runs.lock import locked
 from vantage.runs.metrics import MetricWriter
 from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
@@ -56,7 +54,6 @@ class Recorder:
         self._mirror = mirror_of(directory)
         self._weights = WeightLog(config, model, self._writer) if config.run.log_weights else None
         self._saved_at: float | None = None
-        self._locks = ExitStack()
         self._failures: dict[str, int | str] = {}
         """Why checkpoints, best or replay could not be saved the last time."""
         self._unreported: dict[str, float] = {}
@@ -156,7 +153,7 @@ class Recorder:
         progress.solved = evaluated.solved
         progress.evaluation_due = passed(self.config.run.eval_every, step, progress.step) or (
             progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
-        self._move_if_gone()
+        self._check_directory()
         self._unreported = {**evaluated.metrics, "eval/step": step}
         self._write_metrics(self._unreported)
         progress.deterministic = bool(evaluated.metrics["eval/deterministic"])
@@ -167,7 +164,7 @@ class Recorder:
 
         `again`: this step has been saved, and evaluated since.
         """
-        self._move_if_gone()
+        self._check_directory()
         self._algorithm.note_unsaved()
         self._write_metrics({})  # first: after the last checkpoint nothing is trained again
         if not self.config.run.evaluates and self.progress.window_is_full:
@@ -204,16 +201,14 @@ class Recorder:
         elif former is not None:
             log.warning(f"{self.directory.path / place} is saved again")
 
-    def _move_if_gone(self) -> None:
+    def _check_directory(self) -> None:
+        """CheckpointError where the run directory was deleted or renamed."""
         self.directory = self.directory.from_start()
-        if (recovered := self.directory.recovered(self.config)) is not None:
-            self.directory = recovered
-            self._locks.enter_context(locked(recovered.path))
-            if self._mirror is None:
-                self.progress.best_return = None
-            else:  # a copy of best/ remains, at its URL
-                self._mirror.adopt(recovered)
-            self._writer.open(recovered.path)
+        if self.directory.is_gone:
+            place = self._mirror.url if self._mirror is not None else "NEW_NAME"
+            raise CheckpointError(
+                f"{self.directory.path} was deleted or renamed while it trains, so that the run ends at step "
+                f"{self.progress.step:,}; continue it from its last checkpoint by `vantage resume {place}`")
 
     def save_replay(self, tensors: Callable[[], Groups]) -> None:
         """Write the replay of this step, unless it has been written. A run can continue without it."""
@@ -230,7 +225,6 @@ class Recorder:
     def abandon(self) -> None:
         """Close the files of a run that could not start."""
         self._writer.close()
-        self._locks.close()
 
     def close(self, status: Status) -> None:
         """Record how the run ended in summary.json and in the last report."""
@@ -244,7 +238,6 @@ class Recorder:
             self._tracker.close(summary)
         if self._mirror is not None:
             self._mirror.push(self.directory.path)
-        self._locks.close()
 
     def _write_summary(self, status: Status) -> dict[str, Any]:
         progress = self.progress
@@ -253,6 +246,8 @@ class Recorder:
                    "episodes": progress.episodes, "return_mean": progress.return_mean,
                    "best_return": progress.best_return, "env": self.config.env.id, "algo": self.config.algo,
                    "seed": self.config.run.seed}
+        if self.directory.is_gone:  # the error of the last save says so
+            return summary
         try:
             self.directory.write_summary(summary)
         except VantageError as error:
