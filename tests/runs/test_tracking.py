@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import sqlite3
-import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from stopping import stop_after
 import vantage
 from vantage import extras
 from vantage.cli import main
-from vantage.runs import track_process, tracking
+from vantage.runs import tracking
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
 from vantage.runs.tracking import Tracker
@@ -30,10 +30,10 @@ CLIENT = '''
 
 import json
 import os
-import time
+import threading
 from types import SimpleNamespace
 
-FAULT, ATTEMPTS = os.environ.get("FAULT", ""), []
+FAULT, ATTEMPTS, END = os.environ.get("FAULT", ""), [], threading.Event()
 
 
 def note(what, **values):
@@ -46,7 +46,7 @@ def log(values, step):
         ATTEMPTS.append(step)
         raise RuntimeError("bad gateway")
     if FAULT == "exit":
-        os._exit(3)
+        raise SystemExit(3)
     note("log", step=step, **values)
 
 
@@ -55,12 +55,16 @@ def init(*, id, resume, name, config, project, dir, settings):
     if FAULT == "init":
         raise ValueError("not logged in\\nrun the login command")
     if FAULT == "hang":
-        time.sleep(3600)
+        END.wait()
     note("init", id=id, name=name, config=config)
     return SimpleNamespace(
-        id=id or "fresh", url="https://tracker.example/fresh", log=log,
+        id=id or "fresh", offline=False, url="https://tracker.example/fresh", log=log,
         summary=SimpleNamespace(update=lambda summary: note("summary", **summary)),
         finish=lambda exit_code: note("finish", code=exit_code))
+
+
+def teardown():
+    pass
 
 
 Settings = dict
@@ -68,14 +72,16 @@ Settings = dict
 
 
 @pytest.fixture
-def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A stand-in for wandb; returns where it writes its calls."""
     package = tmp_path / "clients" / "wandb.py"
     package.parent.mkdir()
     package.write_text(CLIENT)
-    monkeypatch.setenv("PYTHONPATH", str(package.parent))
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
     monkeypatch.delenv("WANDB_RUN_ID", raising=False)
-    return tmp_path / "calls.jsonl"
+    yield tmp_path / "calls.jsonl"
+    sys.modules.pop("wandb").END.set()
 
 
 def calls(path: Path, what: str) -> list[dict[str, Any]]:
@@ -121,7 +127,7 @@ def test_a_resume_continues_the_same_tracker_run_and_sends_no_row_twice(client: 
 
 @pytest.mark.parametrize(("fault", "warning"), [
     ("init", "wandb: ValueError: not logged in run the login command; the run is not tracked any further"),
-    ("exit", "wandb: its process has ended; the run is not tracked any further"),
+    ("exit", "wandb: SystemExit: 3; training goes on"),
     ("once", "wandb: RuntimeError: bad gateway; training goes on"),
 ])
 def test_a_tracker_that_fails_costs_one_warning(
@@ -158,24 +164,15 @@ def test_a_missing_client_is_named_before_a_run_exists(capsys: pytest.CaptureFix
 
 
 def track_two_sessions(name: str) -> str:
-    """Send two sessions of one run to the client `name`, in one process, since its import is slow; the run's id."""
-    with subprocess.Popen([sys.executable, "-P", track_process.__file__], stdin=subprocess.PIPE, text=True,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        assert process.stdin is not None and process.stdout is not None
-        identity = None
-        for step in (10, 20):
-            config = vantage.configure("a2c", env="CartPole-v1", track=name, seed=step).flat()
-            values = {"seconds": 1.0, "rollout/ep_rew_mean": step / 10}
-            messages = [{"open": name, "run": ".", "name": "one", "id": identity, "config": config},
-                        {"step": step, "time": 1e9, "values": values}, {"summary": {"status": "done", "steps": step}}]
-            process.stdin.write(json.dumps(messages) + "\n")
-            process.stdin.flush()
-            reply = json.loads(process.stdout.readline())
-            assert reply["accepted"] == 3 and "error" not in reply and identity in (None, reply["id"])
-            identity = reply["id"]
-    return str(identity)
+    """Send two sessions of one run to the client `name`; the run's id."""
+    for step in (10, 20):
+        tracker = Tracker(Path(), vantage.configure("a2c", env="CartPole-v1", track=name, seed=step))
+        tracker.log(step, {"seconds": 1.0, "rollout/ep_rew_mean": step / 10})
+        tracker.close({"status": "done", "steps": step})
+    return str(json.loads(Path("tracker.json").read_text())[name])
 
 
+@pytest.mark.filterwarnings("ignore")  # of the client
 def test_mlflow_keeps_one_run_in_a_local_database(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow", reason="pip install 'vantage-rl[mlflow]'")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///mlflow.db")
@@ -188,6 +185,7 @@ def test_mlflow_keeps_one_run_in_a_local_database(monkeypatch: pytest.MonkeyPatc
     assert points >= {("rollout/ep_rew_mean", 10, 1.0), ("rollout/ep_rew_mean", 20, 2.0), ("summary/steps", 20, 20.0)}
 
 
+@pytest.mark.filterwarnings("ignore")  # of the client
 def test_wandb_keeps_one_run_offline_in_the_run_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb", reason="pip install 'vantage-rl[wandb]'")
     for name in [name for name in os.environ if name.startswith("WANDB_")]:
