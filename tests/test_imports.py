@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
+from graphlib import TopologicalSorter
 from importlib.util import resolve_name
 from pathlib import Path
 
@@ -67,6 +68,15 @@ def test_imports_run_one_way() -> None:
     own = [(module, name) for module, name in IMPORTS if is_within(name, ["vantage"]) and name != "vantage.__version__"]
     assert not [(module, name) for module, name in own
                 if part_of(module) != part_of(name) and RANK[part_of(name)] >= RANK[part_of(module)]]
+
+
+def test_the_modules_of_the_search_import_each_other_in_one_direction() -> None:
+    package = "vantage.tools.search."
+    graph = {module: {other for source, name in IMPORTS if source == module for other in MODULES
+                      if other.startswith(package) and is_within(name, [other])}
+             for module in MODULES if module.startswith(package)}
+    assert graph
+    assert len(list(TopologicalSorter(graph).static_order())) == len(graph)  # CycleError where there is a circle
 
 
 def test_each_library_is_imported_in_its_one_place() -> None:

@@ -28,7 +28,7 @@ from vantage.presets import configure
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
-from vantage.tools.search.command import Options
+from vantage.tools.search.options import Options
 from vantage.tools.search.plan import Plan, make_plan
 from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue

@@ -1,4 +1,4 @@
-"""`search`: its options, its result and its directory's JSON files. Optuna is imported only by the search itself."""
+"""`search` and its directory's JSON files. Optuna is imported only by the search itself."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from vantage.config import Config, of_run
+from vantage.config import of_run
 from vantage.errors import ConfigError
 from vantage.extras import require
 from vantage.importing import import_path
@@ -21,71 +20,14 @@ from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.trust import SIGNATURE, is_own
+from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from vantage.config_keys import EveryKey
 
-MOST = 10_000
-"""Largest number of trials, points, seeds and jobs."""
-
-Pruner = Literal["asha", "none"]
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What is searched, and how. The comments are the command's help."""
-
-    grid: str | None = None  # JSON (file) of lists, all combined
-    space: str | None = None  # JSON (file) of ranges and choices
-    trials: int | None = None  # number of trials of a space (30)
-    seeds: int = 1  # seeds of each trial, from --seed on, for a mean
-    jobs: int = 1  # runs at once, each in its own process
-    pruner: Pruner | None = None  # asha (for a space) ends poor trials early
-    reduction: int | None = None  # asha continues one trial in so many (3)
-    storage: str | None = None  # Optuna storage to share: URL or .db file
-    run: str | None = None  # search directory (runs/search/ENV/ALGO-N)
-
-
-@dataclass(frozen=True, slots=True)
-class Trial:
-    """One point of a search, trained with every seed: a row of results.csv."""
-
-    index: int
-    state: str
-    """complete, pruned, running, waiting or failed."""
-    value: float | None
-    """The mean return that it was last compared by; None before the first comparison."""
-    compared_at: int
-    """Agent steps at that comparison."""
-    steps: int
-    """Agent steps so far, of all seeds together."""
-    keys: Mapping[str, Any]
-    """The values of the searched config keys."""
-    scores: Mapping[int, float | None]
-    """The return of each seed."""
-    runs: str
-    """The folder of its run directories, which are seed-N."""
-    error: str
-    """Why it failed."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """A search that has ended or was stopped."""
-
-    directory: Path
-    """The folder with results.csv, the pictures and the runs of all trials."""
-    trials: tuple[Trial, ...]
-    """All trials, the best first."""
-    config: Config | None
-    """The config of the best trial, for `vantage.train`; None if no trial is complete."""
-
-    @property
-    def best(self) -> Trial | None:
-        """The complete trial with the highest value."""
-        return self.trials[0] if self.trials[0].state == "complete" else None
+__all__ = ["Options", "SearchResult", "find_directory", "read_best", "search"]
 
 
 def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mapping[str, Any] | str | Path | None = None,

@@ -18,7 +18,7 @@ from vantage.errors import ConfigError
 from vantage.keys import convert, read_json_object, suggestion
 from vantage.presets import configure
 from vantage.runs.files import read_small
-from vantage.tools.search.command import MOST, Options
+from vantage.tools.search.options import MOST, Options
 from vantage.training import check
 
 Value = str | int | float | bool | None

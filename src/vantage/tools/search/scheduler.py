@@ -28,7 +28,7 @@ from vantage.processes import deaf_to_signals, tied_process
 from vantage.runs.files import write_atomically
 from vantage.runs.trust import SIGNATURE, signature
 from vantage.tools.plot import plot
-from vantage.tools.search.command import Options, SearchResult, Trial
+from vantage.tools.search.options import Options, SearchResult, Trial
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, enqueue, in_state, load_study, open_storage, requeue, retry
 from vantage.tools.search.worker import Worker
