@@ -63,21 +63,13 @@ def test_train_evaluate_plot_and_resume(tmp_path: Path, capsys: pytest.CaptureFi
     assert status == 1 and "model.safetensors" in err, "never from scratch in silence"
 
 
-LONG = {
-    "CartPole-v1": ["--steps", "24k", "--save-every", "2k"],
-    "Pong": ["--steps", "1k", "--save-every", "100", "--num-envs", "4", "--num-workers", "2",
-             "--image-norm-steps", "100"],
-}
+def train_long(run: Path, *words: str) -> list[str]:
+    return [*CARTPOLE, "--eval-every", "0", "--log-every-seconds", "0.1", "--run", str(run), *words]
 
 
-def train_long(env: str, run: Path) -> list[str]:
-    return ["train", "a2c", "--env", env, "--threads", "1", "--no-tensorboard", "--eval-every", "0",
-            "--log-every-seconds", "0.1", "--run", str(run), *LONG[env]]
-
-
-def assert_resumes_to_the_same_weights(run: Path, env: str) -> None:
+def assert_resumes_to_the_same_weights(run: Path, *words: str) -> None:
     whole = run.with_name("whole")
-    assert main(train_long(env, whole)) == 0
+    assert main(train_long(whole, *words)) == 0
     assert load_latest(run).step < load_latest(whole).step
     assert main(["resume", str(run)]) == 0
     ours, theirs = load_latest(run).tensors, load_latest(whole).tensors
@@ -87,17 +79,17 @@ def assert_resumes_to_the_same_weights(run: Path, env: str) -> None:
 
 
 def test_a_killed_run_of_ranks_resumes_to_the_same_weights(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    process = start(train_long("Pong", run))
+    run, ranks = tmp_path / "run", ["--num-workers", "2", "--steps", "5k", "--save-every", "250"]
+    process = start(train_long(run, *ranks))
     wait_for(lambda: len(list(run.glob("checkpoints/step-*/manifest.json"))) >= 3, process)
     process.kill()
     process.communicate()
-    assert_resumes_to_the_same_weights(run, "Pong")
+    assert_resumes_to_the_same_weights(run, *ranks)
 
 
 def test_a_signal_saves_and_names_the_way_back(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    words, metrics, before = train_long("CartPole-v1", run), run / "metrics.jsonl", 0
+    run, long = tmp_path / "run", ["--steps", "16k", "--save-every", "1k"]
+    words, metrics, before = train_long(run, *long), run / "metrics.jsonl", 0
     for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)):
         # Under nohup the tests ignore SIGHUP, and so would the program that they start.
         process = start(words, preexec_fn=partial(signal.signal, number, signal.SIG_DFL))
@@ -107,7 +99,7 @@ def test_a_signal_saves_and_names_the_way_back(tmp_path: Path) -> None:
         assert process.returncode == status and "vantage resume" in out and err.startswith("stopping")
         assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
         words, before = ["resume", str(run)], metrics.stat().st_size
-    assert_resumes_to_the_same_weights(run, "CartPole-v1")
+    assert_resumes_to_the_same_weights(run, *long)
 
 
 def test_a_signal_before_training_leaves_nothing(tmp_path: Path) -> None:
@@ -206,11 +198,11 @@ def test_a_run_outlives_its_standard_output(tmp_path: Path) -> None:
                               env={**os.environ, "PYTHONIOENCODING": "ascii"}, timeout=60)
         return done.returncode, done.stderr
 
-    for number, redirection in enumerate([">/dev/full", ">&-"]):
-        assert shell(f"{' '.join(CARTPOLE)} --steps 200 --run run{number}", redirection) == (0, b"")
-        assert load_latest(tmp_path / f"run{number}").step >= 200
-    status, err = shell("evaluate run0 --episodes 1", ">/dev/full")
+    assert shell(f"{' '.join(CARTPOLE)} --steps 200 --run run", ">/dev/full") == (0, b"")
+    assert load_latest(tmp_path / "run").step >= 200
+    status, err = shell("evaluate run --episodes 1", ">/dev/full")
     assert status == 1 and b"No space left" in err
+    assert shell("list presets", ">&-") == (0, b"")
 
 
 def test_a_report_evaluates_draws_and_says_what_to_type_next(

