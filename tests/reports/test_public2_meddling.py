@@ -53,7 +53,7 @@ def train(what: str, at: int, steps: int = 64) -> list[vantage.Report]:
 def test_a_relative_run_stays_where_it_was_begun(at: int, tmp_path: Path) -> None:
     reports = train("working directory", at)
     run = tmp_path / "runs" / "here"
-    assert {path.name for path in run.parent.iterdir()} == {"here"}, "none is recovered"
+    assert {path.name for path in run.parent.iterdir()} == {"here"}, "no second one"
     assert sorted(path.name for path in (run / "checkpoints").iterdir())[-1] == "step-000000000064"
     assert (run / "best").is_dir()
     assert (run / "summary.json").is_file()
