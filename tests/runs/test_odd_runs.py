@@ -12,6 +12,7 @@ import pytest
 import torch
 from checkpoints import replace_file
 from safetensors import torch as safetensors
+from tiny import Bandit
 
 import vantage
 from vantage.cli import main
@@ -71,6 +72,26 @@ def test_a_run_that_is_deleted_or_renamed_while_it_trains_ends_with_the_remedy(
     if renamed:
         *_, last = vantage.resume("runs/two", steps=240)
         assert last.status == "done"
+
+
+class Deleting(Bandit):
+    """Deletes all runs at its 20th step."""
+
+    steps = 0
+
+    def play(self, action: Any) -> tuple[Any, bool]:
+        self.steps += 1
+        if self.steps == 20:
+            shutil.rmtree("runs")
+        return super().play(action)
+
+
+def test_the_command_names_no_run_that_was_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    flags = "--steps 1k --save-every 40 --num-envs 2 --hidden 4 --threads 1 --no-tensorboard --eval-every 0"
+    assert main(["train", "a2c", "--env", f"{__name__}:Deleting", *flags.split()]) == 1
+    out, err = capsys.readouterr()
+    assert "was deleted or renamed" in err and "vantage resume runs" not in out + err
+    assert not Path("runs").exists()
 
 
 def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:

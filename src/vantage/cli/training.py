@@ -148,7 +148,7 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
         except Interrupted as error:
             display.note(f"interrupted environments {error}; their rollout is discarded")
         except Exception:
-            if last is not None:
+            if last is not None and Path(last.run).is_dir():  # its error says what else to do
                 step = newest_step(Path(last.run)) or 0
                 display.note(f"failed; fix the error, then continue from step {step:,} with: "
                              f"vantage resume {quote(last.run)}")

@@ -110,8 +110,8 @@ class RunDirectory:
 
     @property
     def is_gone(self) -> bool:
-        """Somebody deleted or renamed it; where the folder above is missing too, the disk may come back."""
-        return not self.path.is_dir() and self.path.parent.is_dir()
+        """Somebody has deleted or renamed it, or its disk is gone."""
+        return not self.path.is_dir()
 
     def remove(self) -> None:
         """Remove a run that could not start, and the folders above it that are then empty.
