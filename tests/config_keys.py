@@ -8,9 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from textwrap import fill
 from types import NoneType
-from typing import get_args
+from typing import get_origin
 
 from vantage.config import ALGORITHMS, Config, Key, runtimes_of
+from vantage.keys import kinds_of
+from vantage.schedules import Schedule
 
 PATH = Path(__file__).parents[1] / "src/vantage/config_keys.py"
 
@@ -30,8 +32,16 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
+from vantage.schedules import Schedule
+
 Number = float | str
-"""A number, also as people write it: 1e6, "10M". A coefficient that may change is a schedule: "linear:1e-3:0"."""
+"""A number, also as people write it: 1e6, "10M"."""
+
+CoefficientLike = float | str | Schedule | Callable[[float], float]
+"""A number, a schedule such as "linear:1e-3:0", or a function of the progress from 0 to 1."""
+
+Numbers = int | str | Sequence[int]
+"""Whole numbers, such as [64, 64] or "64,64"; one may stand alone."""
 
 Text = str | float | PathLike[str] | Sequence[Any] | Mapping[str, Any]
 """Text; a sequence stands for its elements with commas between them, a mapping for its JSON."""
@@ -63,7 +73,7 @@ def keys_by_users() -> dict[tuple[str, ...], dict[str, str]]:
 
 def annotation(key: Key) -> str:
     """What `configure` accepts for a key."""
-    kinds = get_args(key.hint) or (key.hint,)
+    kinds = kinds_of(key.hint)
     choices = key.rules["choices"]
     if key.rules["open"]:
         kind = "str | Callable[..., Any]"
@@ -72,7 +82,11 @@ def annotation(key: Key) -> str:
         kind = f"Literal[{words}]"
     elif bool in kinds:
         kind = "bool"
-    elif key.rules["schedule"] or str not in kinds:
+    elif Schedule in kinds:
+        kind = "CoefficientLike"
+    elif tuple in map(get_origin, kinds):
+        kind = "Numbers"
+    elif str not in kinds:
         kind = "Number"
     else:
         kind = "Text"

@@ -155,6 +155,6 @@ def test_a_search_from_python_returns_its_trials_best_first(
     assert result.best is not None and result.best == result.trials[0] and result.config is not None
     assert {trial.state for trial in result.trials} == {"complete"} and len(result.trials) == 2
     assert result.best.value == max(trial.value or 0 for trial in result.trials)
-    assert result.config.optimizer.lr == str(result.best.keys["lr"]) and result.config.env.id == "tiny:Bandit"
+    assert result.config.optimizer.lr == result.best.keys["lr"] and result.config.env.id == "tiny:Bandit"
     with pytest.raises(vantage.ConfigError, match=r"^grid: unknown key 'lrr'; did you mean lr"):
         vantage.search("a2c", env=Bandit, grid={"lrr": [1]}, **keys)

@@ -19,8 +19,8 @@ SOURCE = Path(vantage.__file__).parent
 
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
-    "wording", "errors", "extras",
-    "config_keys json_text processes sources system terminal time_limit schedules seeding specs",
+    "wording", "errors", "extras schedules",
+    "config_keys json_text processes sources system terminal time_limit seeding specs",
     "types importing other_libraries", "keys", "algorithms", "config_groups", "config", "models envs", "learning",
     "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "cli", "__init__ __main__")
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer.split()}

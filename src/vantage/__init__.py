@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from vantage.algorithms.ppo import PPO
     from vantage.config import Config
     from vantage.presets import configure
+    from vantage.schedules import Coefficient, Schedule
     from vantage.tools.evaluate import Evaluation, evaluate
     from vantage.tools.export import Export, export
     from vantage.tools.plot import plot
@@ -45,13 +46,14 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Config", "ConfigError", "EnvError",
-           "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "SearchResult",
+__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Config", "ConfigError", "EnvError",
+           "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "Schedule", "SearchResult",
            "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
            "report", "resume", "search", "train"]
 
 _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
             "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
+            "Coefficient": "vantage.schedules", "Schedule": "vantage.schedules",
             "configure": "vantage.presets", "resume": "vantage.training", "train": "vantage.training",
             "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
             "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",

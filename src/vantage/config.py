@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields, replace
-from functools import cache
-from typing import Any, NamedTuple, get_type_hints
+from dataclasses import MISSING, dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
@@ -19,8 +18,8 @@ from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.importing import load_class
-from vantage.keys import convert, in_words, read_json_object, suggestion
-from vantage.schedules import Schedule
+from vantage.keys import check_fields, convert, in_words, kinds_of, plain, read_json_object, suggestion, type_hints
+from vantage.schedules import Schedule, value_at
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
 
@@ -41,8 +40,6 @@ _OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "
                              "std_lr_scale": 1.0}
 """What runs did before these keys existed, where `configure` chooses something else: their config.json lacks them."""
 
-_type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
-
 GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 
@@ -57,7 +54,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Config:
-    """One run. Coefficients that may change during it are schedules in text (`vantage.schedules`)."""
+    """One run. Coefficients that may change during it are numbers or schedules (`vantage.schedules`)."""
 
     algo: str = "a2c"
     """A name of `ALGORITHMS`, or the import path module:Class of an algorithm."""
@@ -73,6 +70,9 @@ class Config:
     """Which processes collect and learn, and on what devices."""
     run: RunConfig = field(default_factory=RunConfig)
     """Length, checkpoints, evaluations and logs."""
+
+    def __post_init__(self) -> None:
+        check_fields(self.algorithm)  # a class of one's own need not do it
 
     @classmethod
     def of(cls, algo: str) -> Config:
@@ -128,7 +128,7 @@ class Config:
     def at(self, name: str, step: int) -> float:
         """The value of the scheduled coefficient `name` at `step`."""
         part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
-        return Schedule.parse(str(getattr(part, name)))(step, self.schedule_steps)
+        return value_at(getattr(part, name), step, self.schedule_steps)
 
     @property
     def schedule_steps(self) -> int:
@@ -142,7 +142,10 @@ class Config:
 
     def to_json(self) -> str:
         """The text of config.json: the groups as objects, the runtime with its kind."""
-        groups = {group: asdict(getattr(self, group)) for group in GROUPS}
+        groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+        for group, values in groups.items():
+            part = getattr(self, group)
+            values |= {f.name: plain(getattr(part, f.name)) for f in fields(part)}
         groups["runtime"] = {"kind": self.runtime_name, **groups["runtime"]}
         return json.dumps({"algo": self.algo, **groups}, indent=2)
 
@@ -182,7 +185,9 @@ class Config:
             if name not in keys:
                 raise ConfigError(config.why_unknown(name))
             key = keys[name]
-            changes.setdefault(key.group, {})[key.attribute] = convert(name, in_words(name, value, key.rules), key.hint)
+            if Schedule not in kinds_of(key.hint):  # a coefficient may be a function
+                value = in_words(name, value, key.rules)
+            changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
         parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
         return replace(config, **parts)
 
@@ -205,7 +210,7 @@ class Config:
     def flat_keys(self) -> dict[str, Key]:
         """Every key of this config, by its flat name."""
         return {FLAT_NAMES.get((group, f.name), f.name): Key(group, f.name, hints[f.name], f.metadata)
-                for group in GROUPS for part in [getattr(self, group)] for hints in [_type_hints(part.__class__)]
+                for group in GROUPS for part in [getattr(self, group)] for hints in [type_hints(part.__class__)]
                 for f in fields(part)}
 
     @staticmethod

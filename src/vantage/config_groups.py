@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, documented, key, named_choices, read_json_object, whole_numbers
-from vantage.schedules import parse_number
+from vantage.keys import check_fields, documented, key, named_choices, read_json_object
+from vantage.schedules import Coefficient, parse_number
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
 """What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs read theirs."""
@@ -98,7 +98,7 @@ class PolicyConfig:
     network: str = key("auto", "torso, or module:Class; auto: a3c for images, minatar below 20 pixels, mlp for vectors",
                        choices=("auto", "mlp", "a3c", "nature", "minatar", "universe", "impala", "maxpool", "conv4",
                                 "conv5", "conv1d"), open=True)
-    hidden: str = key("64,64", "layer widths of the mlp")
+    hidden: tuple[int, ...] = key((64, 64), "layer widths of the mlp", low=1, high=65_536)
     activation: str = key("tanh", "activation of the mlp; leaky_relu has slope 0.25 below 0",
                           choices=("tanh", "relu", "elu", "silu", "leaky_relu"))
     torsos: str = key("joint", "joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each",
@@ -134,13 +134,7 @@ class PolicyConfig:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        self.hidden_sizes  # noqa: B018  raises where it is no list of widths
-        self.pixel_range  # noqa: B018
-
-    @property
-    def hidden_sizes(self) -> tuple[int, ...]:
-        """Widths of the mlp."""
-        return whole_numbers("hidden", self.hidden, 65_536, "64,64")
+        self.pixel_range  # noqa: B018  raises where it is no range
 
     @property
     def pixel_range(self) -> tuple[float, float]:
@@ -161,10 +155,10 @@ class OptimizerConfig:
 
     optimizer: str = key("rmsprop_tf", "rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's "
                          "form, and another is any class of torch.optim")
-    lr: str = key("7e-4", "learning rate", schedule=True, low=0, high=1e6)
+    lr: Coefficient = key(7e-4, "learning rate", low=0, high=1e6)
     optimizer_eps: float = key(1e-5, "epsilon of the denominator; inside the root for rmsprop_tf", low=0, high=1)
     optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
-    max_grad_norm: str = key("0.5", "clip gradients to this global norm; 0: no clipping", schedule=True, low=0)
+    max_grad_norm: Coefficient = key(0.5, "clip gradients to this global norm; 0: no clipping", low=0)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -175,7 +169,7 @@ class OptimizerConfig:
 class Sync:
     """Collect and learn by turns, in one process or in ranks."""
 
-    rollout_length: str = key("5", "steps of each environment in a rollout")
+    rollout_length: int = key(5, "steps of each environment in a rollout", low=1, high=1_000_000)
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
     num_workers: int = key(0, "data-parallel ranks, which split the environments; 0: on Atari one per core while each "
                            "has eight environments, else 1", low=0, high=1024)
@@ -185,14 +179,11 @@ class Sync:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if len(self.rollout_lengths) != 1:
-            raise ConfigError(f"rollout_length={self.rollout_length!r}: runtime sync takes one length, such as 20; a "
-                              "list is for the workers of a3c and a3g")
 
     @property
     def rollout_lengths(self) -> tuple[int, ...]:
         """The length, as a tuple of one."""
-        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20")
+        return (self.rollout_length,)
 
 
 @documented
@@ -200,7 +191,8 @@ class Sync:
 class Hogwild:
     """Workers that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
 
-    rollout_length: str = key("5", "steps of each environment in a rollout; of a list 16,32 worker i takes element i")
+    rollout_length: tuple[int, ...] | int = key(5, "steps of each environment in a rollout; of a list 16,32 worker i "
+                                                "takes element i", low=1, high=1_000_000)
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
     num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
     device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
@@ -212,12 +204,12 @@ class Hogwild:
     def __post_init__(self) -> None:
         check_fields(self)
         if not self.rollout_lengths:
-            raise ConfigError(f"rollout_length={self.rollout_length!r} is empty; write for example 20 or 16,32,64")
+            raise ConfigError("rollout_length is empty; write for example 20 or 16,32,64")
 
     @property
     def rollout_lengths(self) -> tuple[int, ...]:
         """Worker i takes element i, cyclically."""
-        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20 or 16,32,64")
+        return self.rollout_length if isinstance(self.rollout_length, tuple) else (self.rollout_length,)
 
 
 @documented
@@ -225,7 +217,7 @@ class Hogwild:
 class Ray:
     """Workers on the machines of a Ray cluster; this process learns from their rollouts or applies their gradients."""
 
-    rollout_length: str = key("5", "steps of each environment in a rollout")
+    rollout_length: int = key(5, "steps of each environment in a rollout", low=1, high=1_000_000)
     rollouts_per_update: int = key(1, "rollouts in one update: of any workers, or with send=gradients of one", low=1,
                                    high=10_000)
     num_workers: int = key(0, "worker processes; 0: as many as have room when the run starts, beside the learner's "
@@ -243,16 +235,13 @@ class Ray:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        if len(self.rollout_lengths) != 1:
-            raise ConfigError(f"rollout_length={self.rollout_length!r}: runtime ray takes one length, such as 20; a "
-                              "list is for the workers of runtime hogwild")
         if self.ray_address not in ("local", "auto") and not re.fullmatch(r"[^:/\s]+:\d{1,5}", self.ray_address):
             raise ConfigError(f"ray_address={self.ray_address!r} is not an address; give local, auto or HOST:PORT")
 
     @property
     def rollout_lengths(self) -> tuple[int, ...]:
         """The length, as a tuple of one."""
-        return whole_numbers("rollout_length", self.rollout_length, 1_000_000, "20")
+        return (self.rollout_length,)
 
 
 @documented

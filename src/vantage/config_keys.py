@@ -9,8 +9,16 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
+from vantage.schedules import Schedule
+
 Number = float | str
-"""A number, also as people write it: 1e6, "10M". A coefficient that may change is a schedule: "linear:1e-3:0"."""
+"""A number, also as people write it: 1e6, "10M"."""
+
+CoefficientLike = float | str | Schedule | Callable[[float], float]
+"""A number, a schedule such as "linear:1e-3:0", or a function of the progress from 0 to 1."""
+
+Numbers = int | str | Sequence[int]
+"""Whole numbers, such as [64, 64] or "64,64"; one may stand alone."""
 
 Text = str | float | PathLike[str] | Sequence[Any] | Mapping[str, Any]
 """Text; a sequence stands for its elements with commas between them, a mapping for its JSON."""
@@ -74,7 +82,7 @@ class CommonKeys(TypedDict, total=False):
     """2: every second environment, 3: every third, ..."""
     network: str | Callable[..., Any]
     """torso, or module:Class; auto: a3c for images, minatar below 20 pixels, mlp for vectors"""
-    hidden: Text
+    hidden: Numbers
     """layer widths of the mlp"""
     activation: Literal["tanh", "relu", "elu", "silu", "leaky_relu"]
     """activation of the mlp; leaky_relu has slope 0.25 below 0"""
@@ -125,24 +133,24 @@ class CommonKeys(TypedDict, total=False):
     """run or .safetensors file to start from; its weights and normalisers"""
     init_checkpoint: Text
     """checkpoint of --init-from: latest, best or a step; auto: best if there is one"""
-    gamma: Number
+    gamma: CoefficientLike
     """discount"""
-    entropy_coef: Number
+    entropy_coef: CoefficientLike
     """weight of the entropy bonus, in nats"""
-    value_coef: Number
+    value_coef: CoefficientLike
     """weight of half the squared value error; acer: weight of half the squared error of Q"""
     optimizer: Text
     """rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's form, and another is any class of
     torch.optim"""
-    lr: Number
+    lr: CoefficientLike
     """learning rate"""
     optimizer_eps: Number
     """epsilon of the denominator; inside the root for rmsprop_tf"""
     optimizer_decay: Number
     """decay of rmsprop's mean square"""
-    max_grad_norm: Number
+    max_grad_norm: CoefficientLike
     """clip gradients to this global norm; 0: no clipping"""
-    rollout_length: Text
+    rollout_length: Number
     """steps of each environment in a rollout; hogwild: steps of each environment in a rollout; of a list 16,32 worker i
     takes element i"""
     rollouts_per_update: Number
@@ -214,7 +222,7 @@ class CommonKeys(TypedDict, total=False):
 class _A2CPPOA3C(TypedDict, total=False):
     """Keys of a2c, ppo, a3c, a3g."""
 
-    gae_lambda: Number
+    gae_lambda: CoefficientLike
     """lambda of generalised advantage estimation; 1 gives n-step returns"""
     advantage_norm: bool
     """normalise advantages to mean 0 and deviation 1 over each rollout; ppo: normalise advantages to mean 0 and
@@ -241,7 +249,7 @@ class _PPO(TypedDict, total=False):
     past_rollouts: Number
     """updates whose rollouts are learned from again with the new ones, corrected by V-trace, from the stored states of
     an lstm or gru"""
-    clip: Number
+    clip: CoefficientLike
     """how far a ratio of probabilities may leave 1; beyond it the loss gains nothing"""
     value_clip: Number | None
     """how far a value may move in an update; none: anywhere"""

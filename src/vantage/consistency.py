@@ -8,6 +8,7 @@ from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS, PolicyConfig, Sync
 from vantage.envs.ids import is_atari, registering_modules
 from vantage.errors import ConfigError
+from vantage.keys import in_text
 from vantage.sources import changed_modules
 
 
@@ -41,7 +42,8 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
                                       and replaced),
     }.items():
         if why and key in flags:
-            raise ConfigError(f"{key}={flat[key]} has no effect {why}")
+            value = flat[key] if isinstance(flat[key], bool) else in_text(flat[key])
+            raise ConfigError(f"{key}={value} has no effect {why}")
 
 
 def _why_no_short_episodes(config: Config) -> str | None:

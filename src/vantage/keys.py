@@ -7,33 +7,38 @@ import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
+from functools import cache
 from math import isfinite
 from numbers import Integral
 from os import PathLike
-from types import NoneType
-from typing import Any, TypeVar, get_args
+from types import NoneType, UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vantage.errors import ConfigError
 from vantage.importing import colon_form, import_path
 from vantage.json_text import parse, shown
 from vantage.other_libraries import KEYS
-from vantage.schedules import Schedule, parse_number
+from vantage.schedules import Schedule, coefficient, parse_number
 
 T = TypeVar("T")
 
 _LARGEST = 10**18
-_EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text"}
+_EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text",
+             tuple[int, ...]: "a list of whole numbers such as 64,64", tuple[float, ...]: "a list of numbers"}
+_CONVERTED = {*_EXPECTED, Schedule, NoneType} - {str}
+
+type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
 
 
-def key(default: Any, help: str, *, choices: tuple[str, ...] = (), schedule: bool = False, low: float | None = None,
+def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | None = None,
         high: float | None = None, open: bool = False) -> Any:
     """A field of a config dataclass: its default, its line in --help, and the values it takes (bounds inclusive).
 
-    With `open` the key also takes an import path module:Class. A `schedule` is text in the notation of
-    `vantage.schedules`; its bounds hold for every value that it passes through.
+    Bounds hold for every element of a list and every value of a schedule. With `open` the key also takes an import path
+    module:Class.
     """
     return field(default=default, metadata={
-        "help": help, "choices": choices, "schedule": schedule, "low": low, "high": high, "open": open})
+        "help": help, "choices": choices, "low": low, "high": high, "open": open})
 
 
 def documented(kind: type[T]) -> type[T]:
@@ -44,30 +49,39 @@ def documented(kind: type[T]) -> type[T]:
 
 
 def check_fields(instance: Any) -> None:
-    """Raise ConfigError for the first field of a config dataclass whose value `key` does not allow."""
+    """Convert the fields of a config dataclass to their types; ConfigError for the first that `key` does not allow.
+
+    Fields of text and of types that no flag has stay as they are.
+    """
+    hints = type_hints(instance.__class__)
     for f in fields(instance):
-        value, rules = getattr(instance, f.name), f.metadata
-        choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
-        if choices and value not in choices and not (rules["open"] and ":" in value):
-            raise ConfigError(f"{f.name}={value!r} is not one of {', '.join(choices)}"
-                              f"{colon_form(value) if rules['open'] else ''}{nearest(str(value), choices)}")
-        try:
-            numbers = Schedule.parse(value).values if rules.get("schedule") else (value,)
-        except ConfigError as error:
-            raise ConfigError(f"{f.name}={error}") from None
-        text = value if isinstance(value, str) else shown(value)
-        for number in numbers:
-            if not isinstance(number, int | float):
-                continue
-            if isinstance(number, float) and not isfinite(number):
-                raise ConfigError(f"{f.name}={value} is not finite; give a number")
-            if isinstance(number, int):  # torch and numpy count in 64 bits
-                high = _LARGEST if high is None else high
-                low = -_LARGEST if low is None else low
-            if low is not None and number < low:
-                raise ConfigError(f"{f.name}={text} is below {low:g}, the smallest allowed value")
-            if high is not None and number > high:
-                raise ConfigError(f"{f.name}={text} is above {high:,.15g}, the largest allowed value")
+        hint, given = hints[f.name], getattr(instance, f.name)
+        value = convert(f.name, given, hint) if _CONVERTED.issuperset(kinds_of(hint)) else given
+        if value is not given:
+            object.__setattr__(instance, f.name, value)
+        _check(f.name, value, f.metadata)
+
+
+def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
+    """ConfigError for a value that the `rules` of `key` do not allow."""
+    choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
+    if choices and value not in choices and not (rules["open"] and ":" in value):
+        raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}"
+                          f"{colon_form(value) if rules['open'] else ''}{nearest(str(value), choices)}")
+    numbers = value.values if isinstance(value, Schedule) else value if isinstance(value, tuple) else (value,)
+    text = shown(value) if isinstance(value, int) else f"{in_text(value):.80}"
+    for number in numbers:
+        if not isinstance(number, int | float):
+            continue
+        if isinstance(number, float) and not isfinite(number):
+            raise ConfigError(f"{name}={text} is not finite; give a number")
+        if isinstance(number, int):  # torch and numpy count in 64 bits
+            high = _LARGEST if high is None else high
+            low = -_LARGEST if low is None else low
+        if low is not None and number < low:
+            raise ConfigError(f"{name}={text} is below {low:g}, the smallest allowed value")
+        if high is not None and number > high:
+            raise ConfigError(f"{name}={text} is above {high:,.15g}, the largest allowed value")
 
 
 def nearest(name: str, candidates: Iterable[str], spell: Callable[[str], str] = str) -> str:
@@ -110,18 +124,6 @@ def read_json_object(text: str, *, source: str) -> dict[str, Any]:
     return values
 
 
-def whole_numbers(name: str, text: str, largest: int, example: str) -> tuple[int, ...]:
-    """The numbers of a comma-separated list such as 64,64; ConfigError unless each is from 1 to `largest`."""
-    try:
-        numbers = tuple(int(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        numbers = (0,)
-    if not text.isascii() or any(not 1 <= number <= largest for number in numbers):
-        raise ConfigError(f"{name}={text!r} is not a list of whole numbers from 1 to {largest:,}; write for example "
-                          f"{example}")
-    return numbers
-
-
 def in_words(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
     """`value` of the key `name`, where it is a class or function that the key takes by a name.
 
@@ -147,9 +149,6 @@ def in_words(name: str, value: Any, rules: Mapping[str, Any]) -> Any:
         slope = "; leaky_relu has slope 0.25 below 0" if title in ("LeakyReLU", "leaky_relu") else ""
         raise ConfigError(f"activation is {title}; give {', '.join(choices)}{slope}; for another, give a network of "
                           "your own as network")
-    if rules.get("schedule"):
-        raise ConfigError(f"{name} is the {type(value).__name__} {title}, and a config holds text; give a "
-                          "number or a schedule such as linear:0.01:0 or piecewise:0=0.01,50%=0.001")
     raise ConfigError(f"{name} is the {type(value).__name__} {title}, and a config holds text and numbers; give "
                       "a value as `vantage train ALGO --help-all` explains it")
 
@@ -202,18 +201,24 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
 def typed(value: Any, hint: Any) -> Any:
     """`value`, typed or in text, converted to the type `hint`; ValueError names the expected type.
 
-    For a text field a mapping becomes JSON and a sequence a comma-separated list, as env_kwargs and hidden are written,
-    and a class or function its import path; ConfigError where it has none.
+    A list of numbers may be one number, or text with commas. For a text field a mapping becomes JSON and a sequence a
+    comma-separated list, as env_kwargs and action_subset are written, and a class or function its import path;
+    ConfigError where it has none, and for a wrong coefficient.
     """
-    kinds = get_args(hint) or (hint,)
+    kinds = kinds_of(hint)
     word = value.lower() if isinstance(value, str) else value
     try:
         if NoneType in kinds and word in (None, "none"):
             return None
         if bool in kinds:
             return value if isinstance(value, bool) else {"true": True, "false": False}[word]
+        if Schedule in kinds:
+            return coefficient(value)
         if isinstance(value, bool):
             raise TypeError
+        for kind in kinds:
+            if get_origin(kind) is tuple:
+                return _list_or_number(value, get_args(kind)[0], kinds)
         if str in kinds:
             return _as_text(value)
         if int in kinds and (isinstance(value, int) or re.fullmatch("[0-9]+", str(value))):
@@ -225,8 +230,35 @@ def typed(value: Any, hint: Any) -> Any:
             return int(number)
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
-    expected = next(_EXPECTED[kind] for kind in kinds if kind is not NoneType)
+    expected = next(_EXPECTED.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
     raise ValueError(f"{shown(value)} is not {expected}{' or none' * (NoneType in kinds)}")
+
+
+def kinds_of(hint: Any) -> tuple[Any, ...]:
+    """The types that a type hint joins."""
+    return get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+
+
+def plain(value: Any) -> Any:
+    """`value` of a key as JSON holds it: a schedule as text, a tuple as a list."""
+    if isinstance(value, Schedule):
+        return value.text
+    return list(value) if isinstance(value, tuple) else value
+
+
+def in_text(value: Any) -> str:
+    """`value` of a key as flags take it, such as 64,64, linear:1e-3:0, true and none."""
+    if isinstance(value, tuple):
+        return ",".join(map(shown, value))
+    return str(value).lower() if isinstance(value, bool | None) else str(value)
+
+
+def _list_or_number(value: Any, element: Any, kinds: tuple[Any, ...]) -> Any:
+    """A tuple of elements of a type; one element alone where `kinds` have that type too."""
+    if isinstance(value, str):
+        value = [part for part in value.split(",") if part.strip()]
+    numbers = tuple(typed(part, element) for part in (value if isinstance(value, list | tuple) else [value]))
+    return numbers[0] if len(numbers) == 1 and element in kinds else numbers
 
 
 def _as_text(value: Any) -> str:

@@ -1,24 +1,32 @@
-"""One notation for every coefficient that may change during a run: a number, or `kind:values`.
+"""Coefficients that may change during a run: numbers and schedules, the notation of both, and their value at a step.
 
     7e-4                          constant
     linear:7e-4:0                 from the first value to the second over the run
     cosine:7e-4:1e-5              half a cosine from the first value to the second
     piecewise:0=7e-4,1M=1e-4      the value of the last point passed; points in agent steps, or in percent of the run
+    curve:0,7e-4,0                straight lines between values at equal distances over the run
 
-A schedule is a function of the step and of the `steps` the run was first given: a resumed run follows the same curve.
+In Python a function of the progress, from 0 to 1, is a schedule too: `lambda progress: 7e-4 * (1 - progress)`. It is
+called at 101 points at once and becomes a curve, so that a file can hold it and a resumed run follows the same curve.
+
+A schedule is a function of the step and of the `steps` the run was first given.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 from vantage.errors import ConfigError
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "b": 1e9}
 _NUMBER = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)([kKmMbB]?)", re.ASCII)
+_SAMPLES = 101
+_LONGEST_REPR = 60
 
 
 def parse_number(text: str) -> float:
@@ -29,37 +37,80 @@ def parse_number(text: str) -> float:
     return float(match[1]) * _FACTORS[match[2].lower()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Schedule:
-    """A coefficient as a function of the share of the run that is done."""
+    """A coefficient as a function of the share of the run that is done.
+
+        Schedule.parse("linear:1e-3:0")
+        Schedule.of(lambda progress: 1e-3 * (1 - progress))
+
+    Schedules are equal where their values are, however these are written.
+    """
 
     kind: str
     values: tuple[float, ...]
     points: tuple[tuple[float, bool], ...] = ()
     """For piecewise: where each value begins, and whether that is a share of the run rather than a step."""
+    text: str = field(default="", compare=False)
+    """The notation; of a function, the curve of its samples."""
 
     @classmethod
     @lru_cache(maxsize=256)
     def parse(cls, text: str) -> Schedule:
         """The schedule that `text` denotes; ConfigError names the notation otherwise."""
         kind, _, rest = text.strip().partition(":")
+        points: tuple[tuple[float, bool], ...] = ()
         try:
-            if not rest:
-                return cls("constant", (parse_number(kind),))
             if kind == "piecewise":
-                points = [(at.strip(), parse_number(value)) for at, value in (p.split("=") for p in rest.split(","))]
-                places = [(parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%")
-                          for at, _ in points]
-                if places[0][0] == min(places)[0] == 0 and all(same == sorted(set(same)) for same in (
-                        [at for at, is_share in places if is_share is share] for share in (True, False))):
-                    return cls(kind, tuple(value for _, value in points), tuple(places))
-            if kind in ("linear", "cosine"):
+                pairs = [pair.split("=") for pair in rest.split(",")]
+                values = tuple(parse_number(value) for _, value in pairs)
+                points = _rising([at.strip() for at, _ in pairs])
+            elif kind in ("linear", "cosine"):
                 first, last = map(parse_number, rest.split(":"))
-                return cls(kind, (first, last))
+                values = (first, last)
+            elif kind == "curve":
+                values = tuple(map(parse_number, rest.split(",")))
+                if len(values) < 2:
+                    raise ValueError("a single value")
+            else:
+                raise ValueError("an unknown kind")
         except (ValueError, IndexError):
-            pass
-        raise ConfigError(f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, cosine:A:B or "
-                          "piecewise:0=A,1M=B,50%=C with points that rise from 0")
+            raise ConfigError(
+                f"{text!r} is not a schedule: write a number such as 5e-4 or 10M, linear:A:B, cosine:A:B, curve:A,B,C "
+                "or piecewise:0=A,1M=B,50%=C with points that rise from 0") from None
+        if not all(map(math.isfinite, values)):
+            raise ConfigError(f"{text!r:.80} is not finite; give a number")
+        return cls(kind, values, points, text.strip())
+
+    @classmethod
+    def of(cls, function: Callable[[float], float]) -> Schedule:
+        """The curve through the values of `function` at 101 points, 0, 0.01, ..., 1, of the progress.
+
+        ConfigError if it raises an exception or returns anything but a finite number.
+        """
+        name = getattr(function, "__name__", type(function).__name__)
+        values = []
+        for index in range(_SAMPLES):
+            progress = index / (_SAMPLES - 1)
+            try:
+                value: Any = function(progress)
+            except Exception as error:
+                reason = " ".join(str(error).split())
+                raise ConfigError(f"{name} raised {type(error).__name__} at progress {progress:g}: {reason:.200}; give "
+                                  "a function such as lambda progress: 1e-3 * (1 - progress)") from error
+            try:
+                values.append(_finite(value))
+            except (TypeError, ValueError, OverflowError):
+                raise ConfigError(f"{name} returned {_shown(value)} at progress {progress:g}; return a finite "
+                                  "number") from None
+        return cls("curve", tuple(values), text="curve:" + ",".join(map(repr, values)))
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        short = len(self.text) <= _LONGEST_REPR
+        return f"Schedule.parse({self.text if short else self.text[:_LONGEST_REPR] + '...'!r})"
 
     def __call__(self, step: int, steps: int) -> float:
         """The value at `step` of a run of `steps`; past the end it stays at the last value."""
@@ -68,6 +119,76 @@ class Schedule:
             return self.values[0] + (self.values[1] - self.values[0]) * done
         if self.kind == "cosine":
             return self.values[1] + (self.values[0] - self.values[1]) * 0.5 * (1 + math.cos(math.pi * done))
-        passed = [(at * steps if is_share else at, i) for i, (at, is_share) in enumerate(self.points or [(0.0, True)])
+        if self.kind == "curve":
+            place = done * (len(self.values) - 1)
+            before = min(int(place), len(self.values) - 2)
+            first, last = self.values[before:before + 2]
+            return first + (last - first) * (place - before)
+        passed = [(at * steps if is_share else at, i) for i, (at, is_share) in enumerate(self.points)
                   if (done if is_share else step) >= at]
         return self.values[max(passed)[1]]  # the last passed; of two at one step, the later in the text
+
+
+Coefficient = float | Schedule
+"""A hyperparameter that may change during a run."""
+
+
+def coefficient(value: float | str | Schedule | Callable[[float], float]) -> Coefficient:
+    """The coefficient that a number, a text in the notation, a schedule or a function of the progress stands for.
+
+    ConfigError for anything else, and for numbers that are not finite.
+    """
+    if isinstance(value, Schedule):
+        return value
+    if isinstance(value, str):
+        try:
+            number = parse_number(value)
+        except ValueError:
+            return Schedule.parse(value)
+        if not math.isfinite(number):
+            raise ConfigError(f"{value:.80} is not finite; give a number")
+        return number
+    if callable(value):
+        return Schedule.of(value)
+    try:
+        return _finite(value)
+    except ValueError:
+        raise ConfigError(f"{_shown(value)} is not finite; give a number") from None
+    except (TypeError, OverflowError):
+        raise ConfigError(f"{_shown(value)} is not a number, a schedule such as linear:1e-3:0, or a function of the "
+                          "progress from 0 to 1") from None
+
+
+def value_at(value: Coefficient | str, step: int, steps: int) -> float:
+    """The value of a coefficient at `step` of a run of `steps`."""
+    if isinstance(value, str):  # of a user's own algorithm
+        value = coefficient(value)
+    return value(step, steps) if isinstance(value, Schedule) else float(value)
+
+
+def _rising(places: list[str]) -> tuple[tuple[float, bool], ...]:
+    """The points of a piecewise schedule; ValueError unless they rise from 0, steps and percents each."""
+    points = tuple((parse_number(at.rstrip("%")) / (100 if at[-1] == "%" else 1), at[-1] == "%") for at in places)
+    if points[0][0] != 0 or min(points)[0] != 0:
+        raise ValueError("points begin at 0")
+    for kind in (True, False):
+        same = [at for at, is_share in points if is_share is kind]
+        if same != sorted(set(same)):
+            raise ValueError("points rise")
+    return points
+
+
+def _finite(value: Any) -> float:
+    """`value` as a float; TypeError for what is no number, ValueError for one that is not finite."""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        raise TypeError
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _shown(value: object) -> str:
+    """`value` for a message; Python does not print integers of thousands of digits."""
+    is_huge = isinstance(value, int) and value.bit_length() > 1024
+    return "an integer of more than 308 digits" if is_huge else f"{value!r:.80}"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -53,7 +56,7 @@ def test_a_huber_critic_with_a_large_delta_is_a2c(monkeypatch: pytest.MonkeyPatc
 class Clashing(A2C):
     """A field with the name of the optimiser's learning rate."""
 
-    lr: str = "1"
+    lr: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -102,16 +105,88 @@ def test_a_loss_that_returns_anything_else_is_named(result: str, tmp_path: Path)
 
 @dataclass(frozen=True)
 class Declared(A2C):
-    """A2C whose default discount is a number instead of a text."""
+    """A2C with coefficients of other types."""
 
-    entropy_coef: str = "0.05"
-    gamma: float = 0.5  # type: ignore[assignment]
+    entropy_coef: str = "0.05"  # type: ignore[assignment]
+    gamma: float = 0.5
 
 
 def test_the_defaults_of_ones_own_algorithm_are_those_that_it_declares() -> None:
     config = vantage.configure("test_own_algorithm:Declared", env="LunarLander-v3")
     assert config.at("entropy_coef", 0) == 0.05
-    assert config.at("gamma", 0) == Update(0, 1).at(0.5) == 0.5  # type: ignore[arg-type]
+    assert config.at("gamma", 0) == 0.5
     of_a2c = vantage.configure("a2c", env="LunarLander-v3")
     assert config.algorithm.gae_lambda == of_a2c.algorithm.gae_lambda, "the rest is that of its base"
     assert config.optimizer == of_a2c.optimizer
+
+
+PLAIN = """
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+import vantage
+from vantage.algorithms.interface import Algorithm, Model, Needs, Update
+from vantage.types import Rollout
+
+
+@dataclass(frozen=True)
+class Critic:
+    gamma: float = 0.99
+    scale: vantage.Coefficient = 1.0
+    sizes: None | tuple[int, ...] = (1, 2)
+
+    @property
+    def needs(self) -> Needs:
+        return Needs()
+
+    def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
+        _, values = model.unroll(rollout.obs, rollout.is_first, rollout.state)
+        return values.square().mean() * update.at(self.gamma) * update.at(self.scale), {}
+
+
+@dataclass(frozen=True)
+class Bold(vantage.PPO):
+    gamma: float = 0.9
+"""
+
+
+def test_a_plain_dataclass_is_an_algorithm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "plain_critic.py").write_text(PLAIN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    keys: dict[str, Any] = {"env": "CartPole-v1", "scale": lambda progress: 1 - progress, "sizes": "3,4", "steps": 80,
+                            "num_envs": 2, "rollout_length": 4, "eval_every": 0, "threads": 1, "tensorboard": False}
+    config = vantage.configure("plain_critic:Critic", gamma="0.9", **keys)
+    algorithm: Any = config.algorithm
+    assert (algorithm.gamma, algorithm.sizes, config.at("scale", 20)) == (0.9, (3, 4), 0.75)
+    *_, last = vantage.train(config, run=tmp_path / "run")
+    assert (last.status, last.step) == ("done", 80)
+    *_, last = vantage.resume(tmp_path / "run", steps=160)
+    assert last.step == 160
+    for wrong, says in (({"gamma": "linear:1:0"}, "gamma='linear:1:0' is not a number"),
+                        ({"gamma": float("nan")}, "gamma=nan is not finite"),
+                        ({"sizes": "x"}, "sizes='x' is not a list"), ({"scale": True}, "scale=True is not")):
+        with pytest.raises(ConfigError, match=says):
+            config.change(**wrong)
+
+
+def test_a_plain_algorithm_and_the_configs_types_pass_mypy(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(PLAIN + """
+algorithm: Algorithm = Critic(gamma=0.98)
+config = vantage.configure(Critic, env="CartPole-v1", lr=lambda progress: 1e-3 * (1 - progress), hidden=[64, 64])
+reveal_type(vantage.PPO().clip)
+reveal_type(vantage.PPO().epochs)
+reveal_type(config.policy.hidden)
+reveal_type(Bold().gamma)
+""")
+    # Modules that take most of the time and are not at issue.
+    skipped = ("torch numpy gymnasium jaxtyping vantage.agent vantage.envs vantage.learning vantage.models "
+               "vantage.runs vantage.runtimes vantage.tools vantage.training")
+    modules = ",".join(f"{name},{name}.*" for name in skipped.split())
+    (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\n[mypy-{modules}]\nfollow_imports = skip\n")
+    result = subprocess.run([sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "own.py"], cwd=tmp_path,
+                            capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr
+    revealed = re.findall('Revealed type is "(.*)"', result.stdout)
+    assert revealed == ["float | vantage.schedules.Schedule", "int", "tuple[int, ...]", "float"]

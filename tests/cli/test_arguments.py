@@ -19,7 +19,7 @@ from vantage import extras
 from vantage.algorithms.a2c import A2C as A2CAlgorithm
 from vantage.cli import main
 from vantage.cli.stop import Stop
-from vantage.keys import key
+from vantage.keys import key, plain
 
 A2C = ["train", "a2c"]
 CARTPOLE = [*A2C, "--env", "CartPole-v1", "--threads", "1"]
@@ -47,9 +47,9 @@ def resolved(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[s
     (["--obs_norm=False"], "obs_norm", False),
     (["--obs-norm", "true"], "obs_norm", True), (["--obs-norm", "false"], "obs_norm", False),
     (["--grayscale", "none"], "grayscale", None), (["--no-grayscale"], "grayscale", False),
-    (["--rollout_length", "7"], "rollout_length", "7"), (["--rollout-length=7"], "rollout_length", "7"),
-    (["--steps", "10M"], "steps", 10_000_000), (["--steps", "1e4"], "steps", 10_000), (["--lr", "5e-4"], "lr", "5e-4"),
-    (["--entropy-coef", "-1e-3"], "entropy_coef", "-1e-3"), (["--log-std-init", "-.5"], "log_std_init", -0.5),
+    (["--rollout_length", "7"], "rollout_length", 7), (["--rollout-length=7"], "rollout_length", 7),
+    (["--steps", "10M"], "steps", 10_000_000), (["--steps", "1e4"], "steps", 10_000), (["--lr", "5e-4"], "lr", 5e-4),
+    (["--entropy-coef", "-1e-3"], "entropy_coef", -1e-3), (["--log-std-init", "-.5"], "log_std_init", -0.5),
     (["--lr", "linear:1e-3:0"], "lr", "linear:1e-3:0"), (["--stop-at-return", "none"], "stop_at_return", None),
     (["--env-kwargs", '{"a": "--lr=1"}'], "env_kwargs", '{"a": "--lr=1"}'),
 ])
@@ -87,7 +87,7 @@ def test_flags_override_the_file_which_overrides_the_defaults(
     path = tmp_path / "my.json"
     path.write_text(json.dumps({"gamma": 0.9, "env": {"num_envs": 3}, "lr": "linear:1:0"}))
     values = resolved([*CARTPOLE, "--config", str(path), "--num-envs", "5"], capsys)
-    assert [values[key] for key in ("gamma", "num_envs", "lr", "threads")] == ["0.9", 5, "linear:1:0", 1]
+    assert [values[key] for key in ("gamma", "num_envs", "lr", "threads")] == [0.9, 5, "linear:1:0", 1]
     path.write_text(json.dumps({"env": "Pong", "memory": "none"}))
     assert resolved([*A2C, "--config", str(path)], capsys)["id"] == "Pong"
     assert resolved([*CARTPOLE, "--config", str(path)], capsys)["id"] == "CartPole-v1"
@@ -108,6 +108,7 @@ def test_intervals_of_a_search_follow_other_steps_unless_they_were_chosen(
         tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for chosen, evaluated in (({}, 50_000), ({"eval_every": 700}, 700)):
         config = vantage.configure("a2c", env="CartPole-v1", steps=20_000, **chosen).flat()
+        config = {name: plain(value) for name, value in config.items()}
         best = {"trial": 1, "value": 1.0, "objective": "mean", "config": config}
         (tmp_path / "best.json").write_text(json.dumps(best))
         values = resolved(["train", "--from-search", str(tmp_path), "--steps", "1M"], capsys)
@@ -119,7 +120,7 @@ def test_the_best_of_an_earlier_search_is_trained_as_it_was(
     former = {"scale_actions": False, "one_hot": "vector", "torsos": "separate", "obs_as": "bytes",
               "std_lr_scale": 1.0}
     config = vantage.configure("ppo", env="Pendulum-v1").flat()
-    config = {name: value for name, value in config.items() if name not in former}
+    config = {name: plain(value) for name, value in config.items() if name not in former}
     best = {"trial": 1, "value": 1.0, "objective": "mean", "config": config}
     (tmp_path / "best.json").write_text(json.dumps(best))
     values = resolved(["train", "--from-search", str(tmp_path)], capsys)

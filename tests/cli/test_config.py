@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from functools import partial
+from typing import Any
 
 import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
@@ -12,11 +13,14 @@ from tiny import Bandit
 from torch.nn import Identity
 
 from vantage.algorithms.a2c import A2C
+from vantage.algorithms.ppo import PPO
 from vantage.config import Config
+from vantage.config_groups import PolicyConfig
 from vantage.envs import make_environments
 from vantage.errors import ConfigError
+from vantage.keys import plain
 from vantage.presets import configure
-from vantage.schedules import Schedule, parse_number
+from vantage.schedules import Schedule, coefficient, parse_number
 
 
 def test_numbers_as_people_write_them() -> None:
@@ -28,10 +32,10 @@ def test_numbers_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(("text", "at"), [
-    ("7e-4", {0: 7e-4, 50: 7e-4, 100: 7e-4}),
     ("linear:1:0", {0: 1.0, 25: 0.75, 100: 0.0, 200: 0.0}),
     ("cosine:2:1", {0: 2.0, 50: 1.5, 100: 1.0, 200: 1.0, 25: 1 + 0.5 * (1 + math.cos(math.pi / 4))}),
     ("piecewise:0=1,40=0.5,90%=0.1", {0: 1.0, 39: 1.0, 40: 0.5, 89: 0.5, 90: 0.1, 500: 0.1}),
+    ("curve:0,1,0.5", {0: 0.0, 25: 0.5, 50: 1.0, 75: 0.75, 100: 0.5, 200: 0.5}),
     ("piecewise:0=1,60%=0.1,40=0.5", {39: 1.0, 40: 0.5, 59: 0.5, 60: 0.1, 100: 0.1}),
 ])
 def test_schedules(text: str, at: dict[int, float]) -> None:
@@ -42,6 +46,8 @@ def test_schedules(text: str, at: dict[int, float]) -> None:
     "lin:1:0",
     "linear:1",
     "cosine:a:b",
+    "curve:1",
+    "curve:1,x",
     "piecewise:5=1",
     "piecewise:0=1,90=2,40=3",
     "piecewise:0=1,0=2",
@@ -52,6 +58,77 @@ def test_texts_that_are_no_schedule(text: str) -> None:
         Schedule.parse(text)
 
 
+def test_a_function_of_the_progress_is_a_curve_that_a_file_holds() -> None:
+    config = configure("ppo", env="CartPole-v1", lr=lambda progress: 3e-4 * (1 - progress),
+                       entropy_coef=lambda progress: 0.1 if progress < 0.3 else 0.01, steps=1000)
+    assert [config.at("lr", step) for step in (0, 125, 1000, 2000)] == pytest.approx([3e-4, 2.625e-4, 0, 0])
+    assert [config.at("entropy_coef", step) for step in (290, 300)] == pytest.approx([0.1, 0.01])
+    saved = Config.from_json(config.to_json(), source="it")
+    assert saved == config
+    assert all(saved.at("lr", step) == config.at("lr", step) for step in range(1001)), "bit for bit"
+
+
+@pytest.mark.parametrize(("value", "says"), [
+    (lambda: 1.0, "lr=<lambda> raised TypeError at progress 0: .*; give a function such as lambda progress"),
+    (lambda progress: progress < 0.5, "lr=<lambda> returned True at progress 0; return a finite number"),
+    (lambda progress: math.log(1 - progress), "lr=<lambda> raised ValueError at progress 1"),
+    (lambda progress: math.nan if progress > 0.5 else 1.0, "lr=<lambda> returned nan at progress 0.51"),
+    (lambda progress: 0.5 - progress, "lr=curve:.* is below 0, the smallest"),
+    (lambda progress: "1e-3", "lr=<lambda> returned '1e-3' at progress 0"),
+    (10**400, "lr=an integer of more than 308 digits is not a number"), ([1e-3], r"lr=\[0.001\] is not a number")])
+def test_what_is_no_coefficient_is_refused_in_one_line(value: Any, says: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{says}") as error:
+        configure("ppo", env="CartPole-v1", lr=value)
+    assert "\n" not in str(error.value)
+
+
+def test_schedules_are_equal_by_value_and_print_as_they_were_written() -> None:
+    schedule = coefficient("linear:1e-3:0")
+    assert schedule == coefficient(" linear:0.001:0.0") and schedule != coefficient("cosine:1e-3:0")
+    assert (str(schedule), repr(schedule)) == ("linear:1e-3:0", "Schedule.parse('linear:1e-3:0')")
+    assert len({schedule, coefficient("linear:0.001:0")}) == 1
+
+
+def test_numbers_of_a_config_are_numbers_also_in_json() -> None:
+    config = configure("ppo", env="CartPole-v1", hidden=[8, "16"], clip="0.1")
+    assert config.algorithm.gamma * 2 == 1.98  # type: ignore[operator]
+    saved = json.loads(config.to_json())
+    assert (saved["algorithm"]["gamma"], saved["algorithm"]["clip"]) == (0.99, 0.1)
+    assert (saved["optimizer"]["lr"], saved["policy"]["hidden"]) == ("linear:1e-3:0", [8, 16])
+    assert (config.runtime.rollout_length, saved["runtime"]["rollout_length"]) == (128, 128)
+
+
+def test_a_config_of_texts_from_an_earlier_version_is_read() -> None:
+    config = configure("a3c", env="CartPole-v1", rollout_length=[8, 16], hidden=(32,))
+    texts = json.loads(config.to_json())
+    assert (texts["runtime"]["rollout_length"], texts["policy"]["hidden"]) == ([8, 16], [32])
+    texts["algorithm"] |= {"gamma": "0.99", "gae_lambda": "0.95", "entropy_coef": "0.0", "value_coef": "0.5"}
+    texts["optimizer"]["max_grad_norm"] = "0.5"
+    texts["policy"]["hidden"] = "32"
+    texts["runtime"]["rollout_length"] = "8,16"
+    assert Config.from_json(json.dumps(texts), source="it") == config
+
+
+@pytest.mark.parametrize(("given", "taken"), [(8, (8,)), ("8,16", (8, 16)), ((8, 16.0), (8, 16)), ([], ()), ("", ())])
+def test_a_list_is_a_tuple_however_it_is_given(given: Any, taken: tuple[int, ...]) -> None:
+    assert configure("ppo", env="CartPole-v1", hidden=given).policy.hidden == taken == PolicyConfig(hidden=given).hidden
+
+
+def test_lengths_of_workers_are_one_number_or_several() -> None:
+    lengths = [configure("a3c", env="CartPole-v1", rollout_length=given).runtime.rollout_length
+               for given in (8, "8", [8], "8,16")]
+    assert lengths == [8, 8, 8, (8, 16)]
+    with pytest.raises(ConfigError, match=r"^rollout_length=\[8, 16\] is not a whole number"):
+        configure("a2c", env="CartPole-v1", rollout_length=[8, 16])
+
+
+def test_an_algorithm_of_its_own_arguments_is_converted_and_checked() -> None:
+    assert PPO(gamma="0.9", clip=lambda progress: 0.2).gamma == 0.9  # type: ignore[arg-type]
+    for values in ({"gamma": 1.5}, {"gamma": "linear:0.9:1.5"}, {"epochs": 2.5}, {"clip": True}):
+        with pytest.raises(ConfigError, match=f"^{min(values)}="):
+            PPO(**values)
+
+
 def test_coefficients_follow_the_schedules_own_span() -> None:
     config = Config().change(lr="linear:1:0", steps=200, schedule_steps=100)
     assert (config.at("lr", 50), config.at("lr", 150)) == (0.5, 0.0)
@@ -60,7 +137,7 @@ def test_coefficients_follow_the_schedules_own_span() -> None:
 def test_a_config_survives_json_with_all_its_digits() -> None:
     values = {"lr": "linear:1e-3:0", "steps": "10M", "stop_at_return": "475", "bptt": "false", "hidden": [64, 32]}
     config = Config().override({**values, "seed": str(2**62 + 1), "env_kwargs": {"a": 1}}, source="x")
-    assert (config.run.steps, config.run.seed, config.policy.hidden) == (10_000_000, 2**62 + 1, "64,32")
+    assert (config.run.steps, config.run.seed, config.policy.hidden) == (10_000_000, 2**62 + 1, (64, 32))
     assert Config.from_json(config.to_json(), source="x") == config
     damaged = json.loads(config.to_json())
     del damaged["run"]["seed"]
@@ -72,7 +149,9 @@ def test_a_config_survives_json_with_all_its_digits() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "says"), [
-    ("lr", True, "text"), ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
+    ("lr", True, "lr=True is not a number, a schedule .*, or a function"),
+    ("lr", float("nan"), "lr=nan is not finite"), ("lr", None, "lr=None is not a number"),
+    ("reward_scale", float("nan"), "not finite"), ("num_envs", None, "whole number"),
     ("env", 5, "env='5' is no Gymnasium id")])
 def test_values_of_a_wrong_type_are_named(key: str, value: object, says: str) -> None:
     """bad_inputs.toml has wrong text, as flags."""
@@ -151,7 +230,7 @@ def test_a_whole_config_can_be_given_again() -> None:
 def test_defaults_are_the_familys_then_the_environments_then_the_algorithms_own(
         algo: str, env: str, options: dict[str, object], expected: dict[str, object]) -> None:
     values = configure(algo, env=env, **options).flat()
-    assert {key: values[key] for key in expected} == expected
+    assert {key: plain(values[key]) for key in expected} == expected
 
 
 def test_a_game_has_the_same_defaults_by_each_of_its_classic_names() -> None:

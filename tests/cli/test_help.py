@@ -12,7 +12,7 @@ from vantage.cli import main
 from vantage.cli.entry import COMMANDS
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import suggestion
+from vantage.keys import in_text, suggestion
 from vantage.other_libraries import COMMANDS as OTHER_COMMANDS
 from vantage.other_libraries import KEYS, LIBRARIES
 
@@ -57,7 +57,7 @@ def test_help_has_each_key_once_with_its_default(
     text = printed(["train", "ppo", "--env", "Pong", "--help"], capsys)
     values = vantage.configure("ppo", env="Pong").flat()
     shown = dict(re.findall(r"(?<=  )--([a-z-]+) (\S+)", text.partition("\nenv: ")[2]))
-    assert shown == {name.replace("_", "-"): str(value).lower() if isinstance(value, bool | None) else str(value)
+    assert shown == {name.replace("_", "-"): in_text(value)
                      for name, value in values.items() if name not in ("algo", "env", "runtime")}
     assert all(len(re.findall(rf"  --{name} ", text)) == 1 for name in shown)
 

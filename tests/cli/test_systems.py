@@ -32,14 +32,14 @@ def test_every_system_has_environments_here_and_its_conversions_on_the_page() ->
 
 def test_values_are_the_systems_converted_to_means() -> None:
     config = vantage.configure("rl-a3c-pytorch", env="Pong")
-    assert config.optimizer == OptimizerConfig("adam", "0.0001", 1e-3 / 20, 0.99, "0")
-    assert config.runtime.rollout_length == "20"
+    assert config.optimizer == OptimizerConfig("adam", 0.0001, 1e-3 / 20, 0.99, 0.0)
+    assert config.runtime.rollout_length == 20
     assert (config.env.crop, config.env.screen_size, config.env.max_frames) == ("rl-a3c-pytorch", "80", 3)
     lesson = vantage.configure("practical-rl-a2c", env="SpaceInvaders")
-    assert (lesson.algorithm.value_coef, lesson.env.num_envs, lesson.env.random_start) == ("0.5", 8, 30)
+    assert (lesson.algorithm.value_coef, lesson.env.num_envs, lesson.env.random_start) == (0.5, 8, 30)
     many = vantage.configure("pytorch-a2c", env="Pong")
     assert many.env.num_envs * many.runtime.rollouts_per_update == 45
-    assert (many.policy.hidden, many.policy.memory_size, many.policy.bptt) == ("256,256", 256, False)
+    assert (many.policy.hidden, many.policy.memory_size, many.policy.bptt) == ((256, 256), 256, False)
     assert many.env.reward_terminates and not vantage.configure("pytorch-a2c", env="Breakout").env.reward_terminates
     assert vantage.configure("universe-a3c", env="Breakout").env.action_subset == "FIRE,RIGHT,LEFT"
     snake = vantage.configure("pytorch-a2c", env="vantage/Snake-v0")

@@ -81,7 +81,7 @@ def test_a_subclass_has_the_defaults_of_its_base_under_each_runtime(runtime: str
 def test_the_body_of_a_subclass_overrides_a_default() -> None:
     ppo = values(vantage.configure("ppo", env="CartPole-v1"), "epochs")
     config = vantage.configure(FiveEpochs, env="CartPole-v1")
-    assert values(config, "epochs") == ppo and ppo["lr"] == "linear:1e-3:0"
+    assert values(config, "epochs") == ppo and str(ppo["lr"]) == "linear:1e-3:0"
     assert config.flat()["epochs"] == 5
     assert vantage.configure(FiveEpochs, env="CartPole-v1", epochs=7).flat()["epochs"] == 7
 

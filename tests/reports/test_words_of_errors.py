@@ -33,8 +33,10 @@ def test_classes_of_torch_are_taken_by_their_names() -> None:
 
 
 @pytest.mark.parametrize(("key", "value", "message", "remedy"), [
-    ("entropy_coef", lambda step: 0.01, "entropy_coef is the function <lambda>.*linear:0.01:0", "linear:0.01:0"),
-    ("lr", Bandit.obs, "lr is the function obs.*number or a schedule", "1e-3"),
+    ("lr", Bandit.obs, "lr=obs raised AttributeError at progress 0: .*lambda progress: 1e-3",
+     lambda progress: 1e-3 * (1 - progress)),
+    ("entropy_coef", lambda progress: "x", "entropy_coef=<lambda> returned 'x' at progress 0; return", lambda _: 0.01),
+    ("clip", lambda progress: 0.5 - progress, "clip=curve:0.5,.* is below 0", lambda progress: 0.5),
     ("activation", torch.nn.LeakyReLU, "LeakyReLU; give tanh, .*leaky_relu has slope 0.25 below 0", "leaky_relu"),
     ("activation", torch.nn.GELU, "activation is GELU; give tanh, relu", "relu"),
     ("activation", torch.nn.ELU(2.0), "activation is ELU; give tanh", "elu"),

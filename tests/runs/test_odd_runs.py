@@ -233,7 +233,9 @@ def test_a_best_checkpoint_is_evaluated_without_its_score_too(best_return: float
 def test_a_network_beyond_any_memory_is_refused_before_it_is_allocated(
         trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = Path(shutil.copytree(trained, "run")) / "config.json"
-    file.write_text(file.read_text().replace('"hidden": "8"', '"hidden": "65536,65536,65536"'))
+    config = json.loads(file.read_text())
+    config["policy"]["hidden"] = [65_536] * 3
+    file.write_text(json.dumps(config))
     for command in ("evaluate run", "resume run --steps 160",
                     "train a2c --env CartPole-v1 --memory lstm --memory-size 65536"):
         assert main(command.split()) == 2

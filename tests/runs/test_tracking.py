@@ -97,7 +97,8 @@ def test_a_tracker_receives_config_rows_and_summary(client: Path) -> None:
     run = train_shortly(Path("CartPole/first"), "CartPole-v1", track="wandb", eval_every=100, eval_episodes=1,
                         max_episode_steps=30, log_every_seconds=0)
     [opened], directory = calls(client, "init"), RunDirectory.open(run)
-    assert (opened["id"], opened["name"], opened["config"]) == (None, "CartPole/first", directory.config.flat())
+    config = {key: plain(value) for key, value in directory.config.flat().items()}
+    assert (opened["id"], opened["name"], opened["config"]) == (None, "CartPole/first", config)
     names = set(rows(run)[-1]) - {"step"}
     assert {"seconds", "eval/mean_reward", "train/entropy"} <= names
     sent = dict[float, dict[str, float]]()  # a step may arrive in parts

@@ -39,7 +39,7 @@ def test_runs_that_differ_only_in_the_seed_are_one_group() -> None:
     curves = [curve([0, 10], [0, 1], seed=seed, lr=lr) for seed in (0, 1) for lr in ("1e-3", "1e-4")]
     groups = group_curves([*curves, curve([0, 10], [0, 1], env="Acrobot-v1")])
     assert [group.label for group in groups] == [
-        "a2c CartPole-v1 lr=1e-3 (2 seeds)", "a2c CartPole-v1 lr=1e-4 (2 seeds)", "a2c Acrobot-v1 (1 seed)"]
+        "a2c CartPole-v1 lr=0.001 (2 seeds)", "a2c CartPole-v1 lr=0.0001 (2 seeds)", "a2c Acrobot-v1 (1 seed)"]
     keys = {"threads": 2, "num_workers": 2, "vector": "async", "eval_every": 500, "save_every": 7, "max_minutes": 3.0}
     resumed = curve([0, 2], [1, 2], steps=2_000_000, schedule_steps=1_000_000)
     curves = [curve([0, 1], [0, 1]), curve([0, 1], [1, 2], **keys), resumed, curve([0], [0], steps=5)]

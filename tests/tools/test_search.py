@@ -59,7 +59,7 @@ def test_a_grid_is_the_full_product_and_lists_in_one_object_go_together() -> Non
     grid = write("grid.json", {"lr": ["1e-3", "linear:1e-3:0"],
                                "size": {"num_envs": [8, 16], "hidden": [[32], [64, 64]]}})
     assert make_plan("a2c", "CartPole-v1", {}, Options(grid=grid)).points == [
-        {"lr": "1e-3", "num_envs": 8, "hidden": "32"}, {"lr": "1e-3", "num_envs": 16, "hidden": "64,64"},
+        {"lr": 0.001, "num_envs": 8, "hidden": "32"}, {"lr": 0.001, "num_envs": 16, "hidden": "64,64"},
         {"lr": "linear:1e-3:0", "num_envs": 8, "hidden": "32"},
         {"lr": "linear:1e-3:0", "num_envs": 16, "hidden": "64,64"}]
 
@@ -193,7 +193,7 @@ def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPa
     assert main(command) == 0
     rows = results(directory)
     assert [(row["trial"], row["state"], row["lr"], row["entropy_coef"]) for row in rows] == [
-        ("0", "complete", "0.001", "0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0"),
+        ("0", "complete", "0.001", "0.0"), ("1", "complete", "0.001", "0.05"), ("2", "complete", "0.01", "0.0"),
         ("3", "complete", "0.01", "0.05")]
     assert len(list(directory.glob("trial-*"))) == 4
     for row in rows:
@@ -228,7 +228,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
             assert summary["status"] == "done" and 0 <= summary["steps"] - steps < update
             # On the schedule of the whole trial from its first step.
             assert (run.config.run.seed, run.config.run.schedule_steps) == (seed, 1200)
-            assert run.config.optimizer.lr == row["lr"]
+            assert str(run.config.optimizer.lr) == row["lr"]
     assert pyplot.fignum_exists(own.number) and matplotlib.get_backend() == backend
     assert {path.name for path in directory.iterdir()} >= {"history.png", "slices.png", "importance.png", "curves.png"}
     assert "shared.db" not in (run.path / "meta.json").read_text()  # a storage's URL may hold a password
@@ -237,7 +237,7 @@ def test_poor_trials_are_pruned_and_the_best_is_what_train_takes(
     capsys.readouterr()
     assert main(["train", "--from-search", str(directory), "--seed", "5", "--dry-run"]) == 0
     config = Config.from_json(capsys.readouterr().out, source="output")
-    assert (config.env.id, config.optimizer.lr, config.run.seed, config.run.steps, config.run.schedule_steps) == (
+    assert (config.env.id, str(config.optimizer.lr), config.run.seed, config.run.steps, config.run.schedule_steps) == (
         "tiny:Bandit", best["lr"], 5, 1200, 0)
 
     monkeypatch.setattr("vantage.tools.search.scheduler.write_plots", lambda *_: None)

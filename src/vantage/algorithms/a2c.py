@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Update
 from vantage.keys import check_fields, documented, key
+from vantage.schedules import Coefficient
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,13 +21,13 @@ if TYPE_CHECKING:
 class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""
 
-    gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
-    gae_lambda: str = key("1.0", "lambda of generalised advantage estimation; 1 gives n-step returns", schedule=True,
-                          low=0, high=1)
+    gamma: Coefficient = key(0.99, "discount", low=0, high=1)
+    gae_lambda: Coefficient = key(1.0, "lambda of generalised advantage estimation; 1 gives n-step returns",
+                                  low=0, high=1)
     value_target: str = key("lambda", "what the critic learns: the lambda-return, or the discounted return up to the "
                             "bootstrap value (lambda 1)", choices=("lambda", "return"))
-    entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
-    value_coef: str = key("0.5", "weight of half the squared value error", schedule=True, low=0)
+    entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
+    value_coef: Coefficient = key(0.5, "weight of half the squared value error", low=0)
     advantage_norm: bool = key(False, "normalise advantages to mean 0 and deviation 1 over each rollout")
     vtrace: bool = key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018); equals GAE where the "
                        "policy that acted is the one that learns")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
 from vantage.keys import check_fields, documented, key
+from vantage.schedules import Coefficient
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
 class ACER:
     """Actor-critic with experience replay; discrete or continuous."""
 
-    gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
-    entropy_coef: str = key("0.01", "weight of the entropy bonus, in nats", schedule=True)
-    value_coef: str = key("0.5", "weight of half the squared error of Q", schedule=True, low=0)
+    gamma: Coefficient = key(0.99, "discount", low=0, high=1)
+    entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
+    value_coef: Coefficient = key(0.5, "weight of half the squared error of Q", low=0)
     replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together", low=1, high=10**10)
     replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0, high=10**10)
     replay_ratio: float = key(4.0, "updates from the replay for each from fresh steps; the mean of a random number",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from vantage.schedules import Schedule
+from vantage.schedules import Coefficient, value_at
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor
@@ -109,17 +109,17 @@ class Update:
     total: Callable[[Tensor], Tensor] = lambda sums: sums
     """Adds sums over the rollout [N] of all processes that share the update: for statistics of the whole batch."""
 
-    def at(self, schedule: str) -> float:
-        """The value of a scheduled coefficient now."""
-        return Schedule.parse(str(schedule))(self.step, self.steps)
+    def at(self, coefficient: Coefficient | str) -> float:
+        """The value of a coefficient now."""
+        return value_at(coefficient, self.step, self.steps)
 
 
 class Algorithm(Protocol):
     """A frozen dataclass: its fields are config keys and flags, its methods the loss and what that needs around it."""
 
     @property
-    def gamma(self) -> str:
-        """The discount, a schedule."""
+    def gamma(self) -> Coefficient | str:
+        """The discount."""
 
     @property
     def needs(self) -> Needs:
@@ -136,8 +136,8 @@ class MinibatchAlgorithm(Protocol):
     """An algorithm with `needs.reuse`: advantages are estimated once a rollout, the loss is of a minibatch."""
 
     @property
-    def gamma(self) -> str:
-        """The discount, a schedule."""
+    def gamma(self) -> Coefficient | str:
+        """The discount."""
 
     @property
     def needs(self) -> Needs:

@@ -12,6 +12,7 @@ from tyro.conf import FlagConversionOff, arg
 
 from vantage.cli.parsing import first_line, parse
 from vantage.config import GROUPS, Config
+from vantage.keys import in_text
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr", "rollout_length",
@@ -62,8 +63,7 @@ def _group_help(shown: Config, group: str, width: int) -> str:
     for name, key in shown.flat_keys().items():
         if key.group != group or name == "env":
             continue
-        value = values[name]
-        flag = f"--{name.replace('_', '-')} {str(value).lower() if isinstance(value, bool | None) else value}"
+        flag = f"--{name.replace('_', '-')} {in_text(values[name])}"
         if group == "algorithm" or name in _EXPLAINED:
             text = fill(key.rules.get("help", "").partition(";")[0], max(48, width), initial_indent=" " * 28,
                         subsequent_indent=" " * 28)

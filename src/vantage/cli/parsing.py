@@ -12,14 +12,15 @@ from dataclasses import fields, is_dataclass
 from functools import wraps
 from itertools import dropwhile, takewhile
 from types import NoneType
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_origin, get_type_hints
 
 import tyro
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vantage.errors import ConfigError
-from vantage.keys import typed
+from vantage.keys import in_text, kinds_of, typed
+from vantage.schedules import Schedule
 
 CONFIG = (OmitArgPrefixes, FlagCreatePairsOff)
 REGISTRY = ConstructorRegistry()
@@ -73,11 +74,13 @@ def _message(text: str) -> str:
 
 @REGISTRY.primitive_rule
 def _values(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-    """Numbers as people write them, none, true and false."""
-    kinds = [kind for kind in get_args(info.type) or (info.type,) if kind is not NoneType]
-    if not kinds or info.type_origin is list or not set(kinds) <= {bool, int, float, str}:
+    """Numbers as people write them, lists of them with commas, schedules, none, true and false."""
+    kinds = [kind for kind in kinds_of(info.type) if kind is not NoneType]
+    # Of a union, the first in this order says most.
+    metavars = {bool: "true|false", Schedule: "SCHEDULE", tuple: "INT,...", int: "INT", float: "FLOAT", str: "STR"}
+    origins = {get_origin(kind) or kind for kind in kinds}
+    if not kinds or not origins <= metavars.keys():
         return None
     return PrimitiveConstructorSpec(
-        nargs=1, metavar="true|false" if bool in kinds else kinds[0].__name__.upper(), is_instance=lambda _: True,
-        instance_from_str=lambda words: typed(words[0], info.type),
-        str_from_instance=lambda value: [str(value).lower() if isinstance(value, bool | None) else str(value)])
+        nargs=1, metavar=next(word for kind, word in metavars.items() if kind in origins), is_instance=lambda _: True,
+        instance_from_str=lambda words: typed(words[0], info.type), str_from_instance=lambda value: [in_text(value)])

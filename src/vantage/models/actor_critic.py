@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
+from vantage.keys import in_text
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
 from vantage.models.inputs import Group, Preprocessor, side_by_side
@@ -264,7 +265,8 @@ def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
         size = 2**63
     if size > MAX_WEIGHTS:
         raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, with hidden="
-                          f"{policy.hidden}, memory={policy.memory}, memory_size={policy.memory_size}, observations of "
+                          f"{in_text(policy.hidden)}, memory={policy.memory}, memory_size={policy.memory_size}, "
+                          "observations of "
                           f"{sum(math.prod(part.shape) for part in spec.parts):,} numbers and actions of "
                           f"{sum(spec.action.sizes):,}; give smaller ones")
 

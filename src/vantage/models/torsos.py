@@ -84,7 +84,7 @@ class Mlp(nn.Module):
 
     def __init__(self, shape: tuple[int, ...], policy: PolicyConfig) -> None:
         super().__init__()
-        widths = (math.prod(shape), *policy.hidden_sizes)
+        widths = (math.prod(shape), *policy.hidden)
         self.is_image, self.out_features = len(shape) > 1, widths[-1]
         self.activation = _ACTIVATIONS[policy.activation]
         self.layers = nn.ModuleList(nn.Linear(a, b, bias=policy.norm != "batch") for a, b in pairwise(widths))

@@ -107,7 +107,8 @@ def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Conf
     be given instead ("my_module:MyClass"): workers, resumes and evaluations import them again.
 
     The keys of `overrides` and their meanings are those of the command's flags; `vantage.config_keys` lists them, and
-    `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M".
+    `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A coefficient may be a
+    schedule in text, or a function of the progress from 0 to 1, such as `lambda progress: 1e-3 * (1 - progress)`.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown environment, and a
     class or function that cannot be imported by name, such as a lambda or one of a notebook.

@@ -13,10 +13,10 @@ class Defaults(NamedTuple):
     source: str
 
 
-_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": "0.95", "entropy_coef": "0.0", "separate": True,
-           "max_grad_norm": "0.5", "obs_norm": True, "reward_norm": True, "num_envs": 8, "rollout_length": 16,
+_VECTOR = {"optimizer": "adam", "optimizer_eps": 1e-5, "gae_lambda": 0.95, "entropy_coef": 0.0, "separate": True,
+           "max_grad_norm": 0.5, "obs_norm": True, "reward_norm": True, "num_envs": 8, "rollout_length": 16,
            "lr": "linear:7e-4:0", "steps": 1_000_000, "scale_actions": True}
-_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": "0.5"}
+_ACER_VECTOR = {"num_envs": 8, "rollout_length": 16, "lr": "linear:1e-3:0", "optimizer_eps": 1e-5, "value_coef": 0.5}
 _ACER_MEASURED = "measured on CartPole-v1, Acrobot-v1, Pendulum-v1 and LunarLander-v3, results/acer-*"
 _AS_CLASSIC = "those for CartPole and the like; not yet measured there"
 
@@ -36,12 +36,12 @@ _EVERY = {
         {**_VECTOR, "lr": "linear:1e-3:0", "steps": 300_000},
         "measured on CartPole-v1, results/a2c-CartPole-v1 and results/a3c-CartPole-v1"),
     "box2d": Defaults(
-        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000, "gamma": "0.99"},
+        {**_VECTOR, "num_envs": 16, "rollout_length": 32, "lr": "linear:1e-3:0", "steps": 2_000_000, "gamma": 0.99},
         "those of classic control with a larger batch; not yet measured"),
     "mujoco": Defaults({**_VECTOR, "rollout_length": 32}, _AS_CLASSIC),
     "atari": Defaults(
         {"num_envs": 16, "rollout_length": 10, "frame_stack": 4, "network": "a3c", "reward": "sign",
-         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": "0.95", "entropy_coef": "0.01",
+         "optimizer": "adam", "steps": 10_000_000, "lr": "linear:5e-4:0", "gae_lambda": 0.95, "entropy_coef": 0.01,
          "save_every": 100_000, "memory": "lstm", "norm": "layer", "image_norm": "pixel", "image_norm_steps": 10_000},
         "measured on Pong and Breakout, results/a2c-Pong-pixel: without statistics of pixels the critic of Breakout "
         "learns nothing; without layer normalisation the torso may die early (results/log/pong.md)"),
@@ -59,22 +59,22 @@ _EVERY = {
         {**_LAKE, "steps": 100_000}, "measured on ice that is not slippery, results/a2c-FrozenLake-v1"),
     "FrozenLake8x8-v1": Defaults(_LAKE, "measured, results/a2c-FrozenLake8x8-v1"),
     "Pendulum-v1": Defaults(
-        {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": "0.97", "steps": 1_000_000,
+        {"num_envs": 16, "rollout_length": 8, "lr": "linear:3e-3:0", "gamma": 0.97, "steps": 1_000_000,
          "advantage_norm": True, "scale_actions": False},
         "measured, results/a2c-Pendulum-v1 and results/a3c-Pendulum-v1, with actions in the environment's units; gamma "
         "0.9 stayed at -1,000 in 400k steps"),
     "MountainCar-v0": Defaults(
-        {"num_envs": 16, "gae_lambda": "0.98", "entropy_coef": "0.01", "steps": 1_000_000},
+        {"num_envs": 16, "gae_lambda": 0.98, "entropy_coef": 0.01, "steps": 1_000_000},
         "measured with a2c, results/a2c-MountainCar-v0"),
     "LunarLander-v3": Defaults(
-        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": "2", "reward_norm": False,
+        {"num_envs": 8, "rollout_length": 64, "lr": "linear:7e-4:0", "value_coef": 2.0, "reward_norm": False,
          "reward_scale": 0.02, "gae_lambda": "piecewise:0=0.8,20%=0.85,35%=0.95,45%=1", "steps": 1_000_000},
         "measured, results/a2c-LunarLander-v3 and results/a3c-LunarLander-v3: short returns first, or it hovers; long "
         "ones once it lands, or a biased critic unlearns it; in shares of 1M steps"),
     "Acrobot-v1": Defaults({"steps": 500_000}, "measured with a2c, results/a2c-Acrobot-v1"),
     "BipedalWalker-v3": Defaults(
         {"memory": "lstm", "memory_size": 128, "norm": "layer", "num_envs": 16, "rollout_length": 16,
-         "gae_lambda": "0.9", "log_std_init": -0.5, "steps": 5_000_000},
+         "gae_lambda": 0.9, "log_std_init": -0.5, "steps": 5_000_000},
         "measured with one worker, results/a3c-BipedalWalker-v3, and two, results/a3c-BipedalWalker-v3-workers"),
     "CarRacing-v3": Defaults({"save_every": 5_000}, "those of Box2D, not yet measured; its steps are slow"),
 }
@@ -98,14 +98,14 @@ _PPO = {
     "mujoco": Defaults({**_PPO_VECTOR, "lr": "linear:3e-4:0"},
                        "one seed of Hopper-v5, results/ppo-Hopper-v5; with 1e-3 its entropy collapses"),
     "atari": Defaults({"num_envs": 32, "rollout_length": 32, "epochs": 2, "minibatch_size": 128, "lr": "linear:7e-4:0",
-                       "gae_lambda": "0.9", "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": "0.5"},
+                       "gae_lambda": 0.9, "advantage_norm": False, "optimizer_eps": 1e-5, "max_grad_norm": 0.5},
                       "measured on Breakout, results/log/breakout.md: 64 pixels, normalised advantages, frames instead "
                       "of an LSTM and minibatches of 256 learn more slowly"),
     "Pong": Defaults({"steps": 800_000, "screen_size": "64", "memory": "none", "frame_stack": 2, "rollout_length": 64,
                       "action_subset": "FIRE,RIGHTFIRE,LEFTFIRE", "epochs": 1, "past_rollouts": 4,
                       "short_episode_steps": 100, "minibatch_size": 512,
                       "lr": "linear:5e-4:0", "gamma": "piecewise:0=0.99,30%=0.996",
-                      "gae_lambda": "0.95", "advantage_norm": True, "value_coef": "1",
+                      "gae_lambda": 0.95, "advantage_norm": True, "value_coef": 1.0,
                       "entropy_coef": "piecewise:0=0.05,27%=0.03,37%=0.004,60%=0.001"},
                      "measured on five seeds, results/ppo-Pong. Special to Pong: three of its six actions, those that "
                      "press FIRE, which hits the ball harder; --action-subset all for all six"),
@@ -114,12 +114,12 @@ _PPO = {
         "measured on three seeds, results/ppo-Pendulum-v1"),
     "Acrobot-v1": Defaults({"steps": 300_000}, "measured on three seeds, results/ppo-Acrobot-v1"),
     "LunarLander-v3": Defaults(
-        {"num_envs": 16, "epochs": 4, "gamma": "0.999", "gae_lambda": "0.98", "entropy_coef": "0.01",
-         "value_coef": "0.5"},
+        {"num_envs": 16, "epochs": 4, "gamma": 0.999, "gae_lambda": 0.98, "entropy_coef": 0.01,
+         "value_coef": 0.5},
         "measured on three seeds, results/ppo-LunarLander-v3"),
     "BipedalWalker-v3": Defaults(
         {"memory": "none", "norm": "none", "num_envs": 16, "rollout_length": 256, "epochs": 8, "minibatch_size": 128,
-         "gae_lambda": "0.95", "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
+         "gae_lambda": 0.95, "lr": "linear:5e-4:0", "log_std_init": 0.0, "steps": 3_000_000},
         "measured on three seeds, results/ppo-BipedalWalker-v3"),
 }
 
@@ -137,7 +137,7 @@ _ACER = {
     "Taxi-v4": Defaults({"steps": 120_000}, "measured"),
     "FrozenLake-v1": Defaults({"steps": 40_000}, "measured on ice that is not slippery"),
     "FrozenLake8x8-v1": Defaults(
-        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": "0.995", "entropy_coef": "piecewise:0=0.03,80%=0",
+        {"num_envs": 4, "lr": "linear:1e-3:0", "gamma": 0.995, "entropy_coef": "piecewise:0=0.03,80%=0",
          "steps": 400_000},
         "measured: larger batches and fewer steps reach the goal in a quarter of the games"),
     "CartPole-v1": Defaults({"steps": 50_000, "replay_start": 2_000}, "measured, results/acer-CartPole-v1"),

@@ -32,7 +32,7 @@ _GOAL = {"stop_at_eval": 300}
 SYSTEMS: Mapping[str, System] = {
     # grantsrb/PyTorch-A2C 3d0cfaa, training_scripts/hyperparams.json.
     "pytorch-a2c": System("grantsrb/PyTorch-A2C: synchronous, many rollouts an update", {
-        "": {"algo": "a2c", "network": "mlp", "hidden": "256,256", "activation": "relu", "init": "torch",
+        "": {"algo": "a2c", "network": "mlp", "hidden": (256, 256), "activation": "relu", "init": "torch",
              "num_envs": 9, "rollouts_per_update": 5, "rollout_length": 12, "frame_stack": 3, "steps": 40_000_000,
              "optimizer": "rmsprop", "optimizer_eps": 1e-8, "lr": 1e-4, "gamma": 0.99, "gae_lambda": 0.98,
              "entropy_coef": 0.005, "value_coef": 1.0, "max_grad_norm": 0.5, "advantage_norm": True,
@@ -49,7 +49,7 @@ SYSTEMS: Mapping[str, System] = {
         "atari": {"crop": "rl-a3c-pytorch", "screen_size": 80, "max_frames": 3}}),
     # dgriff777/a3c_continuous ef12d86, main.py, with the 8 workers of its README's figures.
     "a3c-continuous": System("dgriff777/a3c_continuous: A3C with an LSTM for BipedalWalker", {
-        "": {**_A3C, "num_workers": 8, "network": "mlp", "hidden": "320,160", "activation": "leaky_relu",
+        "": {**_A3C, "num_workers": 8, "network": "mlp", "hidden": (320, 160), "activation": "leaky_relu",
              "memory_size": 160, "init": "kaiming", "std": "squashed", "squash_mean": True, "obs_norm": True,
              "reward_scale": 1.5, "reward_floor": -20, "steps": 20_000_000, "optimizer_eps": 5e-10, "gamma": 0.98,
              "gae_lambda": 0.8, "value_coef": 0.4, "max_grad_norm": 0, "eval_every_seconds": 60, "eval_episodes": 100},
@@ -62,7 +62,7 @@ SYSTEMS: Mapping[str, System] = {
         "atari": {"network": "nature", "frame_stack": 4, "stack_pad": "repeat", "reward": "sign", "rollout_length": 20,
                   "gamma": 0.99, "entropy_coef": 0.001, "truncation": 10, "average_decay": 0.99,
                   "replay_size": 600_000, "init": "kaiming"},
-        "others": {"hidden": "256", "activation": "relu", "separate": True, "rollout_length": 50, "gamma": 0.9,
+        "others": {"hidden": (256,), "activation": "relu", "separate": True, "rollout_length": 50, "gamma": 0.9,
                    "entropy_coef": 1e-4, "truncation": 5, "average_decay": 0.995, "critic_samples": 5, "std": "fixed",
                    "log_std_init": -0.6, "replay_size": 250_000, "reward_scale": 0.125}}),
     # The same, branches A3C_Atari and A3C_Continuous.
@@ -71,7 +71,7 @@ SYSTEMS: Mapping[str, System] = {
              "optimizer_eps": 1e-8, "max_grad_norm": 40, "gae_lambda": 1.0, "value_coef": 1.0, "steps": 10_000_000},
         "atari": {"network": "a3c", "frame_stack": 4, "stack_pad": "repeat", "memory": "lstm", "bptt": False,
                   "reward": "sign", "rollout_length": 40, "gamma": 0.99, "entropy_coef": 0.01, "init": "xavier"},
-        "others": {"num_workers": 2, "hidden": "256", "activation": "relu", "separate": True, "rollout_length": 200,
+        "others": {"num_workers": 2, "hidden": (256,), "activation": "relu", "separate": True, "rollout_length": 200,
                    "gamma": 0.9, "entropy_coef": 1e-4, "std": "state", "squash_mean": True}}),
     # yandexdataschool/Practical_RL 6f7fa8b, week06_policy_based/a2c-optional.ipynb.
     "practical-rl-a2c": System("Practical_RL's A2C lesson: Nature network, 8 environments, 5 steps", {

@@ -14,6 +14,7 @@ from torch import Tensor
 from vantage.config import Config
 from vantage.config_groups import PolicyConfig
 from vantage.errors import CheckpointError, ConfigError
+from vantage.keys import in_text
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.content import read_spec
@@ -110,7 +111,7 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     different = differences(policy.tensors, model)
     used = _use(source, model.spec)
     keys = [f.name for f in fields(PolicyConfig) if f.name not in _NO_DIFFERENCE] if different else list(used)
-    options = [f"--{key.replace('_', '-')} {str(getattr(source.policy, key)).lower()}" for key in keys
+    options = [f"--{key.replace('_', '-')} {in_text(getattr(source.policy, key))}" for key in keys
                if used.get(key, True) and getattr(source.policy, key) != getattr(config.policy, key)]
     if different or options:
         raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "

@@ -21,7 +21,7 @@ from typing import Any
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import read_json_object
+from vantage.keys import plain, read_json_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.tracker_clients import CLIENTS, Client
 
@@ -95,8 +95,9 @@ class Tracker:
         former = ids.get(self._name)
         if not isinstance(former, str) or not _ID.fullmatch(former):
             former = None
+        config = {key: plain(value) for key, value in self._config.flat().items()}
         name = "/".join(self._run.resolve().parts[-2:])
-        self._client = CLIENTS[self._name](str(self._run), name, former, self._config.flat())
+        self._client = CLIENTS[self._name](str(self._run), name, former, config)
         log.info(f"tracked by {self._name}: {self._client.place}")
         if self._client.id != former:
             write_atomically(path, json.dumps(ids | {self._name: self._client.id}))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from vantage.config import Config
+from vantage.keys import in_text
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.metrics import MetricWriter
 from vantage.types import Obs
@@ -55,6 +56,6 @@ class WeightLog:
 
     def close(self, scores: dict[str, float]) -> None:
         """Write the config and the final scores to TensorBoard's page of hyperparameters."""
-        values = {key: value if isinstance(value, bool | int | float) else str(value)
+        values = {key: value if isinstance(value, bool | int | float) else in_text(value)
                   for key, value in self._config.flat().items()}
         self._writer.show(lambda board: board.add_hparams(values, scores, run_name="."))

@@ -19,7 +19,7 @@ from vantage.config import Config
 from vantage.config_groups import RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.extras import needs
-from vantage.keys import nearest
+from vantage.keys import in_text, nearest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.metrics import read_metrics
@@ -179,7 +179,7 @@ def _label(setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) ->
     """The algorithm, the environment if there are several, and the keys that differ among settings of both."""
     words = [setting["algo"]] + [setting["env"]] * (len({other["env"] for other in settings}) > 1)
     rivals = [other for other in settings if (other["algo"], other["env"]) == (setting["algo"], setting["env"])]
-    return " ".join(words + [f"{name}={value}" for name, value in setting.items()
+    return " ".join(words + [f"{name}={in_text(value)}" for name, value in setting.items()
                              if len({rival.get(name) for rival in rivals}) > 1])
 
 

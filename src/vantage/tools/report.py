@@ -14,6 +14,7 @@ from string import Template
 
 from vantage.config import Config
 from vantage.errors import VantageError
+from vantage.keys import in_text
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.metrics import FILE_NAME, read_metrics
@@ -76,7 +77,7 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
         texts = {
             "title": f"{config.algo} on {config.env.id}", "lead": lead,
             "config": config.to_json(), "origin": json.dumps(meta, indent=2)}
-        changed = [(key, value, defaults.get(key)) for key, value in config.flat().items()
+        changed = [(key, in_text(value), in_text(defaults.get(key))) for key, value in config.flat().items()
                    if value != defaults.get(key)]
         page.write_text(_PAGE.substitute(
             {name: escape(text) for name, text in texts.items()}, evaluation=_evaluation(result),

@@ -9,15 +9,16 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from optuna.trial import BaseTrial, FixedTrial
 
 from vantage.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import convert, read_json_object, suggestion
+from vantage.keys import convert, in_text, kinds_of, plain, read_json_object, suggestion
 from vantage.presets import configure
 from vantage.runs.files import read_small
+from vantage.schedules import Schedule
 from vantage.tools.search.options import MOST, Options
 from vantage.training import check
 
@@ -74,7 +75,8 @@ class Plan:
         return configure(self.algo, env=self.env, **{**self.shared, **values, **fixed})
 
     def definition(self) -> dict[str, Any]:
-        definition = {"algo": self.algo, "env": self.base.env.id, "given": dict(sorted(self.shared.items())),
+        given = {name: plain(value) for name, value in sorted(self.shared.items())}
+        definition = {"algo": self.algo, "env": self.base.env.id, "given": given,
                       "steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
                       "domains": self.domains, "points": self.points, "seeds": len(self.seeds), "rungs": self.rungs,
                       "objective": self.objective}
@@ -162,10 +164,12 @@ def _grid(content: Mapping[str, Any], base: Config) -> list[Params]:
 
 
 def _choices(key: str, values: Any, base: Config) -> list[Value]:
-    hint, _ = _searchable(key, base)
+    hint = _searchable(key, base)
     if not isinstance(values, list) or not values:
         raise ConfigError(f"{key} holds {json.dumps(values)}, which is no list of values")
-    return [convert(key, value, hint, source=key) for value in values]
+    choices = [convert(key, value, hint, source=key) for value in values]
+    # Optuna stores text, numbers and None alone.
+    return [in_text(value) if isinstance(value, Schedule | tuple) else value for value in choices]
 
 
 def _domain(key: str, part: Any, base: Config) -> Domain:
@@ -182,8 +186,8 @@ def _domain(key: str, part: Any, base: Config) -> Domain:
     return part
 
 
-def _searchable(key: str, base: Config) -> tuple[Any, Mapping[str, Any]]:
-    """The type and the metadata of a key, also of a class of the user's own; ConfigError if it cannot be searched."""
+def _searchable(key: str, base: Config) -> Any:
+    """The type of a key, also of a class of the user's own; ConfigError if it cannot be searched."""
     keys = Config.every_key() | base.flat_keys()
     if key in UNSEARCHABLE:
         raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
@@ -191,17 +195,17 @@ def _searchable(key: str, base: Config) -> tuple[Any, Mapping[str, Any]]:
     if key not in keys:
         near = suggestion(key, keys) or "; `vantage train ALGO --help` shows the keys"
         raise ConfigError(f"unknown key {key!r}{near}")
-    return keys[key].hint, keys[key].rules
+    return keys[key].hint
 
 
 def _suggest(trial: BaseTrial, name: str, domain: Domain, base: Config) -> Value:
     """The value that Optuna chooses; one of a range is rounded to five digits so that people can type it."""
     if isinstance(domain, list):
         return trial.suggest_categorical(name, domain)
-    hint, rules = _searchable(name, base)
+    hint = _searchable(name, base)
     bounds = {key: value for key, value in domain.items() if key != "as"}
     number: float
-    if float in (get_args(hint) or (hint,)) or rules.get("schedule"):
+    if float in kinds_of(hint):
         number = trial.suggest_float(name, **bounds)
         number = min(domain["high"], max(domain["low"], float(f"{number:.5g}")))
     else:

@@ -24,6 +24,7 @@ from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
 from vantage.errors import ConfigError, VantageError
+from vantage.keys import plain
 from vantage.processes import deaf_to_signals, tied_process
 from vantage.runs.files import write_atomically
 from vantage.runs.trust import SIGNATURE, signature
@@ -140,7 +141,8 @@ def write_results(plan: Plan, trials: Sequence[Trial], directory: Path) -> None:
     table.writerows(rows)
     write_atomically(directory / "results.csv", text.getvalue())
     if (best := trials[0]).state == "complete":
-        config = plan.config(best.keys, plan.seeds[0]).flat()
+        chosen = plan.config(best.keys, plan.seeds[0])
+        config = {name: plain(value) for name, value in chosen.flat().items()}
         write_atomically(directory / "best.json", json.dumps(
             {"trial": best.index, "value": best.value, "objective": plan.objective, "keys": best.keys,
              "runs": best.runs, "config": config, SIGNATURE: signature(json.dumps(config))}, indent=2))
