@@ -3,8 +3,9 @@
     cd examples
     vantage train huber_a2c:HuberA2C --env CartPole-v1 --huber-delta 0.5
 
-An algorithm is a frozen dataclass. Its fields become config keys and flags; `needs` says what the loss needs around it,
-and `loss` returns the scalar to descend and what to log.
+An algorithm is a frozen dataclass. Its fields become config keys and flags, those of the type `Coefficient` with
+schedules; `key` adds help and bounds. `needs` says what the loss needs around it, and `loss` returns the scalar to
+descend and what to log.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from torch.nn import functional as F
 from vantage.algorithms.interface import Model, Needs, Update
 from vantage.algorithms.losses import masked_mean
 from vantage.algorithms.returns import gae
-from vantage.keys import check_fields, key
+from vantage.keys import key
+from vantage.schedules import Coefficient
 from vantage.types import Rollout
 
 
@@ -26,14 +28,11 @@ from vantage.types import Rollout
 class HuberA2C:
     """Advantage actor-critic with a Huber critic (Huber 1964), which single large returns move less."""
 
-    gamma: str = key("0.99", "discount", schedule=True, low=0, high=1)
-    gae_lambda: str = key("0.95", "lambda of generalised advantage estimation", schedule=True, low=0, high=1)
-    entropy_coef: str = key("0.0", "weight of the entropy bonus, in nats", schedule=True)
-    value_coef: str = key("0.5", "weight of the Huber loss", schedule=True, low=0)
+    gamma: Coefficient = 0.99
+    gae_lambda: Coefficient = 0.95
+    entropy_coef: Coefficient = 0.0
+    value_coef: Coefficient = 0.5
     huber_delta: float = key(1.0, "error above which the loss grows linearly", low=1e-6)
-
-    def __post_init__(self) -> None:
-        check_fields(self)
 
     @property
     def needs(self) -> Needs:
