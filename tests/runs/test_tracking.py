@@ -20,6 +20,7 @@ from stopping import stop_after
 import vantage
 from vantage import extras
 from vantage.cli import main
+from vantage.keys import plain
 from vantage.runs import tracking
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics
