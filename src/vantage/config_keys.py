@@ -90,10 +90,10 @@ class CommonKeys(TypedDict, total=False):
     """joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each"""
     norm: Literal["none", "layer", "batch"]
     """normalisation before each activation of the torso"""
-    memory: Literal["none", "lstm", "gru"]
-    """recurrent layer after the torso"""
+    memory: str | Callable[..., Any]
+    """memory after the torso: none, lstm, gru, or module:Class"""
     memory_size: Number
-    """units of the lstm or gru"""
+    """units of the memory"""
     bptt: bool
     """backpropagate through the whole rollout; off: one-step gradients from the stored states"""
     frame_stack: Number

@@ -84,7 +84,7 @@ def check_sources(config: Config) -> None:
 
     This process would go on with the old code, and its worker processes would import the new one.
     """
-    paths = (config.algo, config.policy.network, config.env.id)
+    paths = (config.algo, config.policy.network, config.policy.memory, config.env.id)
     names = [path.partition(":")[0] for path in paths if ":" in path]
     if changed := changed_modules([*names, *registering_modules(config.env.id)]):
         raise ConfigError(f"{changed[0]} has changed since this process imported it, and still runs as it was; restart "

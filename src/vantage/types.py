@@ -17,7 +17,7 @@ __all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", 
            "map_parts"]
 
 State = tuple[Tensor, ...]
-"""The policy's memory between steps: past frames, LSTM or GRU cells; each [B, ...]; () without memory."""
+"""The policy's memory between steps: past frames and the state of its memory; each [B, ...]; () without both."""
 
 Obs = Tensor | Mapping[str, Tensor]
 """Observations as the environments deliver them: one tensor, or one per key of a Dict space."""

@@ -90,7 +90,7 @@ def test_the_loss_of_an_unroll_reaches_every_parameter_through_memories_of_the_c
     (params.sin().sum() + values.square().sum()).backward()
     for name, parameter in net.named_parameters():
         assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
-    assert all(trunk is None or trunk.memory is None or trunk.memory.bptt == bptt for trunk in (net.actor, net.critic))
+    assert all(trunk is None or trunk.memory is None or trunk.bptt == bptt for trunk in (net.actor, net.critic))
 
 
 def test_acting_and_the_policy_alone_run_no_separate_critic_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,11 @@ from torch import Tensor, nn
 
 from vantage.config import Config
 from vantage.models import ActorCritic, make_model
-from vantage.models.recurrent import Recurrent
+from vantage.models.memory.gru import Gru
+from vantage.models.memory.lstm import Lstm
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
+CELLS: dict[str, Any] = {"lstm": Lstm, "gru": Gru}
 IMAGE, VECTOR = ArraySpec("image", (2, 40, 40)), ArraySpec("vector", (12,))
 DISCRETE, BOX = ActionSpec("discrete", (6,)), ActionSpec("box", (3,), (-1.0,) * 3, (1.0,) * 3)
 INITS = ("orthogonal", "columns", "kaiming", "xavier")
@@ -92,7 +94,7 @@ def test_columns_of_normal_rows_point_anywhere() -> None:
 @pytest.mark.parametrize("kind", ["lstm", "gru"])
 def test_each_gate_begins_as_a_layer_would_and_the_forget_gate_open(kind: str, init: str) -> None:
     torch.manual_seed(0)
-    cells = Recurrent(kind, 20, 32, bptt=True, init=init)
+    cells = CELLS[kind](input_size=20, memory_size=32, init=init)
     for gate in (*cells.weight_ih.split(32), *cells.weight_hh.split(32)):
         assert_initial(gate, init, orthogonal=1)
     open_gate = [0.0, 1.0, 0.0, 0.0] if kind == "lstm" else [0.0] * 3
@@ -105,5 +107,5 @@ def test_torchs_own_initialisation_is_left_alone() -> None:
     expected = nn.Linear(12, 32)
     assert torch.equal(first.weight, expected.weight) and torch.equal(first.bias, expected.bias)
     for kind in ("lstm", "gru"):
-        cells = Recurrent(kind, 20, 32, bptt=True, init="torch")
+        cells = CELLS[kind](input_size=20, memory_size=32, init="torch")
         assert_uniform(torch.cat([p.detach().flatten() for p in cells.parameters()]), 32 ** -0.5)

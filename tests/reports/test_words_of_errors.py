@@ -42,7 +42,7 @@ def test_classes_of_torch_are_taken_by_their_names() -> None:
     ("activation", torch.nn.ELU(2.0), "activation is ELU; give tanh", "elu"),
     ("optimizer", Bandit, "optimizer is a Bandit; give a name such as adam, or a class of torch.optim", "adam"),
     ("optimizer", torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]), "without arguments", torch.optim.AdamW),
-    ("memory", torch.nn.LSTM, "memory is the type LSTM", "lstm"),
+    ("norm", torch.nn.LayerNorm, "norm is the type LayerNorm", "layer"),
 ])
 def test_the_remedy_for_a_class_or_function_works(key: str, value: Any, message: str, remedy: Any) -> None:
     with pytest.raises(vantage.ConfigError, match=message) as error:

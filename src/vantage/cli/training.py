@@ -82,6 +82,8 @@ def _check_imports(config: Config) -> None:
         make_optimizer(config.optimizer, torch.zeros(1))
     if ":" in config.policy.network:
         load_class(config.policy.network, what="network")
+    if ":" in config.policy.memory:
+        load_class(config.policy.memory, what="memory")
     if config.policy.init_from is not None:
         from vantage.training import check_initial
 

@@ -43,7 +43,7 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
                 generator: torch.Generator, rank: int = 0, num_ranks: int = 1) -> Iterator[Minibatch]:
     """Every step of `rollout` once an epoch, in minibatches of about `size` steps in random order.
 
-    `advantages` and `targets` [T, B] are those of the whole rollout. An LSTM or GRU needs the steps before, so its
+    `advantages` and `targets` [T, B] are those of the whole rollout. A memory needs the steps before, so its
     minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
 
     Data-parallel ranks draw the minibatches of one process with all environments from equal generators; each yields the

@@ -17,10 +17,10 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.keys import in_text
 from vantage.models.activation_cache import ActivationCache
+from vantage.models.frame_stack import push_frame, stack_frames
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
 from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
-from vantage.models.recurrent import push_frame, stack_frames
 from vantage.models.torsos import ConvTorso, channels_last, to_pixels
 from vantage.models.trunk import Trunk
 from vantage.types import EnvSpec, Obs, State
@@ -39,7 +39,8 @@ class ActorCritic(nn.Module):
     """Distribution parameters and values of raw observations on the model's device.
 
     The state is a tuple of tensors [B, ...], in this order: the last frame_stack - 1 observations of every part, raw
-    and sorted by key (none if frame_stack is 1); the policy's (h, c) or (h,); with `separate`, the same of the critic.
+    and sorted by key (none if frame_stack is 1); the state of the policy's memory, of an lstm (h, c); with `separate`,
+    the same of the critic.
     Where `is_first` is True, the state is cleared before the observation is used.
     """
 
@@ -72,13 +73,15 @@ class ActorCritic(nn.Module):
         """`step` and `unroll` accept an activation cache."""
 
     def initial_state(self, batch: int) -> State:
-        """Zeros on the model's device: the state of `batch` environments before an episode."""
+        """The state of `batch` environments before an episode, on the model's device."""
         weight = self.value_head.weight
         frames = [weight.new_zeros(batch, self.policy.frame_stack - 1, *part.shape,
                                    dtype=getattr(torch, part.dtype))
                   for part in self.parts[:self.num_frame_states]]
-        num_cells = self.actor.num_states + (self.critic.num_states if self.critic is not None else 0)
-        return *frames, *(weight.new_zeros(batch, self.policy.memory_size) for _ in range(num_cells))
+        cells = self.actor.initial_state(batch)
+        if self.critic is not None:
+            cells += self.critic.initial_state(batch)
+        return *frames, *(part.detach().to(weight.device) for part in cells)
 
     def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
              cache: ActivationCache | None = None) -> tuple[Params, State]:
@@ -222,8 +225,8 @@ class ActorCritic(nn.Module):
 
     @property
     def recurrent(self) -> bool:
-        """An LSTM or GRU carries the past, so that steps cannot be computed out of order."""
-        return self.actor.num_states > 0
+        """A memory carries the past, so that steps cannot be computed out of order."""
+        return self.actor.memory is not None
 
     def _split(self, obs: Obs) -> list[Tensor]:
         return [obs] if isinstance(obs, Tensor) else [obs[key] for key in self.keys]
@@ -253,10 +256,14 @@ def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
 
 
 def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
-    """ConfigError for more than `MAX_WEIGHTS`, without allocating them; a network of the user's own is not counted."""
+    """ConfigError for more than `MAX_WEIGHTS`, without allocating them.
+
+    A network and a memory of the user's own are not counted.
+    """
     network = "auto" if ":" in policy.network else policy.network
+    memory = "none" if ":" in policy.memory else policy.memory
     # std=state slices a bias, for which torch would import its compiler on the meta device; it adds few weights.
-    plain = replace(policy, network=network, init="torch", std="free")
+    plain = replace(policy, network=network, memory=memory, init="torch", std="free")
     try:
         with torch.device("meta"):
             model = ActorCritic(plain, spec, critic=critic)

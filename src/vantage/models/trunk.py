@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from vantage.config_groups import PolicyConfig
 from vantage.models.activation_cache import ActivationCache
-from vantage.models.recurrent import Recurrent
+from vantage.models.memory import Memory, make_memory, unroll
 from vantage.models.torsos import make_torso
 from vantage.types import ArraySpec, State
 
@@ -23,12 +23,16 @@ class Trunk(nn.Module):
         self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
                                     for part in parts)
         self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
-        self.memory: Recurrent | None = None
+        self.bptt = policy.bptt
+        self.memory: Memory | None = None
         if policy.memory != "none":
-            self.memory = Recurrent(policy.memory, self.out_features, policy.memory_size, bptt=policy.bptt,
-                                    init=policy.init)
-            self.out_features = policy.memory_size
-        self.num_states = 0 if self.memory is None else self.memory.num_states
+            self.memory = make_memory(policy, self.out_features)
+            self.out_features = self.memory.out_features
+        self.num_states = len(self.initial_state(1))
+
+    def initial_state(self, batch: int) -> State:
+        """The memory's state before an episode; () without a memory."""
+        return () if self.memory is None else self.memory.initial_state(batch)
 
     def encode(self, inputs: list[Tensor], cache: ActivationCache | None = None) -> Tensor:
         """Features [N, F] of one tensor [N, ...] per part."""
@@ -55,4 +59,6 @@ class Trunk(nn.Module):
                 rows.append(self.encode(last))
         features = rows[0] if len(rows) == 1 else torch.cat(rows)
         features = torch.unflatten(features, 0, is_first.shape)
-        return features if self.memory is None else self.memory.unroll(features, is_first, state)
+        if self.memory is None:
+            return features
+        return unroll(self.memory, features, is_first, state, bptt=self.bptt)

@@ -37,14 +37,15 @@ def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
 def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config: str = "config.json") -> Iterator[None]:
     """Turn errors of loading the tensors `saved` in `path` into a ConfigError that names those that differ.
 
-    The cause is `config`, or the class of the user's own network.
+    The cause is `config`, or the user's own class of a network or memory.
     """
     try:
         yield
     except (KeyError, RuntimeError, ValueError) as error:
-        different, network = differences(saved, model), model.policy.network
-        if ":" in network and any(".network." in name for name in different):
-            config = f"the class network={network}"
+        different = differences(saved, model)
+        for key, own in (("network", model.policy.network), ("memory", model.policy.memory)):
+            if ":" in own and any(f".{key}." in name for name in different):
+                config = f"the class {key}={own}"
         others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
         reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
         raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"

@@ -41,16 +41,16 @@ _CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!h
 def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[str]:
     """Import paths outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would use.
 
-    Reading the config imports the module of `algo`; with `runs_code`, those of the environment and the network count
-    too, and so do paths through these packages to something else than a class. Each key counts at the top level and in
-    every group, because `Config.from_json` takes a key from any of them.
+    Reading the config imports the module of `algo`; with `runs_code`, those of the environment, the network and the
+    memory count too, and so do paths through these packages to something else than a class. Each key counts at the top
+    level and in every group, because `Config.from_json` takes a key from any of them.
     """
     names: dict[str, None] = {}
     # The environments' modules are imported before the current folder is on sys.path, other code after that.
     # Where ale_py is not installed, a folder of that name could take its place.
     of_envs = ["vantage", "gymnasium", *["ale_py"] * (version_of("ale-py") is not None)]
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
-        for key in ("algo", "env", "id", "network") if runs_code else ("algo",):
+        for key in ("algo", "env", "id", "network", "memory") if runs_code else ("algo",):
             value = group.get(key)
             if key == "env" and group is values and isinstance(value, Mapping):
                 continue  # a group of keys

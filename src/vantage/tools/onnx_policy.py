@@ -54,7 +54,7 @@ class PolicyStep(nn.Module):
         return dict(zip(self.outputs, self(*(inputs[name] for name in self.inputs)), strict=True))
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
-        """Zeros for every `state` input."""
+        """The value before an episode of every `state` input."""
         return dict(zip((f"state.{name}" for name in self.state), self.model.initial_state(batch), strict=True))
 
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
@@ -121,7 +121,8 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
                                         dynamic_shapes=(tuple({0: torch.export.Dim("batch")} for _ in inputs),))
     except torch.onnx.OnnxExporterError as error:
         why = str(error.__cause__ or error).strip().splitlines()[0]
-        raise VantageError(f"torch cannot write network={description.config.policy.network} as ONNX: {why}; "
+        chosen = description.config.policy
+        raise VantageError(f"torch cannot write network={chosen.network}, memory={chosen.memory} as ONNX: {why}; "
                            "use --format safetensors") from error
     assert program is not None
     model = program.model_proto
@@ -169,5 +170,6 @@ def _state_names(model: ActorCritic) -> tuple[str, ...]:
     names = ([f"frames.{key}" for key in model.keys] or ["frames"]) if model.num_frame_states else []
     for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
         if trunk is not None and trunk.memory is not None:
-            names += [f"{prefix}{part}" for part in (("lstm_h", "lstm_c") if trunk.memory.is_lstm else ("gru_h",))]
+            numbered = tuple(f"memory_{i}" for i in range(trunk.num_states))
+            names += [f"{prefix}{name}" for name in getattr(trunk.memory, "state_names", numbered)]
     return tuple(names)

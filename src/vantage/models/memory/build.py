@@ -1,0 +1,63 @@
+"""The memory that a config names, and its steps over a rollout."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from vantage.config_groups import PolicyConfig
+from vantage.errors import ConfigError
+from vantage.importing import load_class
+from vantage.models.memory.gru import Gru
+from vantage.models.memory.interface import Memory
+from vantage.models.memory.lstm import Lstm
+from vantage.models.memory.trial import NotAMemoryError, try_memory
+from vantage.types import State
+
+_BUILT_IN: dict[str, Callable[..., Memory]] = {"lstm": Lstm, "gru": Gru}
+
+
+def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
+    """The memory of `policy` for features [B, input_size]; ConfigError for a class that cannot be one."""
+    sizes = {"input_size": input_size, "memory_size": policy.memory_size}
+    if policy.memory in _BUILT_IN:
+        return _BUILT_IN[policy.memory](**sizes, init=policy.init)
+    target = load_class(policy.memory, what="memory")
+    try:
+        memory = target(**sizes)
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            try_memory(memory, input_size)
+    except Exception as error:
+        reason = str(error) if isinstance(error, NotAMemoryError) else repr(error)
+        raise ConfigError(
+            f"memory={policy.memory!r} cannot be used on {input_size} features: {reason}"
+            f"{_own_line(error, policy.memory)}; it must be an nn.Module class built as "
+            "Class(input_size=, memory_size=) with initial_state(batch) and step(features, is_first, state)"
+        ) from error
+    return cast(Memory, memory)
+
+
+def unroll(memory: Memory, features: Tensor, is_first: Tensor, state: State, *, bptt: bool) -> Tensor:
+    """The outputs [T, B, H] of features [T, B, F]; without `bptt` no gradient flows from one step to another."""
+    if bptt and hasattr(memory, "unroll"):
+        return memory.unroll(features, is_first, state)
+    outputs = []
+    for row, first in zip(features, is_first, strict=True):
+        if not bptt:
+            state = tuple(part.detach() for part in state)
+        output, state = memory.step(row, first, state)
+        outputs.append(output)
+    return torch.stack(outputs)
+
+
+def _own_line(error: Exception, path: str) -> str:
+    """The last line of the user's module that raised `error`, in brackets; an empty string if none did."""
+    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
+             if frame.filename == file]
+    return f" (line {lines[-1]} of {file})" if lines else ""
