@@ -104,8 +104,8 @@ class PolicyConfig:
     torsos: str = key("joint", "joint: one mlp for all vectors of a Dict or Tuple; separate: one mlp for each",
                              choices=("joint", "separate"))
     norm: str = key("none", "normalisation before each activation of the torso", choices=("none", "layer", "batch"))
-    memory: str = key("none", "memory after the torso: none, lstm, gru, or module:Class", choices=("none", "lstm", "gru"),
-                      open=True)
+    memory: str = key("none", "memory after the torso: none, lstm, gru, or module:Class",
+                      choices=("none", "lstm", "gru"), open=True)
     memory_size: int = key(256, "units of the memory", low=1, high=65_536)
     bptt: bool = key(True, "backpropagate through the whole rollout; off: one-step gradients from the stored states")
     frame_stack: int = key(1, "stacked observations, including the newest", low=1, high=64)

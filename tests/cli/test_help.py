@@ -86,7 +86,7 @@ def test_bash_completes_commands_flags_and_values(capsys: pytest.CaptureFixture[
 
     assert complete("vantage", "ev") == {"evaluate"}
     assert complete("vantage", "train", "--num-") == {"--num-envs", "--num-workers"}
-    assert complete("vantage", "train", "a2c", "--memory", "''") == {"none", "lstm", "gru"}
+    assert complete("vantage", "train", "a2c", "--norm", "''") == {"none", "layer", "batch"}
     assert complete("vantage", "plot", "--x", "m") == {"minutes"}
 
 

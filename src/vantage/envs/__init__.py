@@ -1,10 +1,12 @@
 """Environments by name, stepped in batches and saved in snapshots. The only package that imports gymnasium and ale_py;
-it does not import torch."""
+only `tensor_env` and `tensors`, which it imports when they are needed, import torch."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any, cast
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.ids import EnvId, is_atari, known_names, resolve_env
@@ -30,7 +32,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     emulators; 0 uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
-    from vantage.envs.batched import is_vector, make_batched
+    from vantage.envs.batched import create_vector, is_in_tensors, is_vector, make_batched
     from vantage.envs.short import short_environments
     from vantage.envs.single import make_single
 
@@ -43,7 +45,11 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
         simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered,
                                 short=short)
     elif is_vector(name):
-        simulators = make_batched(env, name, seeds, num_envs=num_envs, rendered=rendered, longest_game=longest_game)
+        vector = create_vector(env, name, num_envs=num_envs, rendered=rendered)
+        if is_in_tensors(vector, seeds):
+            return _in_tensors(env, name, vector, seeds, num_envs=num_envs, evaluation=evaluation,
+                               longest_game=longest_game)
+        simulators = make_batched(env, name, seeds, vector, num_envs=num_envs, longest_game=longest_game)
     else:
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
                                  longest_game=longest_game if evaluation else 0, short=short)
@@ -53,6 +59,23 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     except BaseException:
         simulators.close()
         raise
+
+
+def _in_tensors(env: EnvConfig, name: EnvId, vector: Any, seeds: Seeds, *, num_envs: int, evaluation: bool,
+                longest_game: int) -> Environments:
+    from vantage.envs.build import check_space
+    from vantage.envs.tensor_env import TensorEnvironments, check_vec_env
+
+    check_vec_env(seeds.name, vector, num_envs)
+    for each in ("single_observation_space", "single_action_space"):
+        check_space(name, each, getattr(vector, each))
+    try:
+        made = TensorEnvironments(vector, env, seeds, evaluation=evaluation, longest_game=longest_game)
+    except BaseException:
+        with suppress(Exception, SystemExit):
+            vector.close()
+        raise
+    return cast(Environments, made)  # the same methods, of tensors
 
 
 def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True,

@@ -8,7 +8,8 @@ import math
 from contextlib import suppress
 from typing import Any
 
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+import gymnasium as gym
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
@@ -38,7 +39,7 @@ def is_vector(env: EnvId) -> bool:
     if not env.is_path:
         return False
     target = load_class(env.name, what="env")
-    if isinstance(target, type):
+    if isinstance(target, type) and issubclass(target, VectorEnv | gym.Env):
         return issubclass(target, VectorEnv)
     try:
         return "num_envs" in inspect.signature(target).parameters
@@ -49,12 +50,8 @@ def is_vector(env: EnvId) -> bool:
                           "that builds one") from None
 
 
-def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, rendered: bool = False,
-                 longest_game: int) -> Simulators:
-    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together.
-
-    Evaluations cut a game after `longest_game` steps, unless the vector's `spec` has a time limit.
-    """
+def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: bool) -> Any:
+    """The vector environment of `env`, of any type. ConfigError for options that have no effect on it."""
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
@@ -65,6 +62,28 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, 
     vector = create(env, config, {"num_envs": num_envs})
     if words := refusal(vector):
         raise ConfigError(f"env={env.name!r} is {words}")
+    return vector
+
+
+def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
+    """Whether `vector` returns torch's tensors instead of NumPy's arrays."""
+    if not isinstance(vector, VectorEnv):
+        return True
+    if isinstance(vector, SyncVectorEnv | AsyncVectorEnv | VectorWrapper):
+        return False
+    from vantage.envs.tensors import is_tensors
+
+    with named_errors(lambda: f"{seeds.name} (seed {seeds.seed}, step 0)"):
+        obs, _ = check_reset(vector.reset(seed=seeds.of(0, 0)))
+    return is_tensors(obs)
+
+
+def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, num_envs: int,
+                 longest_game: int) -> Simulators:
+    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together.
+
+    Evaluations cut a game after `longest_game` steps, unless the vector's `spec` has a time limit.
+    """
     metadata = metadata_of(vector)
     if not (isinstance(vector, VectorEnv) and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
             and vector.num_envs == num_envs):

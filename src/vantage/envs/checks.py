@@ -48,12 +48,14 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
 class Checks:
     """Checks one group of environments; `place` names one of them, with its seed, episode and step.
 
-    `passed` returns the limit that the actions of an episode have passed, in words, empty for none.
+    Every `every`th call looks for values outside of their bounds. `passed` returns the limit that the actions of an
+    episode have passed, in words, empty for none.
     """
 
     def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str, *,
-                 warn: bool) -> None:
+                 warn: bool, every: int = CHECK_EVERY) -> None:
         self._bounds, self._place, self._passed, self._calls = bounds, place, passed, 0
+        self._every = every
         self._warned = set() if warn else {"observation", "reward", "episode"}
 
     def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
@@ -63,7 +65,7 @@ class Checks:
         if not (np.vdot(rewards, rewards) <= LARGEST_REWARD**2
                 and all(math.isfinite(np.vdot(part, part)) for part in parts if part.dtype.kind == "f")):
             self._look_closer(parts, rewards, actions, lengths)
-        if self._calls % CHECK_EVERY == 0:
+        if self._calls % self._every == 0:
             self._compare_with_bounds(obs, lengths)
         self._calls += 1
 

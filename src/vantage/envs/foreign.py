@@ -6,6 +6,7 @@ They are recognised by the modules of their classes, or by their methods where a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from types import FunctionType
 from typing import Any
 
@@ -77,7 +78,7 @@ def refusal(env: Any) -> str:
         if kind.methods and _has(cls, kind.methods):
             return _words(kind)
     if _has(cls, ("reset", "step")):
-        return _lookalike(cls, env)
+        return "" if _is_vec_env(cls, env) else _lookalike(cls, env)
     return f"{a(cls.__name__)}, not a gymnasium.Env; {_PORT}"
 
 
@@ -85,7 +86,7 @@ def instance_refusal(env: Any) -> str:
     """`refusal`, and for a gymnasium.Env that resets itself or holds several environments."""
     if words := refusal(env):
         return words
-    if isinstance(env, VectorEnv):
+    if not isinstance(env, Env):
         return (f"{a(type(env).__name__)}, a vector environment; give its class, or a function with the parameter "
                 "num_envs that returns it")
     mode = metadata_of(env).get("autoreset_mode")
@@ -126,6 +127,17 @@ def _lookalike(cls: type, env: Any) -> str:
     if "possible_agents" in attributes or _has(cls, ("possible_agents",)) or _has_space_methods(cls):
         return _words(KINDS[1])
     return f"{a(cls.__name__)}, which has reset and step but is no gymnasium.Env; {_PORT}"
+
+
+def _is_vec_env(cls: type, env: Any) -> bool:
+    """An instance has what a `VecEnv` has; a class may build one."""
+    if isinstance(env, type):
+        try:
+            return "num_envs" in signature(cls).parameters
+        except (TypeError, ValueError):  # of a class written in C
+            return False
+    names = {*getattr(env, "__dict__", {})}.union(*(vars(base) for base in cls.__mro__))
+    return names >= {"num_envs", "single_observation_space", "single_action_space"}
 
 
 def _has_space_methods(cls: type) -> bool:

@@ -32,7 +32,7 @@ IDLE = -1  # episode number of an environment that is not yet reset in a replay
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Observations before the first step."""
+    """Observations before the first step. Tensors on their device where the environment is one in tensors."""
 
     obs: Obs
     is_first: Array  # [B] bool; False where a snapshot was restored in the middle of an episode
@@ -42,7 +42,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one action in each environment."""
+    """The result of one action in each environment; tensors as in `First`."""
 
     obs: Obs
     """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a mapping."""

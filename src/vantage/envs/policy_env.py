@@ -34,7 +34,7 @@ class PolicyEnv(gym.Env[Any, Any]):
         """Begin the next episode; with a `seed`, the first of that seed. `options` are ignored."""
         super().reset(seed=seed)
         first = self._envs.reset() if seed is None else self._envs.restart(self._seed_of(seed))
-        self._begun, self._over, self._masks = True, False, first.action_mask
+        self._begun, self._over, self._masks = True, False, _masks(first.action_mask)
         if self.render_mode is not None:
             self.metadata["render_fps"] = self._envs.fps
         return _only(first.obs), _info(first.action_mask)
@@ -44,7 +44,7 @@ class PolicyEnv(gym.Env[Any, Any]):
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
         step = self._envs.step(self._for_all(np.asarray(action)))
-        self._over, self._masks = any(episode.env == 0 for episode in step.episodes), step.action_mask
+        self._over, self._masks = any(episode.env == 0 for episode in step.episodes), _masks(step.action_mask)
         terminated = bool(step.terminated[0])
         return (_only(step.obs), float(step.rewards[0]), terminated, self._over and not terminated,
                 _info(step.action_mask))
@@ -72,8 +72,17 @@ class PolicyEnv(gym.Env[Any, Any]):
 
 def _only(obs: Obs) -> Any:
     """The first of a batch of one observation."""
-    return {key: part[0].copy() for key, part in obs.items()} if isinstance(obs, Mapping) else obs[0].copy()
+    return {key: _array(part[0]) for key, part in obs.items()} if isinstance(obs, Mapping) else _array(obs[0])
+
+
+def _array(value: Any) -> Array:
+    """A copy of an array or of a tensor, which may be on another device."""
+    return value.copy() if isinstance(value, np.ndarray) else np.array(value.cpu().numpy())
+
+
+def _masks(mask: Array | None) -> Array | None:
+    return None if mask is None else _array(mask)
 
 
 def _info(mask: Array | None) -> dict[str, Any]:
-    return {} if mask is None else {MASK: mask[0].copy()}
+    return {} if mask is None else {MASK: _array(mask[0])}

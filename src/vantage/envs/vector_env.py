@@ -33,6 +33,8 @@ class Environments:
     that a snapshot holds a bounded number of actions: it is restored by the seed and these actions.
     """
 
+    takes_tensors = False
+
     def __init__(self, simulators: Simulators, config: EnvConfig, seeds: Seeds, *, num_envs: int,
                  short: Array, evaluation: bool = False, draws: bool = False) -> None:
         self.spec, self.action_names, self._subset = choose_actions(config, simulators.spec, simulators.action_names)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -35,9 +36,9 @@ class Position:
     @classmethod
     def after(cls, step: First | Step, state: State, device: torch.device) -> Position:
         """The position after a reset or step of the environments, with the policy's `state`."""
-        mask = None if step.action_mask is None else torch.from_numpy(step.action_mask).to(device)
-        obs = map_parts(lambda part: torch.from_numpy(part).to(device), step.obs)
-        return cls(obs, torch.from_numpy(step.is_first).to(device), mask, state)
+        mask = None if step.action_mask is None else torch.as_tensor(step.action_mask, device=device)
+        obs = map_parts(lambda part: torch.as_tensor(part, device=device), step.obs)
+        return cls(obs, torch.as_tensor(step.is_first, device=device), mask, state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
     with model.constant_weights():
         for t in range(length):
             actions, state = act(model, rollout, t, state, generator)
-            chosen, before = actions.cpu().numpy(), perf_counter()
-            step = step_envs(envs, chosen)
+            before = perf_counter()
+            step = step_envs(envs, actions)
             env_seconds += perf_counter() - before
             store(rollout, t, step)
             episodes.extend(step.episodes)
@@ -80,9 +81,10 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
 
 
 @torch.enable_grad()
-def step_envs(envs: Environments, actions: np.ndarray) -> Step:
+def step_envs(envs: Environments, actions: Tensor) -> Step:
     """One step of the environments, which may compute gradients of their own."""
-    return envs.step(actions)
+    chosen: Any = actions if envs.takes_tensors else actions.cpu().numpy()
+    return envs.step(chosen)
 
 
 @torch.enable_grad()
@@ -125,12 +127,12 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: t
 
 def store(rollout: Rollout, t: int, step: Step) -> None:
     _write(rollout.obs, t + 1, step.obs)
-    rollout.rewards[t] = torch.from_numpy(step.rewards)
-    rollout.terminated[t] = torch.from_numpy(step.terminated)
-    rollout.valid[t] = torch.from_numpy(step.valid)
-    rollout.is_first[t + 1] = torch.from_numpy(step.is_first)
+    rollout.rewards[t] = torch.as_tensor(step.rewards)
+    rollout.terminated[t] = torch.as_tensor(step.terminated)
+    rollout.valid[t] = torch.as_tensor(step.valid)
+    rollout.is_first[t + 1] = torch.as_tensor(step.is_first)
     if rollout.action_mask is not None:
-        rollout.action_mask[t + 1] = torch.from_numpy(step.action_mask)
+        rollout.action_mask[t + 1] = torch.as_tensor(step.action_mask)
 
 
 def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False,

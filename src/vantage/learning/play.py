@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vantage.envs import Environments
 from vantage.errors import ConfigError
+from vantage.learning.act_inputs import to_numpy
 from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode
@@ -50,8 +51,9 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
         params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
         step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
-        scores = np.where(step.is_first, 0.0, scores + step.rewards)
-        lengths = np.where(step.is_first, 0, lengths + 1)
+        is_first = to_numpy(step.is_first)
+        scores = np.where(is_first, 0.0, scores + to_numpy(step.rewards))
+        lengths = np.where(is_first, 0, lengths + 1)
         ended = {episode.env: episode for episode in step.episodes}
         for env in np.flatnonzero(lengths >= envs.longest_game).tolist():
             if env not in ended:
@@ -104,8 +106,7 @@ def _check_fits(model: ActorCritic, envs: Environments) -> None:
                           "environment, or the config that names it")
 
 
-def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> np.ndarray:
+def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> Tensor:
     """Actions [B, *action] of the distributions with parameters `params` [B, P]."""
     distribution = model.distribution
-    actions = distribution.mode(params) if deterministic else distribution.sample(params, generator)
-    return actions.cpu().numpy()
+    return distribution.mode(params) if deterministic else distribution.sample(params, generator)

@@ -194,7 +194,7 @@ class ActorLearner:
             self.replay_generator.set_state(acting["replay_generator"])
             restore_generator(self.learner.generator, acting["learner_generator"])
             saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
-            if saved and len(saved["action_counts"]) != self.envs.num_envs:
+            if saved and len(saved["episode"]) != self.envs.num_envs:
                 self.begin()
                 return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
             names = sorted((name for name in acting if name.startswith("state_")), key=lambda name: int(name[6:]))
@@ -204,8 +204,9 @@ class ActorLearner:
             if not saved:
                 notes.append("the checkpoint follows an error, so every environment begins a new episode")
             elif first.lost:
-                notes.append(f"environments {', '.join(map(str, first.lost))} could not be restored by a replay and "
-                             "begin a new episode: this resume is not exact")
+                which = "all" if len(first.lost) == self.envs.num_envs > 8 else ", ".join(map(str, first.lost))
+                notes.append(f"environments {which} could not be restored by a replay and begin a new episode: this "
+                             "resume is not exact")
             if saved and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))

@@ -67,7 +67,7 @@ def test_it_is_exported_to_onnx_under_numbered_names_or_refused_in_one_line(tmp_
     assert result.difference < 1e-5
     assert result.inputs == ("obs", "is_first", "state.memory_0")
     train(tmp_path / "other", steps=80, memory=own_memories.ByHand)
-    with pytest.raises(vantage.VantageError, match="memory=own_memories:ByHand as ONNX: .*use format=.safet") as error:
+    with pytest.raises(vantage.VantageError, match=r"memory=own_memories:ByHand as ONNX: .*use format=.safet") as error:
         export(tmp_path / "other", format="onnx")
     assert "\n" not in str(error.value)
     assert export(tmp_path / "other", format="safetensors").difference == 0

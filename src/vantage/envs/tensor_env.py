@@ -1,0 +1,287 @@
+"""A vector environment in tensors as training uses it: episodes, scores, rewards, snapshots. The same as `Environments`
+is for NumPy arrays; tensors stay on the environment's device."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.config_groups import EnvConfig
+from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
+from vantage.envs.foreign import metadata_of, own_time_limit
+from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
+from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
+from vantage.envs.space_json import space_to_json
+from vantage.envs.spaces import check_obs_size, describe, reasons
+from vantage.envs.tensors import TensorObs, check_device, is_tensors, tensor_actor, tensor_observer
+from vantage.envs.vec_env import VecEnv
+from vantage.envs.words import shown
+from vantage.envs.workers import CLOSE_SECONDS
+from vantage.errors import ConfigError
+from vantage.specs import EnvSpec, Episode
+from vantage.time_limit import TimeLimit
+
+SAVED = ("episode", "length", "score", "over")
+"""Private tensors that a snapshot holds, one number for each environment."""
+_NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment has no snapshot() and "
+                "restore(snapshot)")
+
+
+class TensorEnvironments:
+    """B environments of a `VecEnv`, with the interface of `Environments`: actions, `First` and `Step` are tensors."""
+
+    takes_tensors = True
+
+    def __init__(self, vector: VecEnv, config: EnvConfig, seeds: Seeds, *, evaluation: bool,
+                 longest_game: int) -> None:
+        self.num_envs, self.draws, self.frames_per_step, self.action_names = vector.num_envs, False, 1.0, ()
+        self._vector, self._config, self._seeds, self._evaluation = vector, config, seeds, evaluation
+        self._limit = TimeLimit(config.env_timeout, seeds.name)
+        self._steps = 0
+        self._allowed: Tensor | None = None
+        """The action mask now, [B, A]."""
+        if config.shifts:
+            raise ConfigError(f"obs_shift has no effect here: {seeds.name} is an environment in tensors; leave it out, "
+                              "and subtract the offsets in the environment")
+        space, kinds = vector.single_observation_space, config.kinds_of_parts
+        own_limit = own_time_limit(vector)
+        self.longest_game = math.inf if own_limit is not None else float(longest_game)
+        self._has_limit = own_limit is not None
+        with named_errors(self._where), self._limit:
+            obs, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
+            if not is_tensors(obs):
+                raise OutcomeError(f"reset returned the observation {shown(obs)}; return tensors, or make the class a "
+                                   "gymnasium.vector.VectorEnv if it computes in NumPy")
+            self.device = _device_of(obs)
+            action, self._act = tensor_actor(vector.single_action_space, self.num_envs, self.device,
+                                             scale=config.scale_actions)
+            part, self._observe = tensor_observer(space, self.num_envs, self.device, kinds)
+            self._obs = self._observe(obs)
+        check_obs_size(part)
+        self.spec = EnvSpec(part, action, MASK in info, space_to_json(space))
+        self._mask_shape = (self.num_envs, sum(action.sizes))
+        self._check = Checks(bounds_of(space, part), self._place, warn=not evaluation, every=1)
+        self._can_save = hasattr(vector, "snapshot") and hasattr(vector, "restore")
+        self.notes = (*describe(self.spec, (), reasons(space, kinds)), *([] if self._can_save else [_NO_SNAPSHOT]),
+                      f"{self.num_envs} environments, in a vector of tensors on {self.device}")
+        self._episode = torch.full((self.num_envs,), -1, device=self.device)
+        self._length = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
+        self._score = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)
+        self._over = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+
+    def restart(self, seed: int) -> First:
+        """Begin the first episodes of `seed`, as new environments with this seed would."""
+        self._seeds.seed = seed
+        self._episode.fill_(-1)
+        return self.reset()
+
+    def cut_games_after(self, steps: int) -> None:
+        """From the next game on, cut games without a time limit after `steps`."""
+        if not self._has_limit:
+            self.longest_game = float(steps)
+
+    def reset(self, snapshot: Snapshot | None = None) -> First:
+        """Begin the next episode of every environment, or continue from `snapshot`."""
+        if snapshot is not None:
+            return self._restore(snapshot)
+        self._episode += 1
+        self._length.zero_()
+        self._score.zero_()
+        self._over.zero_()
+        seed = self._seeds.of(0, int(self._episode[0]))
+        with named_errors(self._where), self._limit:
+            obs, info = check_reset(self._vector.reset(seed=seed))
+            self._obs = self._observe(obs)
+            self._allowed = self._mask(info)
+        self._look(self._score, self._score)
+        return self._first()
+
+    def step(self, actions: Any) -> Step:
+        """Take one action [B, *action] in every environment; is_first[t+1] = over[t-1], as in `Environments`."""
+        actions = torch.as_tensor(actions, device=self.device)
+        resetting = self._over
+        self._steps += 1
+        with named_errors(self._where), self._limit:
+            obs, rewards, terminated, truncated, info = five(self._vector.step(self._act(actions)))
+            self._obs = self._observe(obs)
+            raw = self._column("rewards", rewards, flags=False)
+            terminated = self._column("terminated", terminated, flags=True)
+            self._over = terminated | self._column("truncated", truncated, flags=True)
+            self._allowed = self._mask(check_info(info))
+        self._length = torch.where(resetting, 0, self._length + 1)
+        self._score = torch.where(resetting, 0.0, self._score) + raw
+        self._episode = self._episode + resetting
+        if self._steps % CHECK_EVERY == 1 or not self._is_finite(raw):
+            self._look(raw, actions)
+        learnt = self._learnt_rewards(raw)
+        if self._config.reward_terminates and not self._evaluation:
+            terminated = terminated | (learnt != 0)
+        step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed, self._finished())
+        return Step(*step)
+
+    def snapshot(self) -> dict[str, Array]:
+        """What `reset` needs to continue from here, on the CPU."""
+        tensors = {name: getattr(self, f"_{name}") for name in SAVED} | self._parts()
+        if self._allowed is not None:
+            tensors["mask"] = self._allowed
+        if self._can_save:
+            with named_errors(self._where), self._limit:
+                tensors |= {f"env.{name}": tensor for name, tensor in self._own_snapshot().items()}
+        return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}
+
+    @property
+    def fps(self) -> float:
+        """Agent steps per second of real time."""
+        raise ConfigError(f"{self._seeds.name} shows no single game")
+
+    def render(self) -> Array:
+        raise ConfigError(f"{self._seeds.name} shows no single game")
+
+    def keys_to_action(self) -> Mapping[Any, Any] | None:
+        return None
+
+    def close(self) -> None:
+        """Close the vector environment, or leave it behind if it fails or takes too long."""
+        with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
+            self._vector.close()
+
+    def _where(self) -> str:
+        return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"
+
+    def _place(self, env: int) -> str:
+        return (f"environment {self._seeds.first_env + env} of {self._seeds.name} (seed {self._seeds.seed}, "
+                f"episode {int(self._episode[env])}, step {int(self._length[env])})")
+
+    def _first(self, lost: tuple[int, ...] = ()) -> First:
+        first: Any = (self._obs, self._length == 0, self._allowed, lost)
+        return First(*first)
+
+    def _parts(self) -> dict[str, Tensor]:
+        """The parts of the observation by their names in a snapshot."""
+        if isinstance(self._obs, Tensor):
+            return {"obs": self._obs}
+        return {f"obs.{name}": part for name, part in self._obs.items()}
+
+    def _column(self, name: str, value: Any, *, flags: bool) -> Tensor:
+        """`value` [B], of bools for `flags`, else of real numbers."""
+        if not isinstance(value, Tensor):
+            raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape {(self.num_envs,)}, as the "
+                               "observations are tensors")
+        if value.shape != (self.num_envs,) or value.is_complex() or flags != (value.dtype == torch.bool):
+            kind = "torch.bool" if flags else "real numbers"
+            raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be {kind} of shape "
+                               f"{(self.num_envs,)}")
+        check_device(name, value, self.device)
+        return value
+
+    def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
+        """[B, A] bool; all actions where an episode is over and none is allowed."""
+        if {"final_obs", "final_observation"} & info.keys():
+            raise OutcomeError("info has final_obs, as with autoreset in the same step; reset in the step after an "
+                               "episode's end instead (NEXT_STEP)")
+        mask = info.get(MASK)
+        if (mask is not None) != self.spec.masked:
+            absent = "has no action_mask, unlike" if mask is None else "has an action_mask, unlike"
+            raise OutcomeError(f"info {absent} that of the first reset; give one always or never")
+        if mask is None:
+            return None
+        if not isinstance(mask, Tensor) or mask.shape != self._mask_shape:
+            raise OutcomeError(f"action_mask is {shown(mask)}; return a tensor of shape {self._mask_shape}")
+        check_device("action_mask", mask, self.device)
+        allowed = mask.bool() | (self._over & ~mask.any(1)).unsqueeze(1)
+        if not allowed.any(1).all():
+            raise OutcomeError("action_mask allows no action of an environment whose episode goes on")
+        return allowed
+
+    def _is_finite(self, raw: Tensor) -> bool:
+        parts = [part for part in self._parts().values() if part.is_floating_point()]
+        # One sum each costs a third of isfinite; an overflow only leads to the closer look.
+        return math.isfinite(sum((part.sum() for part in parts), raw.sum()))
+
+    def _look(self, raw: Tensor, actions: Tensor) -> None:
+        """EnvError for a number that is not finite; warnings as of other environments."""
+        obs: Any = {name: part.cpu().numpy() for name, part in self._parts().items()}
+        if isinstance(self._obs, Tensor):
+            obs = obs["obs"]
+        else:
+            obs = {name.removeprefix("obs."): part for name, part in obs.items()}
+        self._check(obs, raw.cpu().numpy(), actions.cpu().numpy(), self._length.cpu().numpy())
+
+    def _finished(self) -> tuple[Episode, ...]:
+        if not self._over.any():
+            return ()
+        envs = self._over.nonzero().squeeze(1)
+        columns = (envs.tolist(), self._score[envs].tolist(), self._length[envs].tolist())
+        return tuple(Episode(self._seeds.first_env + env, score, length)
+                     for env, score, length in zip(*columns, strict=True))
+
+    def _learnt_rewards(self, raw: Tensor) -> Tensor:
+        """float32 rewards, clipped, then scaled, then floored; raw ones in evaluations."""
+        config = self._config
+        rewards = raw.to(torch.float32)
+        if self._evaluation:
+            return rewards
+        if config.reward != "raw":
+            rewards = rewards.sign() if config.reward == "sign" else rewards.clamp(-1.0, 1.0)
+        rewards = rewards * config.reward_scale if config.reward_scale != 1 else rewards
+        return rewards if config.reward_floor is None else rewards.clamp(min=config.reward_floor)
+
+    def _own_snapshot(self) -> dict[str, Tensor]:
+        saved = self._vector.snapshot()  # type: ignore[attr-defined]
+        if not isinstance(saved, Mapping) or not all(isinstance(part, Tensor) for part in saved.values()):
+            raise OutcomeError(f"snapshot() returned {shown(saved)}; return a dict of tensors")
+        return dict(saved)
+
+    def _restore(self, snapshot: Snapshot) -> First:
+        own = self.snapshot()
+        forms, expected = ({name: (array.shape, array.dtype.kind) for name, array in arrays.items()}
+                           for arrays in (snapshot, own))
+        if forms != expected:
+            raise ConfigError(f"the snapshot holds {sorted(forms)!s:.300}, these environments "
+                              f"{sorted(expected)!s:.300}; resume with the env and the num_envs that the run began "
+                              "with")
+        if not np.isfinite(snapshot["score"]).all():
+            raise ValueError(f"the snapshot's score is {snapshot['score']!s:.80}")
+        tensors = {name: torch.from_numpy(array.copy()).to(self.device) for name, array in snapshot.items()}
+        for name in SAVED:
+            setattr(self, f"_{name}", tensors[name])
+        if not self._can_save:
+            self.reset()
+            return self._first(tuple(range(self._seeds.first_env, self._seeds.first_env + self.num_envs)))
+        with named_errors(self._where), self._limit:
+            self._vector.restore({  # type: ignore[attr-defined]
+                name: tensors[f"env.{name}"].to(part.device) for name, part in self._own_snapshot().items()})
+        self._allowed = tensors.get("mask")
+        parts: TensorObs = {name.removeprefix("obs."): part for name, part in tensors.items()
+                            if name.startswith("obs.")}
+        self._obs = tensors.get("obs", parts)
+        return self._first()
+
+
+def _device_of(obs: Any) -> torch.device:
+    """The device of the first tensor in `obs`."""
+    while not isinstance(obs, Tensor):
+        obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
+    return obs.device
+
+
+def check_vec_env(name: str, vector: Any, num_envs: int) -> None:
+    """ConfigError unless `vector` has the attributes of a `VecEnv` of `num_envs` environments."""
+    words = f"env={name!r} is a {type(vector).__name__}"
+    needed = ("num_envs", "single_observation_space", "single_action_space", "reset", "step", "close")
+    if absent := [each for each in needed if not hasattr(vector, each)]:
+        raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in tensors, which has "
+                          f"{', '.join(absent)} too; docs/add-your-own.md shows both")
+    if vector.num_envs != num_envs:
+        raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as many as its "
+                          "argument says")
+    mode = metadata_of(vector).get("autoreset_mode")
+    if mode is not None and getattr(mode, "name", mode) != "NEXT_STEP":
+        raise ConfigError(f"{words} with autoreset_mode {getattr(mode, 'name', mode)}; an episode's end has to be "
+                          "followed by a step that only resets (NEXT_STEP)")

@@ -1,0 +1,132 @@
+"""Conversion between the tensors of a vector environment and a policy's, without a copy where none is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import getitem
+from typing import Any
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from torch import Tensor
+from torch.nn import functional as F
+
+from vantage.envs.actions import make_actor
+from vantage.envs.observations import read_box
+from vantage.envs.outcomes import OutcomeError
+from vantage.envs.parts import leaves_of, names_of
+from vantage.envs.spaces import make_observer
+from vantage.envs.words import shown
+from vantage.specs import ActionSpec, ArraySpec
+
+Convert = Callable[[Tensor], Tensor]
+TensorObs = Tensor | dict[str, Tensor]
+
+
+def is_tensors(obs: Any) -> bool:
+    """`obs` is a tensor, or the first of its parts is one."""
+    while isinstance(obs, Mapping | tuple | list) and obs:
+        obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
+    return isinstance(obs, Tensor)
+
+
+def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device, kinds: Mapping[str, str]
+                    ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
+    """The spec of `space`, and the conversion of its observations, which raises OutcomeError for others."""
+    spec, _ = make_observer(space, kinds=kinds)
+    leaves = leaves_of(space)
+    names = names_of(leaves)
+    parts: dict[tuple[Any, ...], tuple[str, Convert]] = {}
+    for path, leaf in leaves.items():
+        part = spec if isinstance(spec, ArraySpec) else spec[names[path]]
+        kind = kinds.get(names[path], kinds.get("", "auto"))
+        change = _change(leaf, part, kind, num_envs)
+        parts[path] = (names[path], _checked(leaf, names[path], change, num_envs, device))
+    if () in parts:
+        return spec, parts[()][1]
+
+    def convert(obs: Any) -> TensorObs:
+        converted = {}
+        for path, (name, convert_part) in parts.items():
+            try:
+                value = reduce(getitem, path, obs)
+            except (KeyError, IndexError, TypeError):
+                raise OutcomeError(f"the observation has no part {name!r}; return all that "
+                                   "single_observation_space has") from None
+            converted[name] = convert_part(value)
+        return converted
+
+    return spec, convert
+
+
+def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int, device: torch.device) -> Convert:
+    """`change` of a tensor of the right shape, type and device; OutcomeError for anything else."""
+    expected = (num_envs, *(space.shape or ()))
+    whole = not isinstance(space, spaces.Box | spaces.MultiBinary)
+    is_bytes = space.dtype == "uint8"
+    title = f"the observation {name!r}" if name else "the observation"
+
+    def convert(value: Any) -> Tensor:
+        if not isinstance(value, Tensor):
+            raise OutcomeError(f"{title} is {shown(value)}; return a tensor of shape {expected}, as reset did")
+        fits = not value.is_floating_point() if whole else value.dtype == torch.uint8 or not is_bytes
+        if value.shape != expected or value.is_complex() or not fits:
+            kind = "whole numbers" if whole else "torch.uint8" if is_bytes else "real numbers"
+            raise OutcomeError(f"{title} is {value.dtype} of shape {tuple(value.shape)}; it must be {kind} of "
+                               f"shape {expected}")
+        check_device(title, value, device)
+        return change(value)
+
+    return convert
+
+
+def check_device(title: str, value: Tensor, device: torch.device) -> None:
+    if value.device != device:
+        raise OutcomeError(f"{title} is on {value.device}, the first observation was on {device}; return all "
+                           "tensors on one device")
+
+
+def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) -> Convert:
+    """From tensors of `space` to those of `part`, [B, *part.shape]."""
+    dtype: torch.dtype = getattr(torch, part.dtype)
+    shape = (num_envs, *part.shape)
+    if part.kind == "image":
+        axes = (0, *(axis + 1 for axis in read_box(space, kind).axes))  # type: ignore[arg-type]
+        return lambda x: x.permute(axes).reshape(shape).to(dtype)
+    if part.kind == "vector" or isinstance(space, spaces.MultiBinary):
+        return lambda x: x.reshape(shape).to(dtype)
+    starts = torch.as_tensor(space.start).reshape(-1)  # type: ignore[attr-defined]
+
+    def one_hots(x: Tensor) -> Tensor:
+        indices = (x.reshape(num_envs, -1).long() - starts.to(x.device)).unbind(1)
+        columns = [F.one_hot(index.clamp(0, size - 1), size) * ((index >= 0) & (index < size)).unsqueeze(1)
+                   for index, size in zip(indices, part.sizes, strict=True)]
+        return torch.cat(columns, 1).to(dtype)
+
+    return one_hots
+
+
+def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
+                 scale: bool) -> tuple[ActionSpec, Convert]:
+    """The spec of `space`, and the conversion of a policy's actions, which clips those of Boxes."""
+    spec, _ = make_actor(space, scale=scale)
+    shape = (num_envs, *(space.shape or ()))
+    if spec.kind != "box":
+        start = torch.as_tensor(getattr(space, "start", 0), device=device)
+        if not start.any():
+            return spec, lambda actions: actions.reshape(shape)
+        return spec, lambda actions: actions.reshape(shape) + start
+    dtype = torch.float64 if spec.env_dtype is not None and spec.env_dtype.__name__ == "float64" else torch.float32
+    centre, half = (torch.as_tensor(part, device=device) for part in spec.scale)
+    low, high = (torch.tensor(bound, dtype=dtype, device=device) for bound in (spec.low, spec.high))
+    whole = space.dtype is not None and space.dtype.kind in "iu"
+
+    def box(actions: Tensor) -> Tensor:
+        if spec.scaled:
+            actions = (centre + half * actions).to(dtype)
+        actions = torch.minimum(torch.maximum(actions, low), high)
+        return (actions.round().long() if whole else actions).reshape(shape)
+
+    return spec, box
