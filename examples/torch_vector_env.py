@@ -1,6 +1,7 @@
-"""CartPole-v1 for many environments at once in torch: an example of an environment in tensors. Train on it with
+r"""CartPole-v1 for many environments at once in torch: an example of an environment in tensors. Train on it with
 
-    vantage train ppo --env torch_vector_env:TorchCartPole --num-envs 1024 --rollout-length 32 --steps 5M
+    vantage train ppo --env torch_vector_env:TorchCartPole --num-envs 1024 --rollout-length 32 --minibatch-size 4096 \
+        --epochs 1 --lr 2e-3 --separate false --steps 2M
 
 in the directory of this file. Physics, episodes and the limit of 500 steps are those of Gymnasium's CartPole-v1, in
 float64 as there. `snapshot` and `restore` make resumed runs exact.
