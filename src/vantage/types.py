@@ -6,7 +6,7 @@ T time, B environments, A actions, P distribution parameters; time comes first.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
@@ -66,6 +66,9 @@ class Rollout:
     activation_cache: dict[str, Tensor] | None = None
     """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
     Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""
+    inputs: tuple[Tensor, ...] | None = None
+    """[T+1, B, ...] what the networks see of each part of `obs`, as in `Minibatch`. None unless the algorithm needs
+    `next_inputs`."""
 
     @property
     def keep(self) -> Tensor:
@@ -97,6 +100,11 @@ class Minibatch:
     """[T, B] of the whole rollout's estimate."""
     targets: Tensor
     """[T, B] what the critic regresses on."""
+    next_inputs: tuple[Tensor, ...] | None = None
+    """[T, B, ...] `inputs` of the observation after each step: that of an episode's end, not of the next one's start.
+    None unless the algorithm needs them."""
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """[T, B, ...] what else the algorithm's `estimate` has returned, by name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vantage.config_groups import OptimizerConfig
-from vantage.learning.learner import backward, clip_gradient
+from vantage.learning.gradients import backward, clip_gradient
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.weights import FlatParameters
 
@@ -20,7 +20,7 @@ def network() -> nn.Sequential:
 
 def test_flat_parameters_are_the_models_own() -> None:
     plain, flat_model = network(), network()
-    flat = FlatParameters(flat_model)
+    flat = FlatParameters(flat_model.parameters())
     for a, b in zip(plain.parameters(), flat_model.parameters(), strict=True):
         assert torch.equal(a, b)
     assert flat_model[0].weight.is_contiguous(memory_format=torch.channels_last)
@@ -30,7 +30,7 @@ def test_flat_parameters_are_the_models_own() -> None:
 
 def test_training_flat_parameters_equals_training_each() -> None:
     plain, flat_model = network(), network()
-    flat = FlatParameters(flat_model)
+    flat = FlatParameters(flat_model.parameters())
     each = torch.optim.Adam(plain.parameters(), lr=0.01)
     one = make_optimizer(OptimizerConfig("adam", optimizer_eps=1e-8), flat.vector)
     for seed in range(4):
@@ -48,7 +48,7 @@ def test_training_flat_parameters_equals_training_each() -> None:
 
 def test_frozen_and_unused_parameters_have_zero_gradients() -> None:
     model = network()
-    flat = FlatParameters(model)
+    flat = FlatParameters(model.parameters())
     flat.gradient.fill_(3.0)
     model[3].bias.requires_grad_(False)
     backward(model[3](torch.ones(1, 45)).sum(), flat.parameters)
@@ -58,7 +58,7 @@ def test_frozen_and_unused_parameters_have_zero_gradients() -> None:
 
 @pytest.mark.parametrize("limit", [0.0, 8.0])
 def test_a_gradient_below_the_limit_is_not_clipped(limit: float) -> None:
-    flat = FlatParameters(nn.Linear(2, 2))
+    flat = FlatParameters(nn.Linear(2, 2).parameters())
     flat.gradient[:6] = 3.0
     before = flat.gradient.clone()
     assert clip_gradient(flat.gradient, limit) == pytest.approx(54**0.5)

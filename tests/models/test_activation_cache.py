@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import vantage
 from vantage.learning.collect import collect
-from vantage.learning.learner import backward
+from vantage.learning.gradients import backward
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.runtimes.actor_learner import ActorLearner
 from vantage.types import Rollout

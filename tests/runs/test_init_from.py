@@ -61,7 +61,8 @@ def test_acers_critic_is_taken_over_and_its_average_policy_begins_as_a_copy(env:
     train("acer", "new", env=env, replay_start=8, replay_size=200, **options, init_from="source", seed=1)
     begun = step_0("new")
     assert_same(begun["model"], load_latest(Path("source")).tensors["model"])
-    assert torch.equal(begun["average"]["vector"], FlatParameters(vantage.load("new", checkpoint="0").model).vector)
+    assert torch.equal(begun["average"]["vector"], FlatParameters(
+        vantage.load("new", checkpoint="0").model.parameters()).vector)
     assert not torch.equal(begun["average"]["vector"], load_latest(Path("source")).tensors["average"]["vector"])
 
 

@@ -240,6 +240,20 @@ def test_numbers_that_are_not_finite_change_nothing_in_any_process(
 
 
 @BOTH
+def test_ranks_share_the_module_of_an_algorithm_and_the_mean_of_its_buffers(
+        how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure(algo="curious:CuriousA2C", hidden="8")
+    (whole,), (first, second) = learners(config, 1), sharing(config, how, monkeypatch)
+    for _ in range(3):
+        assert not update([first, second], rollout)
+        whole.update(rollout, 0)
+    ours, others, alone = (learner.tensors()["module"] for learner in (first, second, whole))
+    for name, tensor in alone.items():
+        assert torch.equal(ours[name], others[name])
+        torch.testing.assert_close(ours[name], tensor, rtol=1e-4, atol=1e-6)
+
+
+@BOTH
 def test_a_rollout_of_resets_alone_has_no_weight(how: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
     config = configure(hidden="8")
     rollout.valid[:, 2:] = False

@@ -23,6 +23,7 @@ from vantage.runtimes.beginning import model_of_workers
 ray = pytest.importorskip("ray")
 
 from vantage.runtimes import ray_cluster, ray_worker  # noqa: E402
+from vantage.runtimes.ray import RayRun  # noqa: E402
 
 
 def test_a_module_that_a_node_lacks_is_one_line_and_not_tried_again() -> None:
@@ -65,6 +66,13 @@ def test_small_weights_travel_in_the_request_and_large_ones_through_the_object_s
     arrays = ray_worker.weights_argument(small)
     assert not stored and np.shares_memory(arrays[0], small.flat.vector.detach().numpy())
     assert ray_worker.weights_argument(large) == "reference" and len(stored) == 1
+
+
+def test_gradients_leave_the_buffers_of_a_module_behind_which_is_refused() -> None:
+    run = RayRun.__new__(RayRun)
+    run.config, run._sends_gradients = configure("curious:CuriousA2C", send="gradients"), True
+    with pytest.raises(ConfigError, match=r"buffers of the module of .*give send='rollouts'"):
+        run._prepare(None, None)
 
 
 def test_the_learner_reads_a_rollout_where_the_object_store_holds_it() -> None:

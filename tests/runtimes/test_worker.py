@@ -146,7 +146,10 @@ class OwnPPO(PPO):
     {"env": "Pendulum-v1", "obs_norm": True, "reward_norm": True, "optimizer": "rmsprop_tf", "norm": "batch"},
     {"algo": "acer", "steps": 20 * 8, "replay_start": 40, "env": "Pendulum-v1", "norm": "batch"},
     {"algo": "test_worker:OwnPPO", "steps": 20 * 8, "epochs": 2, "minibatch_size": 8},
-], ids=["lstm", "gaussian-batch-norm", "acer", "own-algorithm-with-minibatches"])
+    {"algo": "curious:CuriousA2C", "steps": 20 * 8},
+    {"algo": "curious:CuriousACER", "steps": 20 * 8, "replay_start": 40},
+], ids=["lstm", "gaussian-batch-norm", "acer", "own-algorithm-with-minibatches", "own-module",
+        "own-module-and-average"])
 def test_one_worker_is_sync_bit_for_bit(
         options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hogwild, "start", in_this_process)
@@ -160,9 +163,24 @@ def assert_one_worker_is_sync(folder: Path, algo: str | None = None, **options: 
         *_, last = vantage.train(configure(name_of_algo, **({"num_workers": 1} | own | options)), run=folder / name)
         assert last.status == "done" and last.step == options["steps"]
     ours, theirs = (load_latest(folder / name).tensors for name in ("hogwild", "sync"))
-    for group in ("model", "optimizer", "average"):
+    for group in ("model", "optimizer", "average", "module"):
         for name, tensor in theirs.get(group, {}).items():
             assert torch.equal(ours[group][name].flatten(), tensor.flatten()), (group, name)
+
+
+def test_workers_share_the_mean_of_their_modules_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configure("curious:CuriousA2C", runtime="hogwild")
+    shared = share(config)
+    with begun(config, shared=shared) as one, begun(config, worker=1, index=1, shared=shared) as two:
+        for each in (one, two):
+            assert each.hogwild is not None
+            each.hogwild.pull()
+            each.advance(lambda: 0)
+        means = [each.learner.module.mean.clone() for each in (one, two)]  # type: ignore[union-attr, operator]
+        assert not torch.equal(*means)
+        for each in (one, two):
+            each.hogwild.pull()  # type: ignore[union-attr]
+            assert torch.equal(each.learner.module.mean, (means[0] + means[1]) / 2)  # type: ignore[union-attr]
 
 
 # Supervision

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING, Literal, Protocol
 from vantage.schedules import Coefficient, value_at
 
 if TYPE_CHECKING:
-    from torch import Generator, Tensor
+    from torch import Generator, Tensor, nn
 
     from vantage.algorithms.distributions import Distribution
-    from vantage.types import Minibatch, Obs, Rollout, State
+    from vantage.types import EnvSpec, Minibatch, Obs, Rollout, State
+
+    Estimate = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Mapping[str, Tensor]]
+    """Advantages and targets [T, B], and by name what else each minibatch has a part of."""
 
 
 class Model(Protocol):
@@ -27,6 +30,14 @@ class Model(Protocol):
     """The critic gives Q of every discrete action."""
     fixed_deviation: bool
     """The deviation of a Gaussian policy is not learned."""
+
+    @property
+    def num_features(self) -> int:
+        """F of `features`."""
+
+    def features(self, inputs: tuple[Tensor, ...], is_first: Tensor, state: State) -> Tensor:
+        """What the policy's head sees of inputs [T, B, ...]: [T, B, F], with gradients; shared by the critic unless
+        the config has `separate`."""
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
@@ -90,6 +101,8 @@ class Needs:
     replay: ReplayNeeds | None = None
     reuse: Reuse | None = None
     """Learn from minibatches; the algorithm is then a `MinibatchAlgorithm`."""
+    next_inputs: bool = False
+    """Rollouts have `inputs`, and minibatches `next_inputs`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,10 @@ class Update:
     """The rollout comes from the replay."""
     total: Callable[[Tensor], Tensor] = lambda sums: sums
     """Adds sums over the rollout [N] of all processes that share the update: for statistics of the whole batch."""
+    model: Model | None = None
+    """The policy and its critic, for `estimate`."""
+    module: nn.Module | None = None
+    """What the algorithm's `build` has returned, with its present weights."""
 
     def at(self, coefficient: Coefficient | str) -> float:
         """The value of a coefficient now."""
@@ -143,8 +160,22 @@ class MinibatchAlgorithm(Protocol):
     def needs(self) -> Needs:
         """Requirements of the algorithm beyond its loss."""
 
-    def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
-        """Advantages and targets [T, B] of a rollout, which has `values`, and `rhos` if older weights acted."""
+    def estimate(self, rollout: Rollout, update: Update) -> Estimate:
+        """Advantages and targets [T, B] of a rollout, which has `values`, and `rhos` if older weights acted.
+
+        The tensors [T, B, ...] of a third element arrive by name in the `extra` of each minibatch.
+        """
 
     def loss(self, model: Model, minibatch: Minibatch, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """As `Algorithm.loss`, a mean over the minibatch's valid steps."""
+
+
+class ModuleAlgorithm(Protocol):
+    """An algorithm of either kind that has a module of its own, such as a predictor or a further critic."""
+
+    def build(self, spec: EnvSpec, model: Model) -> nn.Module | None:
+        """The module, for the environment's `spec`. `Update.module` has it, on the learner's device.
+
+        The optimiser moves its parameters with those of the policy, except for those without `requires_grad`; all have
+        one norm to clip. Checkpoints have its parameters and buffers, policies do not. It is seeded by the run.
+        """

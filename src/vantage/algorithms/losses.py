@@ -45,13 +45,15 @@ def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B
 
     Equal targets leave nothing to explain: 0, where the quotient would have no bound.
     """
-    errors, chosen = (targets - values)[valid], targets[valid]
-    if chosen.numel() < 2:
-        return values.new_zeros(())
-    variance = chosen.var(correction=0)
+    # Without indexing by `valid`, for which the host would wait for the number of steps.
+    count = valid.sum().clamp(min=1)
+    pair = torch.where(valid, torch.stack([targets - values, targets]), 0.0)
+    means = pair.sum((1, 2), keepdim=True) / count
+    variances = torch.where(valid, pair - means, 0.0).square().sum((1, 2)) / count
     # Targets that differ by less than a ten-thousandth of their size are equal but for rounding.
-    least = 1e-8 * chosen.square().mean().clamp(min=1)
-    return torch.where(variance > least, 1 - errors.var(correction=0) / variance.clamp(min=1e-8), 0.0)
+    least = 1e-8 * (variances[1] + means[1, 0, 0].square()).clamp(min=1)
+    explained = 1 - variances[0] / variances[1].clamp(min=1e-8)
+    return torch.where(variances[1] > least, explained, 0.0)
 
 
 def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],

@@ -13,6 +13,7 @@ from vantage.schedules import Coefficient
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from vantage.algorithms.interface import Estimate
     from vantage.types import Minibatch, Rollout
 
 
@@ -50,7 +51,7 @@ class PPO:
         """Several passes over a rollout. No activation cache: it would only serve the first."""
         return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl, self.past_rollouts))
 
-    def estimate(self, rollout: Rollout, update: Update) -> tuple[Tensor, Tensor]:
+    def estimate(self, rollout: Rollout, update: Update) -> Estimate:
         """GAE with the values of the weights that acted; V-trace where `rollout.rhos` says that older ones did."""
         from vantage.algorithms.losses import normalise
         from vantage.algorithms.returns import gae, vtrace

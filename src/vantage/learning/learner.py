@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from statistics import fmean
 from typing import cast
 
 import torch
@@ -13,11 +12,12 @@ from torch import Tensor
 
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.config import Config
-from vantage.config_groups import OptimizerConfig
 from vantage.errors import ConfigError, NonFiniteError
+from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import by_current_policy, minibatches
-from vantage.learning.optimizers import make_optimizer
+from vantage.learning.modules import Buffers, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
+from vantage.learning.step_metrics import LOSS, Number, StepMetrics, means
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
@@ -36,61 +36,8 @@ def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
     return True
 
 
-def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
-    """Write the gradient of a scalar into the `grad` of each parameter; zero for frozen and unused ones.
-
-    `Tensor.backward` would add to zeros, which takes two more passes over the memory.
-    """
-    trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, materialize_grads=True), strict=True))
-    for parameter in parameters:
-        assert parameter.grad is not None
-        if parameter in gradients:
-            parameter.grad.copy_(gradients[parameter])
-        else:
-            parameter.grad.zero_()
-
-
-def clip_gradient(gradient: Tensor, max_norm: float) -> float:
-    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
-    norm = float(torch.linalg.vector_norm(gradient))
-    clip_with_norm(gradient, norm, max_norm)
-    return norm
-
-
-def clip_with_norm(gradient: Tensor, norm: float, max_norm: float) -> None:
-    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place."""
-    if max_norm > 0 and norm > max_norm:
-        gradient.mul_(max_norm / (norm + 1e-6))
-
-
-class OwnWeights(GradientSink):
-    """The sink of one process: its weights, and those of an average policy that follow them."""
-
-    def __init__(self, weights: FlatParameters, config: OptimizerConfig, average: AveragePolicy | None) -> None:
-        self._weights, self._average = weights, average
-        self._optimizer = make_optimizer(config, weights.vector)
-
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
-        """One step of the optimiser, then one of the average policy."""
-        norm = clip_gradient(gradient, max_grad_norm)
-        if math.isfinite(norm) and math.isfinite(loss):
-            with self._weights.frozen_unmoved():
-                self._optimizer.step(gradient, lr)
-            if self._average is not None:
-                self._average.follow(self._weights.vector)
-        return norm, loss
-
-    def optimizer_tensors(self) -> dict[str, Tensor]:
-        return self._optimizer.tensors()
-
-    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        self._optimizer.load(tensors)
-
-
 class Learner:
-    """Improves `model` by the algorithm's loss on rollouts; a sink applies the gradients.
+    """Improves `model`, and the module of the algorithm, by the algorithm's loss on rollouts; a sink applies gradients.
 
     By default the sink is `OwnWeights`; runtimes whose processes share weights set `sink` to one of theirs.
     """
@@ -102,7 +49,12 @@ class Learner:
         if self.needs.reuse is not None and not hasattr(config.algorithm, "estimate"):
             raise ConfigError(f"algorithm={config.algo} asks for needs.reuse and lacks estimate, which "
                               "vantage.algorithms.interface.MinibatchAlgorithm describes")
-        self.flat = FlatParameters(model)
+        self.module = make_module(config, model)
+        self.buffers: Buffers | None = None
+        """The buffers of the module, if it has any."""
+        if self.module is not None and any(True for _ in self.module.buffers()):
+            self.buffers = Buffers(self.module)
+        self.flat = FlatParameters(parameters_of(model, self.module))
         device = self.flat.vector.device
         self.reward_normalizer = RewardNormalizer(config.env.num_envs, device) if config.env.reward_norm else None
         decay = self.needs.average_decay
@@ -115,13 +67,23 @@ class Learner:
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.
 
-        One gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises NonFiniteError, without
-        the step, if the loss or the gradient is not finite.
+        One gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises NonFiniteError if the loss
+        or the gradient of a step is not finite; weights and buffers are then those before the update.
         """
-        reuse = self.needs.reuse
-        if reuse is not None:
-            return self._update_in_minibatches(self._scaled(rollout), step, reuse)
-        metrics = self._descend(self.loss(rollout, step, replayed=replayed), rollout, step)
+        reuse, buffers = self.needs.reuse, None if self.buffers is None else self.buffers.read()
+        try:
+            if reuse is not None:
+                metrics = self._update_in_minibatches(self._prepared(rollout), step, reuse)
+            else:
+                steps = StepMetrics(self.flat.vector.device)
+                steps.add(self._descend(self.loss(rollout, step, replayed=replayed), rollout, step))
+                metrics = means(steps.read())
+        except NonFiniteError:
+            if self.buffers is not None and buffers is not None:
+                self.buffers.merge(buffers.unsqueeze(0))
+            raise
+        if self.buffers is not None and self.sink.num_ranks > 1:
+            self.buffers.merge(self.sink.all_gather(self.buffers.read()))
         if rollout.activation_cache is not None:
             rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
         return metrics
@@ -130,38 +92,60 @@ class Learner:
     def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         algorithm = cast(Algorithm, self.config.algorithm)
-        return algorithm.loss(self.model, self._scaled(rollout), self._coefficients(step, replayed=replayed))
+        return algorithm.loss(self.model, self._prepared(rollout), self._coefficients(step, replayed=replayed))
 
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
         algorithm, update = cast(MinibatchAlgorithm, self.config.algorithm), self._coefficients(step)
         if rollout.values is None:
             rollout = by_current_policy(rollout, self.model)
-        advantages, targets = algorithm.estimate(rollout, update)
-        rows: list[dict[str, float]] = []
-        for minibatch in minibatches(rollout, advantages, targets, self.model, size=reuse.minibatch_size,
-                                     epochs=reuse.epochs, generator=self.minibatch_generator,
-                                     rank=self.sink.rank, num_ranks=self.sink.num_ranks):
-            rows.append(self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step))
-            if reuse.max_kl is not None and rows[-1].get(APPROX_KL, 0.0) > reuse.max_kl:
-                break
-        names = dict.fromkeys(name for row in rows for name in row)  # an algorithm may log some of them now and then
-        return {name: fmean(row[name] for row in rows if name in row) for name in names}
+        advantages, targets, *extra = algorithm.estimate(rollout, update)
+        steps = StepMetrics(self.flat.vector.device)
+
+        def read() -> list[dict[str, float]]:
+            """The metrics of all steps so far; raises the first that is not finite."""
+            rows = steps.read()
+            for row in rows:
+                _check_finite(row, "value targets", targets, step)
+            return rows
+
+        with self.sink.tentative():
+            try:
+                for minibatch in minibatches(
+                        rollout, advantages, targets, self.model, size=reuse.minibatch_size, epochs=reuse.epochs,
+                        generator=self.minibatch_generator, rank=self.sink.rank, num_ranks=self.sink.num_ranks,
+                        extra=extra[0] if extra else {}):
+                    metrics = self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step)
+                    steps.add(metrics)
+                    if reuse.max_kl is not None and float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
+                        break
+            except Exception:
+                read()  # weights that are not finite may be why the loss has failed
+                raise
+            return means(read())
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
         average = None if self.average is None else self.average.model
-        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self._total)
+        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self._total, self.model,
+                      self.module)
 
     def _total(self, values: Tensor) -> Tensor:
         return self.sink.all_gather(values.double()).sum(0).to(values.dtype)
 
-    def _scaled(self, rollout: Rollout) -> Rollout:
+    def _prepared(self, rollout: Rollout) -> Rollout:
+        """`rollout` with scaled rewards, and with inputs if the algorithm needs them."""
+        if self.needs.next_inputs:
+            stacks = self.model.stacks(rollout.obs, rollout.is_first, rollout.state)
+            rollout = replace(rollout, inputs=self.model.inputs(stacks))
         if self.reward_normalizer is None:
             return rollout
         return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
 
     def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]], batch: Rollout | Minibatch,
-                 step: int) -> dict[str, float]:
-        """One gradient step; returns what to log. ConfigError if an algorithm of one's own returns anything else."""
+                 step: int) -> dict[str, Number]:
+        """One gradient step; returns its metrics and loss, which the host may not have read.
+
+        ConfigError if an algorithm of one's own returns anything else.
+        """
         try:
             loss, terms = loss_and_terms
             keeps_contract = not loss.dim() and all(isinstance(term, Tensor) for term in terms.values())
@@ -171,13 +155,14 @@ class Learner:
             raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar tensor and a mapping of "
                               "names to scalar tensors to log, as vantage.algorithms.interface.Algorithm describes")
         backward(loss, self.flat.parameters)
-        metrics = {name: value.item() for name, value in terms.items()}
+        metrics: dict[str, Number] = {name: term.detach() for name, term in terms.items()}
         lr = self.config.at("lr", step)
-        norm, mean_loss = self.sink.apply(self.flat.gradient, batch.valid.sum().item(), loss.item(), metrics, lr=lr,
+        norm, mean_loss = self.sink.apply(self.flat.gradient, batch.valid.sum(), loss.detach(), metrics, lr=lr,
                                           max_grad_norm=self.config.at("max_grad_norm", step))
-        metrics |= {"train/grad_norm": norm, "train/learning_rate": lr}
-        if not (math.isfinite(norm) and math.isfinite(mean_loss)):
-            raise NonFiniteError(_non_finite_message(mean_loss, metrics, batch, step))
+        metrics |= {"train/grad_norm": norm, "train/learning_rate": lr, LOSS: mean_loss}
+        if not isinstance(norm, Tensor):
+            learned = ("rewards", batch.rewards) if isinstance(batch, Rollout) else ("value targets", batch.targets)
+            _check_finite(metrics, *learned, step)
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
@@ -203,13 +188,15 @@ class Learner:
         """Start from another model's tensors and, if given, its reward statistics; the optimiser starts fresh."""
         self.model.load_state_dict(policy)
         if self.average is not None:
-            self.average.vector.copy_(self.flat.vector)
+            self.average.vector.copy_(self.flat.vector[:len(self.average.vector)])
         if self.reward_normalizer is not None and rewards is not None:
             self.reward_normalizer.load_state_dict(rewards)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """The tensors of a checkpoint, by group: model, optimizer, rewards, average, minibatches."""
+        """The tensors of a checkpoint, by group: model, optimizer, module, rewards, average, minibatches."""
         tensors = {"model": dict(self.model.state_dict()), "optimizer": self.sink.optimizer_tensors()}
+        if self.module is not None:
+            tensors["module"] = dict(self.module.state_dict())
         if self.reward_normalizer is not None:
             tensors["rewards"] = dict(self.reward_normalizer.state_dict())
         if self.average is not None:
@@ -226,6 +213,10 @@ class Learner:
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore `tensors` in place: the parameters stay views of the flat vector."""
         self.model.load_state_dict(tensors["model"])
+        if self.module is not None:
+            if "module" not in tensors:
+                raise ValueError(f"it has no module of algorithm={self.config.algo}")
+            self.module.load_state_dict(tensors["module"])
         self.sink.load_optimizer(tensors["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(tensors["rewards"])
@@ -235,11 +226,14 @@ class Learner:
             self.minibatch_generator.set_state(tensors["minibatches"]["generator"])
 
 
-def _non_finite_message(loss: float, metrics: Mapping[str, float], batch: Rollout | Minibatch, step: int) -> str:
-    terms = ", ".join(f"{name.removeprefix('train/')} {value:.4g}" for name, value in metrics.items())
-    learned = batch.rewards if isinstance(batch, Rollout) else batch.targets
+def _check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, step: int) -> None:
+    """NonFiniteError where the loss or the norm is not finite, with the range of what was `learned`, of this `kind`."""
+    if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
+        return
+    terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}" for name, value in metrics.items() if name)
     if learned.numel():  # a rank may have no part of a minibatch
-        kind = "rewards" if isinstance(batch, Rollout) else "value targets"
         terms += f"; {kind} of this process from {learned.min().item():.4g} to {learned.max().item():.4g}"
-    return (f"the loss at step {step} is not finite (loss {loss:.4g}, {terms}). The weights were not changed. Try a "
-            "lower --lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are large")
+    raise NonFiniteError(
+        f"the loss at step {step} is not finite (loss {float(metrics[LOSS]):.4g}, {terms}). The weights were not "
+        "changed. Try a lower --lr, --max-grad-norm 0.5, or --obs-norm / --reward-norm if observations or rewards are "
+        "large")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 
 import torch
@@ -40,10 +40,11 @@ def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, 
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
-                generator: torch.Generator, rank: int = 0, num_ranks: int = 1) -> Iterator[Minibatch]:
+                generator: torch.Generator, rank: int = 0, num_ranks: int = 1,
+                extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
     """Every step of `rollout` once an epoch, in minibatches of about `size` steps in random order.
 
-    `advantages` and `targets` [T, B] are those of the whole rollout. A memory needs the steps before, so its
+    `advantages`, `targets` and `extra` [T, B, ...] are of the whole rollout. A memory needs the steps before, so its
     minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
 
     Data-parallel ranks draw the minibatches of one process with all environments from equal generators; each yields the
@@ -56,12 +57,18 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     assert rollout.values is not None
     mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
     is_first = rollout.is_first[:-1]
-    stacks = tuple(model.stacks(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state))
+    next_inputs: tuple[Tensor, ...] | None = None
+    late = epochs == 1 and rollout.inputs is None  # raw, a quarter of the memory: needed only once
+    if rollout.inputs is not None:
+        inputs = tuple(part[:-1] for part in rollout.inputs)
+        next_inputs = tuple(part[1:] for part in rollout.inputs)
+    else:
+        inputs = tuple(model.stacks(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state))
+        inputs = inputs if late else model.inputs(inputs)
     whole = Minibatch(
-        inputs=stacks if epochs == 1 else model.inputs(stacks),  # raw, a quarter of the memory: needed only once
-        is_first=is_first, state=rollout.state if model.recurrent else (),
+        inputs=inputs, is_first=is_first, state=rollout.state if model.recurrent else (),
         actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
-        values=rollout.values[:-1], advantages=advantages, targets=targets)
+        values=rollout.values[:-1], advantages=advantages, targets=targets, next_inputs=next_inputs, extra=extra or {})
     items = all_envs
     if not model.recurrent:
         whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
@@ -69,10 +76,13 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     parts = min(items, max(1, round(all_envs * length / size)))
     blocks = items // parts if model.recurrent and items % parts == 0 else 1
     for _ in range(epochs):
-        for drawn in _order(items, blocks, generator).tensor_split(parts):
-            chosen = _own(drawn, num_envs, rank, num_ranks).to(rollout.rewards.device)
+        own = _order(items, blocks, generator).tensor_split(parts)
+        if num_ranks > 1:
+            own = tuple(_own(drawn, num_envs, rank, num_ranks) for drawn in own)
+        moved = torch.cat(own).to(rollout.rewards.device)  # once an epoch: the host waits for a copy to a GPU
+        for chosen in torch.split(moved, [len(each) for each in own]):
             batch = _take(whole, chosen)
-            yield batch if epochs > 1 else replace(batch, inputs=model.inputs(batch.inputs))
+            yield replace(batch, inputs=model.inputs(batch.inputs)) if late else batch
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:

@@ -110,9 +110,9 @@ class TorchOptimizer:
         return {name: torch.as_tensor(value) for name, value in state.items() if value is not None}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        if tensors:
-            groups = self._optimizer.state_dict()["param_groups"]
-            self._optimizer.load_state_dict({"state": {0: dict(tensors)}, "param_groups": groups})
+        state = {0: dict(tensors)} if tensors else {}
+        groups = self._optimizer.state_dict()["param_groups"]
+        self._optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 Optimizer = FlatOptimizer | TorchOptimizer

@@ -1,33 +1,34 @@
 """A model's parameters as one vector, an average policy that follows them, and the interface of gradient sinks.
 
-The sink of one process is in `learner`, those of processes that share weights are in the runtimes. No optimiser here.
+The sink of one process is in `gradients`, those of processes that share weights are in the runtimes. No optimiser here.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from vantage.errors import ConfigError
+from vantage.learning.step_metrics import Number
 from vantage.models.actor_critic import ActorCritic
 
 _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts aligned
 
 
 class FlatParameters:
-    """All parameters of a model as views of one contiguous vector, all gradients as views of another.
+    """Parameters of models as views of one contiguous vector, all gradients as views of another.
 
     Gradient clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy.
     Convolution weights stay channels_last. Gaps between parameters stay zero.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.parameters = list(model.parameters())
+    def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
+        self.parameters = list(parameters)
         first = self.parameters[0]
         vector = torch.zeros(sum(_sizes(self.parameters)), dtype=first.dtype, device=first.device)
         self.move(vector, torch.zeros_like(vector))
@@ -83,12 +84,13 @@ class AveragePolicy:
                               "or give it __deepcopy__") from None
         for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
             own.share(other)
-        self.vector = FlatParameters(self.model).vector
+        self.vector = FlatParameters(self.model.parameters()).vector
         self.model.requires_grad_(False)
 
     def follow(self, weights: Tensor, average: Tensor | None = None) -> None:
-        """Move `average`, by default the vector of this policy, once towards `weights`."""
-        (self.vector if average is None else average).lerp_(weights, 1 - self.decay)
+        """Move `average`, by default the vector of this policy, once towards `weights`, the policy's and more."""
+        average = self.vector if average is None else average
+        average.lerp_(weights[:len(average)], 1 - self.decay)
 
 
 class GradientSink(Protocol):
@@ -98,14 +100,18 @@ class GradientSink(Protocol):
     """The place of this process among the `num_ranks` that share every update, environments in order."""
     num_ranks: int = 1
 
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
         """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping, and the loss.
 
         All are means over the `num_valid` valid steps of this process. A sink of several processes moves the weights by
         the mean gradient over all, replaces `metrics` by their means, and returns the mean loss. Nothing moves where
-        the norm or the loss is not finite.
+        the norm or the loss is not finite, except for what `tentative` undoes.
         """
+
+    def tentative(self) -> AbstractContextManager[None]:
+        """Context of several steps whose norms the host need not read: a NonFiniteError within it undoes them all."""
+        return nullcontext()
 
     def all_gather(self, values: Tensor) -> Tensor:
         """The `values` [N] of all ranks, [num_ranks, N]."""

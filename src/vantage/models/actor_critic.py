@@ -149,11 +149,22 @@ class ActorCritic(nn.Module):
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
                       action_mask: Mask | None = None) -> tuple[Params, Values]:
         """`unroll` of `inputs` [T, B, ...]; gradients flow through every row."""
-        flat = [x.flatten(0, 1) for x in inputs]
-        flat = [x.permute(0, 3, 1, 2) if group.kind == "image" else x
-                for group, x in zip(self.groups, flat, strict=True)]
-        params, features = self._unroll(flat, None, is_first, state, action_mask)
+        params, features = self._unroll(self._flat(inputs), None, is_first, state, action_mask)
         return params, self.state_values(features, params)
+
+    @property
+    def num_features(self) -> int:
+        return self.actor.out_features
+
+    def features(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State) -> Features:
+        """What the policy's head sees of `inputs` [T, B, ...]; gradients flow through every row."""
+        return self.actor.unroll(self._flat(inputs), None, is_first, self._memory_states(state)[0])
+
+    def _flat(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+        """`inputs` [T, B, ...] as the torsos take them, [T * B, ...]."""
+        flat = [x.flatten(0, 1) for x in inputs]
+        return [x.permute(0, 3, 1, 2) if group.kind == "image" else x
+                for group, x in zip(self.groups, flat, strict=True)]
 
     def stacks(self, obs: Obs, is_first: IsFirst, state: State) -> list[Tensor]:
         """Each part of observations [T, B, ...] with the frames before it, raw."""

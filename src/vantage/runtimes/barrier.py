@@ -18,8 +18,11 @@ from torch import Tensor
 
 from vantage.config_groups import OptimizerConfig
 from vantage.errors import ConfigError
-from vantage.learning.learner import Learner, clip_with_norm
+from vantage.learning.gradients import clip_with_norm
+from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.step_metrics import Number
+from vantage.learning.weights import GradientSink
 from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.shared_metrics import SharedMetrics
 
@@ -58,7 +61,7 @@ class RankMemory:
         self.memory = SharedMemory(tensors, context)
 
 
-class SharedRankWeights:
+class SharedRankWeights(GradientSink):
     """The sink of one rank. All start from the weights of rank 0, whose gradient row receives the mean over all.
 
     `check` is called now and then while waiting, with whether others may still collect; it raises if a rank has ended.
@@ -83,8 +86,8 @@ class SharedRankWeights:
         self._vector, self._average = memory["vector"], learner.average
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
         rows = self._share(self._metrics.row(num_valid, loss, metrics))
         if self._metrics.learn_names(rows, metrics, self._gather_after_barrier):

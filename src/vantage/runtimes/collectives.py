@@ -17,7 +17,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vantage.learning.learner import Learner, clip_with_norm
+from vantage.learning.gradients import OwnWeights, clip_with_norm
+from vantage.learning.learner import Learner
+from vantage.learning.step_metrics import Number
+from vantage.learning.weights import GradientSink
 from vantage.runtimes.shared_metrics import SharedMetrics
 
 NAP_SECONDS = 0.0005
@@ -31,7 +34,7 @@ class RankLostError(ConnectionResetError):
     """Another rank has ended."""
 
 
-class RankWeights:
+class RankWeights(GradientSink):
     """The gradient sink of a rank by torch.distributed: the mean over all ranks moves the weights of each.
 
     g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank averages a slice in the
@@ -40,6 +43,7 @@ class RankWeights:
     """
 
     def __init__(self, learner: Learner) -> None:
+        assert isinstance(learner.sink, OwnWeights)
         self._own, self._group = learner.sink, None
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         self._metrics = SharedMetrics()
@@ -50,8 +54,8 @@ class RankWeights:
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
         """Average the gradient and the metrics over all ranks, clip, then step."""
         own = self._metrics.row(num_valid, loss, metrics)
         bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
@@ -71,7 +75,8 @@ class RankWeights:
         norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in parts))
         torch.cat(parts, out=gradient)
         clip_with_norm(gradient, norm, max_grad_norm)
-        self._own.apply(gradient, total, loss, metrics, lr=lr, max_grad_norm=0.0)
+        if math.isfinite(norm) and math.isfinite(loss):
+            self._own.move(gradient, lr)
         return norm, loss
 
     def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:

@@ -82,7 +82,8 @@ class Ranks:
         if self._actor_learner.device.type == "cpu":
             one = self._actor_learner
             numbers = [part.numel() for _, normalizer in one.learner.running() for part in normalizer.stats]
-            columns = max(512, sum(numbers), _row_size(one.config))  # an update has at most 254 metrics
+            buffers = 0 if one.learner.buffers is None else len(one.learner.buffers.read())
+            columns = max(512, sum(numbers), buffers, _row_size(one.config))  # an update has at most 254 metrics
             shared = RankMemory(len(one.learner.flat.vector), size, columns, self._config.optimizer, context)
         with deaf_to_signals(), _without_main(self._config):
             for rank in range(1, size):

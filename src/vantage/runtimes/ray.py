@@ -124,6 +124,9 @@ class RayRun:
         model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
         self.config = config = config.with_shifts(model.spec.shifts)
         self._learner = Learner(model.to(config.runtime.device), config)
+        if self._sends_gradients and self._learner.buffers is not None:
+            raise ConfigError(f"send=gradients does not return the buffers of the module of algorithm={config.algo} "
+                              "from its workers; give --send rollouts")
         load_learner(self._learner, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
         # This process watches the workers. Their evaluator, which plays for as long as it takes, watches itself.

@@ -21,8 +21,10 @@ from torch import Tensor
 from vantage import __version__
 from vantage.config import Config
 from vantage.learning.collect import join_rollouts
-from vantage.learning.learner import Learner, clip_gradient
+from vantage.learning.gradients import clip_gradient
+from vantage.learning.learner import Learner
 from vantage.learning.play import result_of
+from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
@@ -151,12 +153,12 @@ class GradientCopy(GradientSink):
 
     reply: Mapping[str, Any]
 
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
         """Clip and keep the gradient; moves nothing."""
         norm = clip_gradient(gradient, max_grad_norm)
-        self.reply = {"gradient": gradient.numpy(), "num_valid": num_valid, "loss": loss}
-        return norm, loss
+        self.reply = {"gradient": gradient.numpy(), "num_valid": float(num_valid), "loss": float(loss)}
+        return norm, float(loss)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         return {}

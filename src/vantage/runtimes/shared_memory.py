@@ -20,8 +20,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.learning.learner import Learner, clip_gradient
+from vantage.learning.gradients import clip_gradient
+from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
+from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats, merge_rows
 
@@ -59,11 +61,16 @@ class SharedWeights:
         config, size = learner.config, len(learner.flat.vector)
         workers, optimizer = config.runtime.num_workers, config.optimizer.optimizer
         self.log_weights = config.run.log_weights
-        vectors = ["vector", *["average"] * (config.algorithm.needs.average_decay is not None),
-                   *["gradient"] * self.log_weights]
+        vectors = {"vector": torch.zeros(size)}
+        if self.log_weights:
+            vectors["gradient"] = torch.zeros(size)
+        if learner.average is not None:
+            vectors["average"] = torch.zeros_like(learner.average.vector, device="cpu")
+        if learner.buffers is not None:
+            vectors["buffers"] = learner.buffers.read().cpu().repeat(workers, 1)
         self.memory = SharedMemory({"limit": torch.tensor([config.run.steps]),
                                     "workers": torch.zeros(workers, WORKER.itemsize, dtype=torch.uint8),
-                                    **{name: torch.zeros(size) for name in vectors}}, context)
+                                    **vectors}, context)
         """Vectors have the layout of `FlatParameters`; the gradient is that of the first worker's last update."""
         rows = 1 if config.hogwild.shared_statistics else workers
         self.statistics = SharedMemory({name: torch.full((rows,) if name == "step" else (rows, size), value)
@@ -89,6 +96,11 @@ class SharedWeights:
     def average(self) -> Tensor:
         """[P] float32: the weights of ACER's average policy."""
         return self.memory["average"]
+
+    @property
+    def buffers(self) -> Tensor:
+        """[workers, N] float64: the buffers of the algorithm's module. All workers use what `Buffers` merges."""
+        return self.memory["buffers"]
 
     @property
     def limit(self) -> np.ndarray:
@@ -143,20 +155,27 @@ class HogwildWeights(GradientSink):
         for stats, rows in self._normalizers:
             for own, merged in zip(stats, merge_rows(*rows), strict=True):
                 own.copy_(merged)
+        if self._learner.buffers is not None:
+            self._learner.buffers.merge(self._shared.buffers)
 
     def push(self) -> None:
-        """Copy the model's weights and statistics into the shared ones of the first worker, to start a run."""
+        """Copy the model's weights and statistics into the shared ones of the first worker, to start a run.
+
+        The buffers of a module go to every worker.
+        """
         self._vector.copy_(self._learner.flat.vector)
         if self._learner.average is not None:
             self._shared.average.copy_(self._learner.average.vector)
         for stats, rows in self._normalizers:
             for own, part in zip(stats, rows, strict=True):
                 part[0] = own
+        if self._learner.buffers is not None:
+            self._shared.buffers.copy_(self._learner.buffers.read().expand_as(self._shared.buffers))
 
-    def apply(self, gradient: Tensor, num_valid: float, loss: float, metrics: dict[str, float], *, lr: float,
-              max_grad_norm: float) -> tuple[float, float]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
         """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
-        norm = clip_gradient(gradient, max_grad_norm)
+        norm, loss = clip_gradient(gradient, max_grad_norm), float(loss)
         if not (math.isfinite(norm) and math.isfinite(loss)):
             return norm, loss
         gradient = gradient.to(self._vector.device)
@@ -169,6 +188,8 @@ class HogwildWeights(GradientSink):
                 self._learner.flat.vector.copy_(self._vector)
             if self._learner.average is not None:
                 self._learner.average.follow(self._vector, self._shared.average)
+        if self._learner.buffers is not None:
+            self._shared.buffers[self._worker] = self._learner.buffers.read()
         return norm, loss
 
     def optimizer_tensors(self) -> dict[str, Tensor]:

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from vantage.learning.step_metrics import Number
+
 AllGather = Callable[[Tensor], Tensor]
 
 _CHUNK = 32
@@ -23,17 +25,18 @@ class SharedMetrics:
     def __init__(self) -> None:
         self._names: list[str] = []
 
-    def row(self, num_valid: float, loss: float, metrics: Mapping[str, float]) -> Tensor:
+    def row(self, num_valid: Number, loss: Number, metrics: Mapping[str, Number]) -> Tensor:
         """[3 + 2N] float64 of this rank: valid steps, loss, whether it has new names; value and presence of each name.
 
         Loss and values are multiplied by the number of valid steps.
         """
-        numbers = [num_valid, num_valid * loss, float(not metrics.keys() <= set(self._names))]
+        count = float(num_valid)
+        numbers = [count, count * float(loss), float(not metrics.keys() <= set(self._names))]
         for name in self._names:
-            numbers += [num_valid * metrics[name], 1.0] if name in metrics else [0.0, 0.0]
+            numbers += [count * float(metrics[name]), 1.0] if name in metrics else [0.0, 0.0]
         return torch.tensor(numbers, dtype=torch.float64)
 
-    def learn_names(self, rows: Tensor, metrics: Mapping[str, float], all_gather: AllGather) -> bool:
+    def learn_names(self, rows: Tensor, metrics: Mapping[str, Number], all_gather: AllGather) -> bool:
         """Agree on the names of all ranks if one of the `rows` [num_ranks, 3 + 2N] has new ones; returns whether."""
         if not rows[:, 2].any():
             return False

@@ -1,0 +1,110 @@
+"""From a loss to moved weights in one process: gradients, clipping, and the sink of a process that shares no update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from vantage.config_groups import OptimizerConfig
+from vantage.errors import NonFiniteError
+from vantage.learning.optimizers import make_optimizer
+from vantage.learning.step_metrics import LOSS, Number, StepMetrics
+from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
+
+_NORM = "norm"
+
+
+def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
+    """Write the gradient of a scalar into the `grad` of each parameter; zero for frozen and unused ones.
+
+    `Tensor.backward` would add to zeros, which takes two more passes over the memory.
+    """
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, materialize_grads=True), strict=True))
+    for parameter in parameters:
+        assert parameter.grad is not None
+        if parameter in gradients:
+            parameter.grad.copy_(gradients[parameter])
+        else:
+            parameter.grad.zero_()
+
+
+def clip_gradient(gradient: Tensor, max_norm: float) -> float:
+    """Scale a gradient [P] to at most `max_norm` (0: leave it), in place; returns its norm before."""
+    norm = float(torch.linalg.vector_norm(gradient))
+    clip_with_norm(gradient, norm, max_norm)
+    return norm
+
+
+def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
+    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place.
+
+    A norm that is a tensor is not read by the host.
+    """
+    if max_norm <= 0:
+        return
+    if isinstance(norm, Tensor):
+        gradient.mul_((max_norm / (norm.double() + 1e-6)).clamp(max=1))
+    elif norm > max_norm:
+        gradient.mul_(max_norm / (norm + 1e-6))
+
+
+class OwnWeights(GradientSink):
+    """The sink of one process: its weights, and those of an average policy that follow them."""
+
+    def __init__(self, weights: FlatParameters, config: OptimizerConfig, average: AveragePolicy | None) -> None:
+        self._weights, self._average = weights, average
+        self._optimizer = make_optimizer(config, weights.vector)
+        self._tentative = False
+
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
+              max_grad_norm: float) -> tuple[Number, Number]:
+        """One step of the optimiser, then one of the average policy.
+
+        The host reads norm, loss and metrics at once before the step, or within `tentative` not at all.
+        """
+        norm: Number = torch.linalg.vector_norm(gradient)
+        if not self._tentative:
+            step = StepMetrics(gradient.device)
+            step.add({**metrics, _NORM: norm, LOSS: loss})
+            (numbers,) = step.read()
+            norm, loss = numbers.pop(_NORM), numbers.pop(LOSS)
+            metrics.update(numbers)
+            if not (math.isfinite(norm) and math.isfinite(loss)):
+                return norm, loss
+        clip_with_norm(gradient, norm, max_grad_norm)
+        self.move(gradient, lr)
+        return norm, loss
+
+    def move(self, gradient: Tensor, lr: float) -> None:
+        """Move the weights, then the average policy, by a clipped and finite gradient."""
+        with self._weights.frozen_unmoved():
+            self._optimizer.step(gradient, lr)
+        if self._average is not None:
+            self._average.follow(self._weights.vector)
+
+    @contextmanager
+    def tentative(self) -> Iterator[None]:
+        vectors = [self._weights.vector, *([] if self._average is None else [self._average.vector])]
+        before = [vector.clone() for vector in vectors]
+        statistics = {name: tensor.clone() for name, tensor in self._optimizer.tensors().items()}
+        self._tentative = True
+        try:
+            yield
+        except NonFiniteError:
+            for vector, weights in zip(vectors, before, strict=True):
+                vector.copy_(weights)
+            self._optimizer.load(statistics)
+            raise
+        finally:
+            self._tentative = False
+
+    def optimizer_tensors(self) -> dict[str, Tensor]:
+        return self._optimizer.tensors()
+
+    def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
+        self._optimizer.load(tensors)

@@ -1,0 +1,70 @@
+"""The module that an algorithm of the user's own builds: how it is made, and its buffers as numbers to exchange."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+
+from vantage.config import Config
+from vantage.errors import ConfigError
+from vantage.models.actor_critic import ActorCritic
+from vantage.seeding import derive_seed
+
+
+def make_module(config: Config, model: ActorCritic) -> nn.Module | None:
+    """What `build` of the algorithm returns, with the same weights in all processes, on the device of `model`.
+
+    None without `build`. Leaves torch's generator as it is. ConfigError for what cannot be trained or saved.
+    """
+    build = getattr(config.algorithm, "build", None)
+    if build is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive_seed(config.run.seed, "module"))
+        module = build(model.spec, model)
+    if module is None:
+        return None
+    start = f"build of algorithm={config.algo} must return an nn.Module or None"
+    if not isinstance(module, nn.Module):
+        raise ConfigError(f"{start}, not {type(module).__name__}")
+    for name, tensor in module.state_dict().items():
+        if not isinstance(tensor, Tensor) or nn.parameter.is_lazy(tensor):
+            raise ConfigError(f"{start}, whose state is tensors of known shapes; {name} is {type(tensor).__name__}")
+    for name, parameter in module.named_parameters():
+        if parameter.dtype != torch.float32:
+            raise ConfigError(f"{start} with weights of float32, as the policy has; {name} is {parameter.dtype}")
+    return module.to(next(model.parameters()).device)
+
+
+class Buffers:
+    """The buffers of a module as one vector [N] of float64, which holds float32 and whole numbers exactly.
+
+    Each process changes its own. Then all take the mean of the floating-point ones, and the first process's others.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    @torch.no_grad()
+    def read(self) -> Tensor:
+        """A copy of all numbers, [N]; empty without buffers."""
+        parts = [buffer.double().flatten() for buffer in self._module.buffers()]
+        return torch.cat(parts) if parts else torch.zeros(0, dtype=torch.float64)
+
+    @torch.no_grad()
+    def merge(self, rows: Tensor) -> None:
+        """Take the numbers of all processes, [R, N]; those of a single one are taken bit for bit."""
+        offset = 0
+        for buffer in self._module.buffers():
+            part = rows[:, offset:offset + buffer.numel()]
+            merged = part.mean(0) if len(rows) > 1 and buffer.is_floating_point() else part[0]
+            buffer.copy_(merged.view_as(buffer))
+            offset += buffer.numel()
+
+
+def parameters_of(*modules: nn.Module | None) -> list[nn.Parameter]:
+    """The parameters of all modules in order, each once."""
+    present = [module.parameters() for module in modules if module is not None]
+    return list(dict.fromkeys(chain.from_iterable(present)))

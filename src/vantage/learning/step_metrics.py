@@ -1,0 +1,43 @@
+"""What the gradient steps of an update log. It stays on its device until the host reads all of it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from statistics import fmean
+
+import torch
+from torch import Tensor
+
+Number = float | Tensor
+"""A number, or a tensor [] that the host has not read."""
+
+LOSS = ""
+"""The loss of a gradient step among its metrics, which have longer names."""
+
+
+class StepMetrics:
+    """The metrics of each gradient step of an update, by name; steps may log different ones."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._rows: list[dict[str, float | None]] = []
+        self._stacks: list[Tensor] = []
+
+    def add(self, metrics: Mapping[str, Number]) -> None:
+        """Append the metrics of one step. Tensors are copied, so that they may change afterwards."""
+        self._rows.append({name: None if isinstance(value, Tensor) else value for name, value in metrics.items()})
+        tensors = [value.to(self._device) for value in metrics.values() if isinstance(value, Tensor)]
+        if tensors:
+            self._stacks.append(torch.stack([x if x.is_floating_point() else x.double() for x in tensors]))
+
+    def read(self) -> list[dict[str, float]]:
+        """The metrics of all steps. Waits once for the device."""
+        numbers = iter(torch.cat(self._stacks).tolist() if self._stacks else [])
+        return [{name: next(numbers) if value is None else value for name, value in row.items()}
+                for row in self._rows]
+
+
+def means(rows: list[dict[str, float]]) -> dict[str, float]:
+    """The mean of each metric over the steps that have logged it, without the loss."""
+    names = dict.fromkeys(name for row in rows for name in row if name != LOSS)
+    return {name: fmean(row[name] for row in rows if name in row) for name in names}
