@@ -48,12 +48,12 @@ def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B
     # Without indexing by `valid`, for which the host would wait for the number of steps.
     count = valid.sum().clamp(min=1)
     pair = torch.where(valid, torch.stack([targets - values, targets]), 0.0)
-    means = pair.sum((1, 2), keepdim=True) / count
-    variances = torch.where(valid, pair - means, 0.0).square().sum((1, 2)) / count
+    means = pair.sum((1, 2)) / count
+    centred = torch.where(valid, pair - means.view(2, 1, 1), 0.0)
+    errors, variance = (centred.square().sum((1, 2)) / count).unbind()
     # Targets that differ by less than a ten-thousandth of their size are equal but for rounding.
-    least = 1e-8 * (variances[1] + means[1, 0, 0].square()).clamp(min=1)
-    explained = 1 - variances[0] / variances[1].clamp(min=1e-8)
-    return torch.where(variances[1] > least, explained, 0.0)
+    least = 1e-8 * (variance + means[1].square()).clamp(min=1)
+    return torch.where(variance > least, 1 - errors / variance.clamp(min=1e-8), 0.0)
 
 
 def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],

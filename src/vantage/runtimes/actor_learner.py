@@ -16,7 +16,7 @@ from vantage.envs import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator
-from vantage.learning.own_state import OwnState
+from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.runs.checkpoint import load_replay
 from vantage.runs.fit import check_policy_state, restoring
@@ -60,7 +60,6 @@ class ActorLearner:
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, "actions", index))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
-            self.own_state = OwnState(config.algorithm)
             self.exact = True
             """The position is that of the last update, so a checkpoint may hold it."""
             self.position: Position
@@ -95,7 +94,7 @@ class ActorLearner:
         rollouts, total = self.collect()
         started = perf_counter()
         for metrics in self.updates(rollouts, step()):
-            total += Advance(updates=1, metrics=metrics, unsaved=self.own_state.after_update())
+            total += Advance(updates=1, metrics=metrics, unsaved=own_state(self.config.algorithm))
         total.learn_seconds = perf_counter() - started
         return total
 

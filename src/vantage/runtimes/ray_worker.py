@@ -23,6 +23,7 @@ from vantage.config import Config
 from vantage.learning.collect import join_rollouts
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
+from vantage.learning.own_state import own_state
 from vantage.learning.play import result_of
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
@@ -118,7 +119,7 @@ class Worker:
             started = perf_counter()
             self._updates = one.updates(rollouts, step)
             metrics = next(self._updates)
-        advance += Advance(updates=1, metrics=metrics, unsaved=one.own_state.after_update(),
+        advance += Advance(updates=1, metrics=metrics, unsaved=own_state(one.config.algorithm),
                            learn_seconds=perf_counter() - started)
         return Reply(advance, self._statistics(), self._sink.reply)
 

@@ -21,7 +21,7 @@ from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.evaluator import Evaluated, plays_both_ways
-from vantage.runtimes.own_algorithm import UNSAVED, OwnAlgorithm
+from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress
 from vantage.system import used_memory
 from vantage.types import Report
@@ -63,7 +63,7 @@ class Recorder:
         if checkpoint is not None:
             progress.load(checkpoint.state["progress"])
             self._load_score_of_best()
-        self._algorithm = OwnAlgorithm(config, progress, None if checkpoint is None else checkpoint.state)
+        self._algorithm = OwnAlgorithm(config, progress)
         self._algorithm.note_unsaved()
         if not config.run.evaluates:
             log.info("no evaluations beside training: best/ goes by the mean of "
@@ -185,10 +185,8 @@ class Recorder:
             self._note_saving("checkpoints", error, "; every later save tries again")
 
     def _state(self) -> dict[str, Any]:
-        state = {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
-                 "optimizer": self.config.optimizer.optimizer}
-        unsaved = self._algorithm.unsaved()
-        return state | {UNSAVED: unsaved} if unsaved else state
+        return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
+                "optimizer": self.config.optimizer.optimizer}
 
     def _note_saving(self, place: str, error: VantageError | None = None, effect: str = "") -> None:
         """Log why `place` cannot be saved, once until the reason changes, and when it is saved again."""
