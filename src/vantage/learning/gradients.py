@@ -76,10 +76,9 @@ class OwnWeights(GradientSink):
             numbers = read_at_once({**metrics, _NORM: norm, LOSS: loss}, gradient.device)
             norm, loss = numbers.pop(_NORM), numbers.pop(LOSS)
             metrics.update(numbers)
-            if not (math.isfinite(norm) and math.isfinite(loss)):
-                return norm, loss
         clip_with_norm(gradient, norm, max_grad_norm)
-        self.move(gradient, lr)
+        if self._tentative or (math.isfinite(norm) and math.isfinite(loss)):
+            self.move(gradient, lr)
         return norm, loss
 
     def move(self, gradient: Tensor, lr: float) -> None:
