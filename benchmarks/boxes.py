@@ -79,7 +79,7 @@ class Trial:
         config = vantage.configure(
             self.algo, env="boxes:Aim", env_kwargs={"low": low, "high": high, "dtype": dtype}, steps=STEPS,
             seed=self.seed, threads=1, eval_every=0, tensorboard=False)
-        for _ in vantage.train(config, run=folder / "run"):
+        for _ in vantage.Trainer(config, run=folder / "run"):
             pass
         played = vantage.evaluate(folder / "run", episodes=GAMES, deterministic=True, checkpoint="latest")
         return played.return_mean

@@ -84,7 +84,7 @@ def rate(config: vantage.Config, run: Path, seconds: float) -> tuple[float, floa
     def begun(report: Any) -> bool:
         return bool(report.metrics.get("ray/workers") == workers if under_ray else report.step >= 200 * workers)
 
-    with closing(vantage.train(config, run=run, argv=())) as reports:
+    with closing(vantage.Trainer(config, run=run, argv=())) as reports:
         next(report for report in reports if begun(report))
         settled = time.perf_counter() + (SETTLE_SECONDS if under_ray else 0.0)
         start = last = next(report for report in reports if time.perf_counter() >= settled)
@@ -171,7 +171,7 @@ def measure_memory(arguments: argparse.Namespace) -> None:
         env_kwargs={"images": True}, log_every_seconds=10.0, max_minutes=arguments.minutes)
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         since = time.monotonic()
-        for report in vantage.train(config, run=Path(folder) / "run", argv=()):
+        for report in vantage.Trainer(config, run=Path(folder) / "run", argv=()):
             if report.status == "running":
                 print_memory(psutil.Process(), time.monotonic() - since, report.step)
     print(f"# Ray's files in /dev/shm after the end: {[file.name for file in Path('/dev/shm').glob('*plasma*')]}")

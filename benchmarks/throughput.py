@@ -147,7 +147,7 @@ def train_vantage(algo: str, overrides: dict[str, Any], run: Path) -> Segment:
 
     config = vantage.configure(algo, env="Pong", steps=10**9, seed=0, device="cpu", eval_every=0, log_every_seconds=0.5,
                                **overrides)
-    reports = iter(vantage.train(config, run=run, argv=()))
+    reports = vantage.Trainer(config, run=run, argv=())
     reached = 0
     while reached == 0:  # workers need some seconds to start
         reached = next(reports).step

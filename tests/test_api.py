@@ -68,10 +68,10 @@ def make_bandit() -> Bandit:
 def test_classes_and_factories_are_imported_again_by_resume_and_evaluate() -> None:
     config = vantage.configure(A2C, env=make_bandit, network=Identity, steps=80, num_envs=2, eval_every=0,
                                tensorboard=False, threads=1)
-    for report in vantage.train(config, run="run"):
+    for report in vantage.Trainer(config, run="run"):
         if report.step:
             break
-    *_, last = vantage.resume("run", steps=120)
+    *_, last = vantage.Trainer.resume("run", steps=120)
     assert (last.status, last.step) == ("done", 128)
     assert vantage.evaluate("run", episodes=2).env == f"{__name__}:make_bandit"
 

@@ -22,7 +22,8 @@ LAYERS = (
     "wording", "errors", "extras schedules",
     "config_keys json_text processes sources system terminal time_limit seeding specs",
     "types importing other_libraries", "keys", "algorithms", "config_groups", "config", "models envs", "learning",
-    "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "cli", "__init__ __main__")
+    "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "trainer", "cli",
+    "__init__ __main__")
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer.split()}
 
 # The libraries that only these parts may import.

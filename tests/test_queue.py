@@ -75,7 +75,7 @@ def test_a_queue_paused_then_killed_ends_with_the_weights_of_an_uninterrupted_ru
     assert start(plan).wait(60) == 0
 
     config = vantage.configure("a2c", env="tiny:Bandit", seed=1, steps=STEPS, **KEYS)  # type: ignore[arg-type]
-    for _ in vantage.train(config, run=tmp_path / "alone", argv=()):
+    for _ in vantage.Trainer(config, run=tmp_path / "alone", argv=()):
         pass
     ours, alone = (load_latest(path).tensors["model"] for path in (run.path, tmp_path / "alone"))
     assert all(torch.equal(tensor, alone[name]) for name, tensor in ours.items())

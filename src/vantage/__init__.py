@@ -2,8 +2,8 @@
 
     import vantage
 
-    config = vantage.configure("a2c", env="CartPole-v1", steps=200_000, seed=1)
-    for report in vantage.train(config):
+    agent = vantage.train("a2c", env="CartPole-v1", steps=200_000, seed=1)
+    for report in vantage.Trainer("ppo", env="CartPole-v1", steps=100_000):
         print(report.step, report.metrics.get("rollout/ep_rew_mean"))
 
 `help(vantage.train)` and the like explain each function; docs/python.md shows them all.
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from vantage.tools.record import Recording, record
     from vantage.tools.report import report
     from vantage.tools.search.command import SearchResult, search
-    from vantage.training import resume, train
-    from vantage.types import Report
+    from vantage.trainer import Trainer, resume, train
+    from vantage.types import Episode, Report
 
     __version__: str
 
@@ -47,14 +47,15 @@ if TYPE_CHECKING:
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
 __all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Config", "ConfigError", "EnvError",
-           "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "Schedule", "SearchResult",
-           "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
+           "Episode", "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "Schedule", "SearchResult",
+           "Trainer", "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
            "report", "resume", "search", "train"]
 
 _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
             "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
             "Coefficient": "vantage.schedules", "Schedule": "vantage.schedules",
-            "configure": "vantage.presets", "resume": "vantage.training", "train": "vantage.training",
+            "Episode": "vantage.types", "configure": "vantage.presets",
+            "Trainer": "vantage.trainer", "resume": "vantage.trainer", "train": "vantage.trainer",
             "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
             "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",
             "Recording": "vantage.tools.record", "record": "vantage.tools.record", "report": "vantage.tools.report",

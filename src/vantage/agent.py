@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,18 +17,21 @@ from vantage.envs import PolicyEnv, Reader, make_single
 from vantage.errors import ConfigError
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
+from vantage.runs.files import whole_file
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
-from vantage.runs.policy_file import read_policy
+from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
 from vantage.runtimes.evaluator import acts_most_probably
 from vantage.seeding import derive_seed
 from vantage.types import State
+
+log = logging.getLogger(__name__)
 
 STREAM = 2
 """Of evaluations after training; streams 0 and 1 belong to training and to evaluations during training."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Agent:
     """A trained policy that acts; frozen, on the CPU."""
 
@@ -47,6 +51,36 @@ class Agent:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "read", Reader(self.model.spec, self.config.env.kinds_of_parts))
+
+    def __repr__(self) -> str:
+        score = self.scores.get("eval/mean_reward", self.scores.get("rollout/ep_rew_mean"))
+        words = "" if score is None else f", return {score:.4g}"
+        return f"<Agent {self.config.algo} on {self.config.env.id}: step {self.step:,}, {self.checkpoint}{words}>"
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy to a file NAME.safetensors, which `vantage.load` reads; returns its path.
+
+        An existing file is replaced. `vantage export --format safetensors` writes the same.
+        """
+        path = Path(path)
+        if path.suffix.lower() != SUFFIX:
+            raise ConfigError(f"{path} does not end in {SUFFIX}; name it {path.with_suffix(SUFFIX)}")
+        model, description = self.described()
+        tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}  # views of one vector
+        with whole_file(path, SUFFIX) as temporary:
+            write_weights(temporary, tensors, description)
+        return path
+
+    def described(self) -> tuple[ActorCritic, Description]:
+        """The policy in float32, in which files compute, and its description."""
+        config, model = self.config, self.model
+        if config.policy.precision == "bfloat16":
+            log.warning("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds "
+                        "less")
+            config = config.change(precision="float32")
+            model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
+            model.load_state_dict(self.model.state_dict())
+        return model, Description(config, model.spec, self.step, self.checkpoint, self.scores)
 
     def initial_state(self, batch: int = 1) -> State:
         """The state before an episode's first observation."""

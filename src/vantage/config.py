@@ -52,7 +52,7 @@ class Key(NamedTuple):
     rules: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Config:
     """One run. Coefficients that may change during it are numbers or schedules (`vantage.schedules`)."""
 
@@ -73,6 +73,9 @@ class Config:
 
     def __post_init__(self) -> None:
         check_fields(self.algorithm)  # a class of one's own need not do it
+
+    def __repr__(self) -> str:
+        return f"<Config {self.algo} on {self.env.id}: {self.run.steps:,} steps, seed {self.run.seed}>"
 
     @classmethod
     def of(cls, algo: str) -> Config:
@@ -129,6 +132,16 @@ class Config:
         """The value of the scheduled coefficient `name` at `step`."""
         part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
         return value_at(getattr(part, name), step, self.schedule_steps)
+
+    def coefficients(self) -> list[str]:
+        """The names that `at` takes: what may change during the run."""
+        return [name for name, key in self.flat_keys().items()
+                if key.group in ("algorithm", "optimizer") and self._may_change(key)]
+
+    def _may_change(self, key: Key) -> bool:
+        """The key is a coefficient, or a number of an algorithm of one's own, which declares no more."""
+        kinds = kinds_of(key.hint)
+        return Schedule in kinds or (float in kinds and not key.rules)
 
     @property
     def schedule_steps(self) -> int:

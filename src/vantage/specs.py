@@ -209,3 +209,6 @@ class Episode:
     env: int
     score: float
     length: int
+    info: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """What is small in the `info` of its last step: numbers, texts, short arrays. Empty on Atari, and
+    for the environments of data-parallel ranks above 0."""

@@ -84,3 +84,19 @@ class MessageHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._show(self.format(record))
+
+
+@contextmanager
+def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
+    """Send Vantage's log messages to `handler` alone."""
+    logger = logging.getLogger("vantage")
+    handlers, logger.handlers, former = logger.handlers, [handler], logger.level
+    logger.setLevel(level)
+    logger.propagate, propagate = False, logger.propagate  # an environment may have set up the root logger
+    handler.addFilter(escape_message)
+    try:
+        yield
+    finally:
+        logger.handlers = handlers
+        logger.propagate = propagate
+        logger.setLevel(former)

@@ -1,18 +1,16 @@
-"""`train` and `resume`: a run as a generator of reports. What a run does is in `runtimes`, `load` is in `agent`.
+"""A training as a generator, new or resumed: what `trainer` and the command advance. What a run does is in `runtimes`.
 
 Under torchrun every process calls them: rank 0 trains and yields reports, the others share its updates and yield none.
 """
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import logging
 import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
-from weakref import WeakSet
 
 import torch
 
@@ -46,82 +44,17 @@ from vantage.types import Report
 from vantage.wording import for_reader
 
 log = logging.getLogger(__name__)
-_UNFINISHED: WeakSet[Generator[object]] = WeakSet()
-
-
-@atexit.register
-def _close_unfinished() -> None:
-    """Save the runs whose generators are unfinished when the interpreter exits."""
-    for generator in list(_UNFINISHED):
-        with contextlib.suppress(ValueError):  # another thread is executing it and ends with the program
-            generator.close()
-
-
-os.register_at_fork(after_in_child=_UNFINISHED.clear)
-
-
-def _reports(updates: Generator[Report | None]) -> Generator[Report]:
-    def with_metrics() -> Generator[Report]:
-        with closing(updates):
-            yield from (report for report in updates if report is not None and report.metrics)
-
-    reports = with_metrics()
-    _UNFINISHED.add(reports)
-    return reports
-
-
-def train(config: Config, *, run: str | Path | None = None, root: str | Path = "runs",
-          argv: Sequence[str] | None = None) -> Generator[Report]:
-    """Train in a new run directory; yields a report every `log_every_seconds` and one at the end.
-
-        config = vantage.configure("ppo", env="CartPole-v1", steps=100_000)
-        for report in vantage.train(config, run="runs/first"):
-            print(report.step, report.metrics.get("rollout/ep_rew_mean"))
-        agent = vantage.load(report.run)
-
-    Training advances while you iterate, in this process and in the workers that the config asks for. Whatever a
-    callback would do goes into the loop. To stop early, leave the loop or close the generator: the run is saved, and
-    `vantage.resume` continues it. Ctrl-C saves it too.
-
-    `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It holds config.json,
-    metrics.jsonl, checkpoints and the best policy. A `root` that is a URL of fsspec, such as s3://BUCKET/RUNS, receives
-    a copy of the run in runs/ at every save, from which `vantage.resume(URL)` continues on any machine. `argv` is the
-    command that meta.json names, by default that of this program. Messages go to the logger `vantage`.
-
-    A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
-    `if __name__ == "__main__":`, because they import it.
-
-    Raises ConfigError if the directory exists, or if the environment, the network or the policy of `init_from` does not
-    fit; EnvError for an environment that fails, NonFiniteError for a loss that is not finite.
-    """
-    return _reports(train_updates(config, run=run, root=root, argv=argv))
-
-
-def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-           max_minutes: float | None = None, device: str | None = None,
-           trust: bool = False) -> Generator[Report]:
-    """Continue the run in directory `run` from its newest valid checkpoint, as if it had never stopped.
-
-        for report in vantage.resume("runs/first", steps=200_000):
-            print(report.step)
-
-    Reports, stopping and messages are those of `vantage.train`. ConfigError for a run that has nothing left to do.
-
-    `run` may be the URL of a copy, see `train`. `steps` is the new total; schedules keep running over the former total
-    unless `extend_schedule`. `max_minutes` applies to this call only, `device` from now on. `trust` allows code from
-    outside Vantage that the config of someone else's run names.
-    """
-    return _reports(resume_updates(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                                   device=device, trust=trust))
 
 
 def train_updates(config: Config, *, asked: Config | None = None, run: str | Path | None = None,
-                  root: str | Path = "runs", argv: Sequence[str] | None = None) -> Generator[Report | None]:
-    """`train` as `train_loop.updates` yields it: also after every update and during evaluations.
+                  root: str | Path = "runs", argv: Sequence[str] | None = None,
+                  on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
+    """Train in a new run directory; yields what `train_loop.updates` does.
 
-    What `asked`, by default `config`, leaves to the machine stays so in config.json.
+    What `asked`, by default `config`, leaves to the machine stays so in config.json. `on_start` is
+    called with the run before its first update.
     """
-    if follow_torchrun():
+    if follow_torchrun() is not None:
         return
     runtime, asked = runtime_of(config), config if asked is None else asked
     start = working_directory()
@@ -139,14 +72,19 @@ def train_updates(config: Config, *, asked: Config | None = None, run: str | Pat
         except BaseException:
             directory.remove()
             raise
+        if on_start is not None:
+            on_start(session)
         yield from updates(session)
 
 
 def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-                   max_minutes: float | None = None, device: str | None = None,
-                   trust: bool = False) -> Generator[Report | None]:
-    """`resume` as `train_loop.updates` yields it: also after every update and during evaluations."""
-    if follow_torchrun():
+                   max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+                   on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
+    """Continue the run in directory `run` from its newest valid checkpoint, as `Trainer.resume` describes.
+
+    Yields what `train_loop.updates` does. `on_start` is called with the run before its first update.
+    """
+    if follow_torchrun() is not None:
         return
     path = fetch(str(run)) if is_url(run) else Path(run)
     directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True)
@@ -167,6 +105,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
         except BaseException:
             session.close("interrupted")
             raise
+        if on_start is not None:
+            on_start(session)
         yield from updates(session)
 
 

@@ -107,9 +107,9 @@ class Minibatch:
     """[T, B, ...] what else the algorithm's `estimate` has returned, by name."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """Progress of a run: yielded at intervals during training, and once at its end."""
+    """Progress of a run: of one update, or of the time since the report before."""
 
     step: int
     """Agent steps so far, all environments together."""
@@ -121,3 +121,10 @@ class Report:
     """Of the run: the last report of a training has another one than "running"."""
     run: str = ""
     """The run directory."""
+    episodes: tuple[Episode, ...] = ()
+    """The training games that have ended since the report before, at most the newest 10,000."""
+
+    def __repr__(self) -> str:
+        mean = self.metrics.get("rollout/ep_rew_mean")
+        score = "" if mean is None else f", return {mean:.4g}"
+        return f"<Report {self.status}: step {self.step:,}{score}, {len(self.metrics)} metrics>"

@@ -82,7 +82,7 @@ class Forgetful(A2C):
     ("test_own_algorithm:Forgetful", "lacks estimate")])
 def test_what_is_no_whole_algorithm_is_refused_with_what_it_lacks(path: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        list(vantage.train(vantage.configure(path, env="CartPole-v1"), run=tmp_path / "run"))
+        list(vantage.Trainer(vantage.configure(path, env="CartPole-v1"), run=tmp_path / "run"))
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ class Broken(A2C):
 def test_a_loss_that_returns_anything_else_is_named(result: str, tmp_path: Path) -> None:
     config = vantage.configure("test_own_algorithm:Broken", env="CartPole-v1", result=result, threads=1)
     with pytest.raises(ConfigError, match="must return a scalar tensor and a mapping"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
 
 
 @dataclass(frozen=True)

@@ -165,4 +165,4 @@ def test_the_example_is_cartpole_resumes_exactly_and_trains(monkeypatch, tmp_pat
     for stop in moments(run[2]):
         check("numpy_vector_env:NumpyCartPole", run, stop, 30)
     config = vantage.configure("a2c", env="numpy_vector_env:NumpyCartPole", steps=400, num_envs=4, eval_every=0)
-    assert list(vantage.train(config, run=tmp_path / "run"))[-1].status == "done"
+    assert list(vantage.Trainer(config, run=tmp_path / "run"))[-1].status == "done"

@@ -173,7 +173,7 @@ def test_a_resume_without_the_replay_logs_it_and_fills_the_replay_again(
     stop_after(8, tmp_path / "run", config)
     (tmp_path / "run" / "replay" / "rows_0.safetensors").write_bytes(b"cut")
     caplog.set_level("INFO", logger="vantage")
-    list(vantage.resume(tmp_path / "run"))
+    list(vantage.Trainer.resume(tmp_path / "run"))
     assert any("rows_0.safetensors" in note and "filled again" in note for note in caplog.messages)
 
 
@@ -185,19 +185,19 @@ def test_an_older_replay_is_used_with_a_message(tmp_path: Path, caplog: pytest.L
     newest = f"step-{load_latest(tmp_path / 'other').step:012d}"
     shutil.rmtree(tmp_path / "other" / "checkpoints" / newest)  # the replay is now of a later step
     caplog.set_level("INFO", logger="vantage")
-    list(vantage.resume(tmp_path / "other"))
+    list(vantage.Trainer.resume(tmp_path / "other"))
     assert any("good to learn from, but this resume is not exact" in note for note in caplog.messages)
 
 
 def test_a_gpu_run_resumes_on_the_cpu_with_new_random_draws(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    list(vantage.train(acer(steps=96, eval_every=0), run=tmp_path / "run"))
+    list(vantage.Trainer(acer(steps=96, eval_every=0), run=tmp_path / "run"))
     saved = load_latest(tmp_path / "run")
     acting = dict(saved.tensors["acting"])
     acting["generator"] = torch.zeros(16, dtype=torch.uint8)  # a CUDA generator's state is seed and offset
     save(tmp_path / "run", saved.step, tensors={**saved.tensors, "acting": acting}, state=saved.state, keep=3,
          again=True)
     caplog.set_level("INFO", logger="vantage")
-    list(vantage.resume(tmp_path / "run", steps=192))
+    list(vantage.Trainer.resume(tmp_path / "run", steps=192))
     assert any("not of a run on cpu: random draws begin anew" in note for note in caplog.messages)
     assert load_latest(tmp_path / "run").step == 192
 
@@ -216,7 +216,7 @@ def test_inconsistent_options_are_refused(options: dict[str, Any], message: str)
 
 def test_a_product_of_actions_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"as acer's, is for Discrete and Box actions, not for multi_discrete; use "):
-        list(vantage.train(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))
+        list(vantage.Trainer(vantage.configure("acer", env="tiny:TwoSwitches", **QUIET), run=tmp_path / "run"))
 
 
 @pytest.mark.parametrize(("before", "after"), [(0, 1), (1, 2), (2, 1)])
@@ -228,7 +228,7 @@ def test_a_resume_with_other_past_rollouts_logs_it_and_collects_them_again(
     config = json.loads((run / "config.json").read_text())
     config["algorithm"]["past_rollouts"] = after
     (run / "config.json").write_text(json.dumps(config))
-    *_, last = vantage.resume(run)
+    *_, last = vantage.Trainer.resume(run)
     assert last.status == "done"
     assert any("past rollouts of the checkpoint do not fit" in note for note in caplog.messages)
 

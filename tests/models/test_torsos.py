@@ -211,7 +211,7 @@ def test_the_example_trains_and_its_checkpoint_needs_the_module(monkeypatch: pyt
                                num_envs=2, num_workers=1, threads=1, tensorboard=False, eval_every=0)
     on_pong = vantage.configure("a2c", env="Pong", network=config.policy.network)
     assert on_pong.policy.norm == "none", "the default of Atari is for built-in networks"
-    *_, last = vantage.train(config, run="run")
+    *_, last = vantage.Trainer(config, run="run")
     assert last.status == "done"
     assert "ResidualAttention" in str(vantage.load("run").model.actor.torsos[0])
     Path(EXAMPLE.name).unlink()

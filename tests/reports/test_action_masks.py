@@ -144,7 +144,7 @@ def test_masks_of_two_parts_come_in_a_row() -> None:
 @pytest.mark.parametrize("algo", ["ppo", "a2c", "acer"])
 def test_no_forbidden_action_is_taken_in_training_evaluation_and_loops(algo: str, tmp_path: Path) -> None:
     config = vantage.configure(algo, env=WithMethod, steps=300, **SHORT | {"eval_every": 150, "eval_episodes": 2})
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done"
     assert vantage.evaluate(tmp_path / "run", episodes=3, deterministic=False).returns == [3, 3, 3]
     agent = vantage.load(tmp_path / "run")
@@ -157,7 +157,7 @@ def test_no_forbidden_action_is_taken_in_training_evaluation_and_loops(algo: str
 
 
 def test_an_export_takes_the_mask(tmp_path: Path) -> None:
-    list(vantage.train(vantage.configure("ppo", env=WithMethod, steps=50, **SHORT), run=tmp_path / "run"))
+    list(vantage.Trainer(vantage.configure("ppo", env=WithMethod, steps=50, **SHORT), run=tmp_path / "run"))
     assert "action_mask" in vantage.export(tmp_path / "run", format="onnx").inputs
 
 
@@ -182,7 +182,7 @@ def test_a_mask_that_comes_late_says_what_to_do(steps_alone: bool, vector: str, 
                                **SHORT)
     with pytest.raises(EnvError, match=r"info has action_mask, unlike at the first reset; put it into every info, that "
                                        r"of reset included, or give the environment a method action_masks\(\)"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
 
 
 def test_the_method_has_no_effect_on_box_actions() -> None:

@@ -50,7 +50,7 @@ class Aim(boxes.Aim):
 
 def aim(algo: str, bounds: str, folder: Path, **options: Any) -> Path:
     config = vantage.configure(algo, env=Aim, env_kwargs=BOUNDS[bounds], **{**SHORT, **options})
-    *_, last = vantage.train(config, run=folder / "run")
+    *_, last = vantage.Trainer(config, run=folder / "run")
     assert last.status == "done"
     return folder / "run"
 
@@ -158,7 +158,7 @@ def test_a_run_without_scaling_resumes_and_plays_as_it_did(tmp_path: Path) -> No
     values = json.loads((run / "config.json").read_text())
     del values["env"]["scale_actions"]
     (run / "config.json").write_text(json.dumps(values))
-    *_, last = vantage.resume(run, steps=400, trust=True)
+    *_, last = vantage.Trainer.resume(run, steps=400, trust=True)
     assert last.status == "done" and not vantage.load(run).model.spec.action.scaled
     assert vantage.evaluate(run, episodes=2, deterministic=True).returns == pytest.approx([-0.4, -0.4], abs=1e-5)
 
@@ -166,7 +166,7 @@ def test_a_run_without_scaling_resumes_and_plays_as_it_did(tmp_path: Path) -> No
 def test_a_scaled_run_resumes_exactly(tmp_path: Path) -> None:
     whole = aim("a2c", "two ranges", tmp_path / "whole", steps=256)
     part = aim("a2c", "two ranges", tmp_path / "part", steps=128, schedule_steps=256)
-    *_, last = vantage.resume(part, steps=256)
+    *_, last = vantage.Trainer.resume(part, steps=256)
     assert last.status == "done"
     agents = [vantage.load(run, checkpoint="latest") for run in (whole, part)]
     for one, other in zip(*(agent.model.state_dict().values() for agent in agents), strict=True):
@@ -185,8 +185,8 @@ def test_weights_in_other_units_are_refused_with_a_flag_that_helps(tmp_path: Pat
     run = aim("a2c", "100 to 200", tmp_path, steps=100, scale_actions=False)
     config = vantage.configure("a2c", env=Aim, env_kwargs=BOUNDS["100 to 200"], init_from=str(run), steps=100, **SHORT)
     with pytest.raises(ConfigError, match=r"scaled to their bounds.*; give scale_actions=False$"):
-        list(vantage.train(config, run=tmp_path / "new"))
-    *_, last = vantage.train(config.change(scale_actions=False), run=tmp_path / "new")
+        list(vantage.Trainer(config, run=tmp_path / "new"))
+    *_, last = vantage.Trainer(config.change(scale_actions=False), run=tmp_path / "new")
     assert last.status == "done"
 
 
@@ -195,7 +195,7 @@ def test_weights_keep_their_deviation_under_another_factor_of_its_learning_rate(
     config = vantage.configure("ppo", env=Aim, env_kwargs=BOUNDS["100 to 200"], init_from=str(run), steps=128, lr=0,
                                **SHORT)
     assert config.policy.std_lr_scale != vantage.load(run).config.policy.std_lr_scale
-    list(vantage.train(config, run=tmp_path / "new"))
+    list(vantage.Trainer(config, run=tmp_path / "new"))
     obs = np.zeros((1, 1), np.float32)
     spread = [np.std([agent.act(np.repeat(obs, 2000, 0), agent.initial_state(2000), deterministic=False)[0]])
               for agent in (vantage.load(run), vantage.load(tmp_path / "new", checkpoint="latest"))]
@@ -239,4 +239,4 @@ def test_a_resume_in_other_units_is_refused(edit: tuple[str, str], tmp_path: Pat
     path = run / "config.json"
     path.write_text(path.read_text().replace(*edit))
     with pytest.raises(ConfigError, match=r"its actions were box \[1\] scaled to \[\(100.0, 200.0\)\] and are box"):
-        list(vantage.resume(run, steps=400, trust=True))
+        list(vantage.Trainer.resume(run, steps=400, trust=True))

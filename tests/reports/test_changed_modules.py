@@ -70,7 +70,7 @@ def test_a_training_of_an_edited_helper_is_refused_before_workers_start(algo: st
     config = vantage.configure(algo, env=f"{name}:make", num_workers=2)
     edit(helper, "1.0", "10.0")
     with pytest.raises(vantage.ConfigError, match=rf"{name}_helper\.py has changed"):
-        next(vantage.train(config, run=tmp_path / "run"))
+        next(vantage.Trainer(config, run=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -79,7 +79,7 @@ def test_a_resume_and_an_evaluation_of_edited_code_are_refused(modules: Modules,
     train_shortly(tmp_path / "run", "env_of_run:Paying")
     edit(env, "True, False", "False, True")
     with pytest.raises(vantage.ConfigError, match=r"env_of_run\.py has changed"):
-        next(vantage.resume(tmp_path / "run", steps=10_000))
+        next(vantage.Trainer.resume(tmp_path / "run", steps=10_000))
     with pytest.raises(vantage.ConfigError, match=r"env_of_run\.py has changed"):
         vantage.evaluate(tmp_path / "run", episodes=1)
 

@@ -61,7 +61,7 @@ def test_a_resume_has_the_values_of_the_run(run: Path, monkeypatch: pytest.Monke
         return prepare(config)
 
     monkeypatch.setattr(training, "prepare", remember)
-    for _ in vantage.resume(run, steps=RunDirectory.open(run).config.run.steps + 80):
+    for _ in vantage.Trainer.resume(run, steps=RunDirectory.open(run).config.run.steps + 80):
         pass
     assert prepared[0].runtime.threads == 3
     assert read(run, "config.json")["runtime"]["threads"] == 0
@@ -71,7 +71,7 @@ def test_a_resume_has_the_values_of_the_run(run: Path, monkeypatch: pytest.Monke
 def test_a_device_that_this_machine_lacks_is_replaced(run: Path, caplog: pytest.LogCaptureFixture) -> None:
     meta = read(run, "meta.json")
     (run / "meta.json").write_text(json.dumps(meta | {"resolved": meta["resolved"] | {"device": "cuda:77"}}))
-    for _ in vantage.resume(run, steps=RunDirectory.open(run).config.run.steps + 80):
+    for _ in vantage.Trainer.resume(run, steps=RunDirectory.open(run).config.run.steps + 80):
         pass
     assert "device=cuda:77 is not on this machine: this resume is not exact" in caplog.text
     assert read(run, "config.json")["runtime"]["device"] == "auto"
@@ -97,6 +97,6 @@ def test_a_run_of_the_former_version_is_read_and_resumed(tmp_path: Path) -> None
     (run / "config.json").write_text(directory.config.to_json())
     (run / "meta.json").write_text(json.dumps(meta))
     assert RunDirectory.open(run).config == directory.config
-    for report in vantage.resume(run, steps=directory.config.run.steps + 80):
+    for report in vantage.Trainer.resume(run, steps=directory.config.run.steps + 80):
         assert report.step <= directory.config.run.steps + 160
     assert read(run, "config.json")["runtime"]["threads"] == 1

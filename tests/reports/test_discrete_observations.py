@@ -185,7 +185,7 @@ def test_a_run_from_before_is_played_exported_and_resumed_as_it_was(alone: bool,
     monkeypatch.chdir(tmp_path)
     config = vantage.configure("a2c", env=ROOMS, env_kwargs={"alone": alone}, steps=64, frame_stack=2,
                                schedule_steps=1000, one_hot="vector", torsos="separate", **QUIET)
-    list(vantage.train(config, run="now"))
+    list(vantage.Trainer(config, run="now"))
     shutil.copytree("now", "then")
     as_before(Path("then"))
     model = vantage.load("then", trust=True).model
@@ -194,7 +194,7 @@ def test_a_run_from_before_is_played_exported_and_resumed_as_it_was(alone: bool,
     assert scores[0] == scores[1]
     assert vantage.export("then", format="safetensors", trust=True).difference == 0
     for run in ("now", "then"):
-        list(vantage.resume(run, steps=160, trust=True))
+        list(vantage.Trainer.resume(run, steps=160, trust=True))
     ours, theirs = (load_latest(Path(run)).tensors["model"] for run in ("then", "now"))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -204,17 +204,17 @@ def test_init_from_an_older_run_names_the_options_that_make_it_fit(tmp_path: Pat
                                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     keys: dict[str, Any] = {"env": ROOMS, "env_kwargs": {"alone": True}, "steps": 32, "obs_norm": False, **QUIET}
-    list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", torsos="separate"), run="then"))
+    list(vantage.Trainer(vantage.configure("a2c", **keys, one_hot="vector", torsos="separate"), run="then"))
     as_before(Path("then"))
     with pytest.raises(vantage.ConfigError, match=r"give one_hot='vector'$"):
-        list(vantage.train(vantage.configure("a2c", **keys, init_from="then"), run="new"))
-    list(vantage.train(vantage.configure("a2c", **keys, one_hot="vector", init_from="then"), run="new"))
+        list(vantage.Trainer(vantage.configure("a2c", **keys, init_from="then"), run="new"))
+    list(vantage.Trainer(vantage.configure("a2c", **keys, one_hot="vector", init_from="then"), run="new"))
 
 
 def test_onnx_takes_one_hots_and_scales_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
     monkeypatch.chdir(tmp_path)
-    list(vantage.train(vantage.configure("ppo", env=ROOMS, steps=32, frame_stack=2, **QUIET), run="run"))
+    list(vantage.Trainer(vantage.configure("ppo", env=ROOMS, steps=32, frame_stack=2, **QUIET), run="run"))
     file = vantage.export("run", format="onnx")
     assert {"obs.room", "obs.more/0", "obs.more/1", "obs.noise"} <= set(file.inputs) and file.difference < 1e-4
 
@@ -229,5 +229,5 @@ ICE = {"env": "FrozenLake-v1", "env_kwargs": {"is_slippery": False}}
 @pytest.mark.parametrize(("keys", "least"), [(CLIFF, -13), (ICE, 1)], ids=["cliff", "ice"])
 def test_the_defaults_find_the_best_path(algo: str, keys: dict[str, Any], least: float, tmp_path: Path) -> None:
     config = vantage.configure(algo, **keys, seed=100, threads=1, tensorboard=False, eval_every=0)
-    list(vantage.train(config, run=tmp_path / "run"))
+    list(vantage.Trainer(config, run=tmp_path / "run"))
     assert vantage.evaluate(tmp_path / "run", episodes=10, deterministic=True).return_mean == least

@@ -96,14 +96,14 @@ def test_a_resume_beyond_the_limit_begins_a_new_episode_and_says_so(
     config = vantage.configure("a2c", env=f"{__name__}:Endless", env_kwargs={"ends": True}, num_envs=2,
                                rollout_length=10, steps=1000, hidden="4", threads=1, tensorboard=False, eval_every=0)
     with caplog.at_level(logging.WARNING, "vantage"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     line, = (record.getMessage() for record in caplog.records)
     assert "the episode is longer than 0 MB of actions, so that a resume begins a new one; set max_episode" in line
     counts = load_latest(tmp_path / "run").tensors["envs"]["action_counts"].tolist()
     assert -1 in counts and max(counts) <= 7
     caplog.clear()
     with caplog.at_level(logging.WARNING, "vantage"):
-        next(vantage.resume(tmp_path / "run", steps=2000))
+        next(vantage.Trainer.resume(tmp_path / "run", steps=2000))
     assert f"environments {counts.index(-1)} could not be restored by a replay and begin a new episode" in caplog.text
 
 

@@ -112,7 +112,7 @@ import vantage
 from {__name__} import *
 if __name__ == "__main__":
     config = vantage.Config.from_json({config.to_json()!r}, source="test")
-    *_, last = vantage.train(config, run={str(tmp_path / "run")!r})
+    *_, last = vantage.Trainer(config, run={str(tmp_path / "run")!r})
     print(last.status, multiprocessing.active_children(), flush=True)
     os._exit(0)
 """
@@ -133,7 +133,7 @@ def test_environments_in_their_own_processes_may_start_processes_which_end_with_
                               "tensorboard": False, "eval_every": 0, **options}
     config = vantage.configure(algo, env=f"{__name__}:Parent", **values,
                                env_kwargs={"folder": str(folder), "closes": closes})
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and last.step == 64
     pids = [int(path.name) for path in folder.iterdir()]
     assert len(pids) >= 2 * config.num_processes * config.env.num_envs

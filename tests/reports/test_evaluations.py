@@ -22,7 +22,7 @@ SMALL = {"threads": 1, "hidden": "8", "tensorboard": False, "num_envs": 4, "roll
 
 
 def train(run: Path, algo: str = "a2c", **options: Any) -> list[vantage.Report]:
-    return list(vantage.train(vantage.configure(algo, **{**SMALL, **options}), run=run))
+    return list(vantage.Trainer(vantage.configure(algo, **{**SMALL, **options}), run=run))
 
 
 def evaluations(run: Path) -> list[tuple[int, float]]:
@@ -58,7 +58,7 @@ def test_an_evaluation_plays_new_games_each_time_which_its_step_decides_alone(tm
         train(run, env="evaluated_envs:Logged", env_kwargs=json.dumps({"folder": str(folder)}), steps=parts[0],
               schedule_steps=192, eval_every=32, eval_episodes=3, save_every=96, max_eval_share=1)
         if len(parts) > 1:
-            list(vantage.resume(run, steps=parts[1]))
+            list(vantage.Trainer.resume(run, steps=parts[1]))
         seeds[name] = evaluations(run)
     assert seeds["whole"] == seeds["resumed"] and len(seeds["whole"]) == 6
     assert len({mean for _, mean in seeds["whole"]}) == 6, "new games at each"

@@ -50,7 +50,7 @@ def normalise_sums(x: float) -> Any:
     ("a2c", {})], ids=["rollout", "minibatch", "last minibatch", "a2c"])
 def test_a_bandit_is_learned_from_one_step_at_a_time(algo: str, keys: dict[str, Any], tmp_path: Path) -> None:
     config = vantage.configure(algo, env="tiny:Bandit", steps=300, **{**ONE, **keys})
-    list(vantage.train(config, run=tmp_path / "run"))
+    list(vantage.Trainer(config, run=tmp_path / "run"))
     agent = vantage.load(tmp_path / "run", checkpoint="latest")
     params, _ = agent.model.step(torch.zeros(1, 1), torch.ones(1, dtype=torch.bool), agent.initial_state(), None)
     assert params.softmax(-1)[0, 1] > 0.9

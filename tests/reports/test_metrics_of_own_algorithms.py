@@ -56,7 +56,7 @@ class Rarely(A2C):
 
 def train(algo: str, run: Path, **options: Any) -> dict[str, float]:
     """The last metrics of a run."""
-    *_, last = vantage.train(vantage.configure(f"{__name__}:{algo}", **SHORT | options), run=run)
+    *_, last = vantage.Trainer(vantage.configure(f"{__name__}:{algo}", **SHORT | options), run=run)
     assert last.status == "done"
     return last.metrics
 

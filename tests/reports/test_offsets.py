@@ -56,14 +56,14 @@ def test_ordinary_observations_are_not_shifted(env: str) -> None:
 
 def test_the_offset_is_saved_with_a_run_and_used_by_its_evaluation_and_resume(tmp_path: Any) -> None:
     config = vantage.configure("a2c", env="shown_envs:Clock", steps=200, seed=3, threads=1, eval_every=100)
-    for _ in vantage.train(config, run=tmp_path / "run"):
+    for _ in vantage.Trainer(config, run=tmp_path / "run"):
         pass
     agent = vantage.load(tmp_path / "run")
     (offset, small), = agent.config.env.shifts.values()
     assert offset in (CLOCK, CLOCK + 10) and small == 0
     assert agent.model.spec.obs.shift == (offset, 0)
     assert vantage.evaluate(tmp_path / "run", episodes=2, num_envs=1).episodes == 2
-    for _ in vantage.resume(tmp_path / "run", steps=400):
+    for _ in vantage.Trainer.resume(tmp_path / "run", steps=400):
         pass
     assert vantage.load(tmp_path / "run", checkpoint="latest").model.spec.obs.shift == (offset, 0)
 
@@ -117,19 +117,19 @@ QUIET: dict[str, Any] = {"steps": 64, "num_envs": 2, "threads": 1, "tensorboard"
 @pytest.mark.parametrize("env", ["Now", "many"])
 def test_a_clock_keeps_the_offset_of_the_policys_first_look(env: str, tmp_path: Any) -> None:
     config = vantage.configure("a2c", env=f"{__name__}:{env}", **QUIET)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and last.metrics["eval/mean_reward"] == 5
     shift = vantage.load(tmp_path / "run").model.spec.shifts
     assert vantage.evaluate(tmp_path / "run", episodes=2).return_mean == 5
-    *_, last = vantage.resume(tmp_path / "run", steps=128)
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=128)
     assert last.status == "done" and vantage.load(tmp_path / "run").model.spec.shifts == shift
 
 
 def test_weights_of_another_offset_are_refused_with_the_key_that_helps(tmp_path: Any) -> None:
     config = vantage.configure("a2c", env=f"{__name__}:Now", **QUIET)
-    list(vantage.train(config, run=tmp_path / "run"))
+    list(vantage.Trainer(config, run=tmp_path / "run"))
     again = config.change(init_from=str(tmp_path / "run"))
     with pytest.raises(ConfigError, match=r"give obs_shift '(.*)'$") as error:
-        list(vantage.train(again, run=tmp_path / "new"))
-    *_, last = vantage.train(again.change(obs_shift=str(error.value).split("'")[1]), run=tmp_path / "new")
+        list(vantage.Trainer(again, run=tmp_path / "new"))
+    *_, last = vantage.Trainer(again.change(obs_shift=str(error.value).split("'")[1]), run=tmp_path / "new")
     assert last.status == "done"

@@ -47,11 +47,11 @@ class Clocks(VectorEnv):
 def test_evaluations_and_resumes_subtract_what_training_did(tmp_path: Path, algo: str) -> None:
     config = vantage.configure(algo, env="test_offsets_of_vectors:Clocks", num_envs=2, steps=128, eval_every=64,
                                eval_episodes=2, threads=1, tensorboard=False)
-    for _ in vantage.train(config, run=tmp_path / "run"):
+    for _ in vantage.Trainer(config, run=tmp_path / "run"):
         pass
     shift = vantage.load(tmp_path / "run").model.spec.shifts
     assert shift[""][0] == pytest.approx(1.7e9, abs=99)
     assert vantage.evaluate(tmp_path / "run", episodes=2).return_mean == 8
-    for _ in vantage.resume(tmp_path / "run", steps=256):
+    for _ in vantage.Trainer.resume(tmp_path / "run", steps=256):
         pass
     assert vantage.load(tmp_path / "run", checkpoint="latest").model.spec.shifts == shift

@@ -28,7 +28,7 @@ def train(space: str, run: Path, algo: str = "ppo", **keys: object) -> dict[str,
         threads=1,
         **{"steps": 32, **keys},
     )
-    return [report.metrics for report in vantage.train(config, run=run) if report.metrics][-1]
+    return [report.metrics for report in vantage.Trainer(config, run=run) if report.metrics][-1]
 
 
 @pytest.mark.parametrize("space", ["empty box", "box without rows", "empty multi-discrete"])

@@ -71,7 +71,7 @@ def test_a_video_plays_in_real_time_whatever_the_frames_of_a_step(
         tensorboard=False,
         threads=1,
     )
-    list(vantage.train(config, run=tmp_path / "run"))
+    list(vantage.Trainer(config, run=tmp_path / "run"))
     video = vantage.record(tmp_path / "run", tmp_path / "game.mp4", episodes=2)
     assert (video.scores, video.frames, video.fps) == ([78, 78], frames, fps)
 

@@ -46,7 +46,7 @@ def train(what: str, at: int, steps: int = 64) -> list[vantage.Report]:
         tensorboard=False,
         log_every_seconds=0,
     )
-    return list(vantage.train(config, run="runs/here"))
+    return list(vantage.Trainer(config, run="runs/here"))
 
 
 @pytest.mark.parametrize("at", [0, 6])
@@ -59,7 +59,7 @@ def test_a_relative_run_stays_where_it_was_begun(at: int, tmp_path: Path) -> Non
     assert (run / "summary.json").is_file()
     assert reports[-1].status == "done"
     os.chdir(tmp_path)
-    assert [report.status for report in vantage.resume("runs/here", steps=96)][-1] == "done"
+    assert [report.status for report in vantage.Trainer.resume("runs/here", steps=96)][-1] == "done"
     assert (run / "checkpoints" / "step-000000000096").is_dir()
     os.chdir(tmp_path)
     vantage.record("runs/here", "game.mp4")
@@ -90,7 +90,7 @@ def test_an_environment_may_compute_gradients_of_its_own(tmp_path: Path) -> None
         threads=1,
         tensorboard=False,
     )
-    reports = list(vantage.train(config, run=tmp_path / "run"))
+    reports = list(vantage.Trainer(config, run=tmp_path / "run"))
     assert reports[-1].metrics["rollout/ep_rew_mean"] == 9
     assert vantage.evaluate(tmp_path / "run", episodes=2).returns == [9, 9]
     agent = vantage.load(tmp_path / "run")
@@ -119,4 +119,4 @@ def test_data_that_end_are_an_error_of_the_environment_with_its_place(tmp_path: 
         "a2c", env="public_envs:Exhausted", steps=400, num_envs=1, eval_every=0, threads=1
     )
     with pytest.raises(vantage.EnvError, match=r"environment 0 of public_envs:Exhausted .*StopIt"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))

@@ -115,6 +115,6 @@ def test_a_network_and_an_algorithm_of_a_package_import_their_neighbours(
         threads=1,
     )
     reports = [
-        report.metrics for report in vantage.train(config, run=tmp_path / "run") if report.metrics
+        report.metrics for report in vantage.Trainer(config, run=tmp_path / "run") if report.metrics
     ]
     assert reports[-1]["train/width"] == 8

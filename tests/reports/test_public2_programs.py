@@ -46,7 +46,7 @@ def test_a_training_and_an_evaluation_run_in_a_thread(tmp_path: Path) -> None:
 
     def play() -> None:
         last = [
-            *vantage.train(
+            *vantage.Trainer(
                 config(env="public_envs:SlowBandit", eval_every=100), run=tmp_path / "run"
             )
         ][-1]
@@ -60,8 +60,8 @@ def test_a_training_and_an_evaluation_run_in_a_thread(tmp_path: Path) -> None:
 
 def test_two_trainings_that_take_turns_are_those_of_one_after_the_other(tmp_path: Path) -> None:
     for seed in (1, 2):
-        list(vantage.train(config(seed=seed), run=tmp_path / f"alone-{seed}"))
-    turns = [vantage.train(config(seed=seed), run=tmp_path / f"turns-{seed}") for seed in (1, 2)]
+        list(vantage.Trainer(config(seed=seed), run=tmp_path / f"alone-{seed}"))
+    turns = [vantage.Trainer(config(seed=seed), run=tmp_path / f"turns-{seed}") for seed in (1, 2)]
     for _ in zip_longest(*turns):
         torch.manual_seed(7)  # as a program may
     for seed in (1, 2):
@@ -75,7 +75,7 @@ def test_a_clock_that_is_set_back_changes_no_times(
     hours, clock = [0], time.time
     monkeypatch.setattr(time, "time", lambda: clock() - 3600 * hours[0])
     statuses = []
-    for report in vantage.train(config("a2c", max_minutes=5, eval_every=100), run=tmp_path / "run"):
+    for report in vantage.Trainer(config("a2c", max_minutes=5, eval_every=100), run=tmp_path / "run"):
         statuses.append(report.status)
         hours[0] += 24
     assert statuses[-1] == "done"
@@ -90,24 +90,24 @@ def test_a_clock_that_is_set_back_changes_no_times(
 @pytest.mark.parametrize("algo", ["a2c", "ppo", "acer"])
 def test_a_learning_rate_of_zero_moves_no_weight(algo: str, tmp_path: Path) -> None:
     keys = {"replay_start": 20, "replay_size": 100} if algo == "acer" else {}
-    list(vantage.train(config(algo, lr="0", keep_checkpoints=99, **keys), run=tmp_path / "run"))
+    list(vantage.Trainer(config(algo, lr="0", keep_checkpoints=99, **keys), run=tmp_path / "run"))
     assert torch.equal(weights(tmp_path / "run", "0"), weights(tmp_path / "run"))
 
 
 def test_a_minibatch_larger_than_the_rollout_is_the_whole_rollout(tmp_path: Path) -> None:
     for size in (32, 10_000):
-        list(vantage.train(config(minibatch_size=size), run=tmp_path / str(size)))
+        list(vantage.Trainer(config(minibatch_size=size), run=tmp_path / str(size)))
     assert torch.equal(weights(tmp_path / "32"), weights(tmp_path / "10000"))
 
 
 def test_a_schedule_goes_on_after_a_resume_as_if_there_had_been_no_stop(tmp_path: Path) -> None:
     keys = {"lr": "linear:1e-3:0", "entropy_coef": "linear:0.1:-0.1", "steps": 320}
-    training = vantage.train(config(**keys), run=tmp_path / "run")
+    training = vantage.Trainer(config(**keys), run=tmp_path / "run")
     for report in training:
         if report.step >= 128:
             break
     training.close()
-    list(vantage.resume(tmp_path / "run"))
+    list(vantage.Trainer.resume(tmp_path / "run"))
     lines = [
         json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
     ]

@@ -73,5 +73,5 @@ def test_ppo_learns_to_earn_101_instead_of_100(tmp_path: Path) -> None:
         threads=1,
     )
     assert config.env.reward_norm, "by default"
-    list(vantage.train(config, run=tmp_path / "run"))
+    list(vantage.Trainer(config, run=tmp_path / "run"))
     assert vantage.evaluate(tmp_path / "run", episodes=40, deterministic=False).return_mean > 100.9

@@ -37,7 +37,7 @@ def test_minibatches_that_do_not_divide_the_rollout_leave_every_loss_finite(size
     config = vantage.configure("ppo", env="tiny:Bandit", steps=40, num_envs=2, rollout_length=5, minibatch_size=size,
                                epochs=2, advantage_norm_over="minibatch", eval_every=0, tensorboard=False, threads=1,
                                log_every_seconds=0)
-    reports = list(vantage.train(config, run=tmp_path / "run"))
+    reports = list(vantage.Trainer(config, run=tmp_path / "run"))
     losses = [report.metrics["train/value_loss"] for report in reports if "train/value_loss" in report.metrics]
     assert len(losses) >= 4
     assert torch.tensor(losses).isfinite().all()

@@ -158,5 +158,5 @@ def test_three_ranks_of_torchrun_train_to_the_end(tmp_path: Path) -> None:
 def test_three_ranks_of_one_machine_train_to_the_end(tmp_path: Path) -> None:
     config = vantage.configure("ppo", env="tiny:Bandit", num_envs=9, num_workers=3, rollout_length=3, minibatch_size=9,
                                steps=54, hidden="5", threads=1, tensorboard=False, eval_every=0)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.step == 54 and "train/approx_kl" in last.metrics

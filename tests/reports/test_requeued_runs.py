@@ -55,7 +55,7 @@ def test_runs_from_before_the_key_was_given_stay_ones_own(
         fresh_container: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = train_shortly(tmp_path / "run", "tiny:Bandit")
     monkeypatch.setenv("VANTAGE_KEY", str(tmp_path / "key"))
-    for _ in vantage.resume(run, steps=500):
+    for _ in vantage.Trainer.resume(run, steps=500):
         pass
     fresh_container()
     assert vantage.evaluate(run, episodes=2).episodes == 2

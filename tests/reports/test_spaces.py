@@ -278,5 +278,5 @@ LEARNED = {"Pixels": {}, "Clock": {}, "Clock of whole numbers": {"dtype": "int64
 def test_what_is_shown_is_learned(name: str, tmp_path: Any) -> None:
     config = vantage.configure("ppo", env=f"shown_envs:{name.split()[0]}", env_kwargs=LEARNED[name], steps=15_000,
                                threads=1, eval_every=0)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.metrics["rollout/ep_rew_mean"] > 9.5, "of 10, by sampled actions; 5 is random"

@@ -90,10 +90,10 @@ def test_what_no_checkpoint_holds_is_named_in_a_run_and_in_its_resume(
         algo: str, names: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config, run = vantage.configure(f"{__name__}:{algo}", **SHORT), tmp_path / "run"
     with warned(caplog) as lines:
-        list(vantage.train(config, run=run))
+        list(vantage.Trainer(config, run=run))
     assert lines == [line(algo, names)]
     with warned(caplog) as lines:
-        list(vantage.resume(run, steps=256))
+        list(vantage.Trainer.resume(run, steps=256))
     assert lines == [line(algo, names)]
 
 
@@ -105,7 +105,7 @@ def line(algo: str, names: str) -> str:
 def test_what_workers_make_is_named_too(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     config = vantage.configure(f"{__name__}:Lazy", **SHORT | {"runtime": "hogwild", "num_workers": 1})
     with warned(caplog) as lines:
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert lines == [line("Lazy", "noise (Generator)")]
 
 

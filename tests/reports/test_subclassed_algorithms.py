@@ -124,7 +124,7 @@ def test_a_subclass_trains_bit_for_bit_as_its_base(algo: str, tmp_path: Path) ->
     weights = []
     for number, kind in enumerate((algo, BASES[algo])):
         config = vantage.configure(kind, env="CartPole-v1", steps=1100, threads=1, eval_every=0, tensorboard=False)
-        for _ in vantage.train(config, run=tmp_path / str(number)):
+        for _ in vantage.Trainer(config, run=tmp_path / str(number)):
             pass
         weights.append(vantage.load(tmp_path / str(number)).model.state_dict())
     for name, tensor in weights[0].items():

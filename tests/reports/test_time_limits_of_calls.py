@@ -69,14 +69,14 @@ def alarm() -> Any:
 @pytest.mark.usefixtures("alarm")
 def test_no_timer_interrupts_a_step(timeout: int, tmp_path: Path) -> None:
     config = vantage.configure("a2c", env=f"{__name__}:WithoutTimers", env_timeout=timeout, **SHORT)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done"
 
 
 @pytest.mark.usefixtures("alarm")
 def test_an_environment_may_use_the_alarm_itself(tmp_path: Path) -> None:
     config = vantage.configure("a2c", env=f"{__name__}:WithAlarm", **SHORT)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done"
 
 
@@ -85,7 +85,7 @@ def test_a_step_that_hangs_is_named_in_any_thread_and_the_run_is_saved(thread: s
     config = vantage.configure("a2c", env=f"{__name__}:Endless", env_timeout=1, **SHORT | {"eval_every": 0})
 
     def train() -> None:
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
 
     with pytest.raises(EnvError, match=rf"environment 0 of {__name__}:Endless \(.*TimeoutError: no answer for 1 s, at "
                                        r".*test_time_limits_of_calls\.py:\d+; it hangs, or give a longer"):

@@ -75,7 +75,7 @@ def test_a_time_limit_in_env_kwargs_points_at_its_key(
     assert "give --max-episode-steps" in capsys.readouterr().err
     config = vantage.configure("a2c", env=env, env_kwargs={"max_episode_steps": 50})
     with pytest.raises(vantage.ConfigError, match="give max_episode_steps"):
-        next(vantage.train(config, run=run))
+        next(vantage.Trainer(config, run=run))
 
 
 def test_remedies_are_keywords_in_python_and_flags_in_the_command(
@@ -86,7 +86,7 @@ def test_remedies_are_keywords_in_python_and_flags_in_the_command(
     assert "give --memory lstm or gru" in capsys.readouterr().err
     run = train_shortly(tmp_path / "run", "CartPole-v1")
     with pytest.raises(vantage.ConfigError, match="give a larger total with steps to go on"):
-        next(vantage.resume(run))
+        next(vantage.Trainer.resume(run))
     assert main(["resume", str(run)]) == 2
     assert "give a larger total with --steps to go on" in capsys.readouterr().err
 
@@ -143,7 +143,7 @@ def test_changed_spaces_are_named_at_a_resume(attribute: str, value: int, messag
     run = train_shortly(tmp_path / "run", f"{__name__}:Changing")
     monkeypatch.setattr(Changing, attribute, value)
     with pytest.raises(vantage.ConfigError, match=message) as error:
-        next(vantage.resume(run, steps=1000))
+        next(vantage.Trainer.resume(run, steps=1000))
     assert "edited" not in str(error.value)
 
 

@@ -108,7 +108,7 @@ def test_nothing_is_written_through_a_link(name: str, run: Path) -> None:
     shutil.rmtree(run / name, ignore_errors=True)
     (run / name).symlink_to(victim)
     with pytest.raises(ConfigError, match=rf"{name} is a symbolic link"):
-        next(vantage.resume(run, steps=800))
+        next(vantage.Trainer.resume(run, steps=800))
     assert sorted((path, path.stat().st_size) for path in victim.rglob("*")) == before
 
 
@@ -116,7 +116,7 @@ def test_nothing_is_written_through_a_link(name: str, run: Path) -> None:
 def test_pruning_removes_a_link_and_not_its_target(name: str, run: Path) -> None:
     target = Path(shutil.move(run / name if (run / name).exists() else load_latest(run).path, "target")).absolute()
     (run / name).symlink_to(target)
-    *_, last = vantage.resume(run, steps=800)
+    *_, last = vantage.Trainer.resume(run, steps=800)
     assert last.status == "done" and load(target).step == 400
     assert sorted(os.listdir(target)) == sorted([*json.loads((target / "manifest.json").read_text())["files"],
                                                  "manifest.json"])

@@ -94,7 +94,7 @@ def test_a_class_that_is_no_environment_is_not_built(run: Path) -> None:
     Path("built_once.py").write_text("class Thing:\n    def __init__(self): open('built', 'w').close()\n")
     for name in ("built_once:Thing", "vantage.runs.tracker_clients:Wandb"):
         with pytest.raises(ConfigError, match=r"is a \w+, not a gymnasium\.Env"):
-            next(vantage.train(vantage.configure("a2c", env="CartPole-v1").change(env=name), run="new"))
+            next(vantage.Trainer(vantage.configure("a2c", env="CartPole-v1").change(env=name), run="new"))
     assert not Path("built").exists() and not Path("new").exists()
 
 

@@ -26,7 +26,7 @@ GAUSSIAN = {"env": "tiny:ContinuousTarget", "std": "fixed", "log_std_init": -1.0
 
 
 def train(algo: str, run: str, **options: Any) -> None:
-    *_, last = vantage.train(vantage.configure(algo, **(QUIET | options)), run=run)
+    *_, last = vantage.Trainer(vantage.configure(algo, **(QUIET | options)), run=run)
     assert last.status == "done"
 
 
@@ -105,7 +105,7 @@ def test_a_resume_does_not_need_the_weights_again() -> None:
     train("a2c", "whole", env="CartPole-v1", init_from="source")
     stop_after(1, Path("parts"), vantage.configure("a2c", **QUIET, env="CartPole-v1", init_from="source"))
     shutil.rmtree("source")
-    *_, last = vantage.resume("parts")
+    *_, last = vantage.Trainer.resume("parts")
     assert last.status == "done"
     assert_same(load_latest(Path("parts")).tensors["model"], load_latest(Path("whole")).tensors["model"])
     assert json.loads(Path("parts/config.json").read_text())["policy"]["init_from"] == "source"

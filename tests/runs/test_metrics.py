@@ -174,7 +174,7 @@ def test_tensorboard_shows_the_network_its_weights_and_the_config_with_the_score
     workers = {"num_workers": 1} if algo == "a3c" else {}
     config = vantage.configure(algo, env="CartPole-v1", steps=600, hidden="8", separate=False, threads=1, eval_every=0,
                                log_weights=True, save_every=300, log_every_seconds=0, **workers)
-    *_, last = vantage.train(config, run=tmp_path / "run", argv=())
+    *_, last = vantage.Trainer(config, run=tmp_path / "run", argv=())
     board = EventAccumulator(str(tmp_path / "run" / "tensorboard"), size_guidance={"histograms": 0})
     board.Reload()
     names = board.Tags()["histograms"]

@@ -42,14 +42,14 @@ def copied(root: str) -> list[str]:
 
 def test_a_resume_from_a_copy_is_that_of_the_run_bit_for_bit(root: str) -> None:
     whole = vantage.configure("a2c", **OPTIONS | {"steps": 800})
-    list(vantage.train(whole, run="whole"))
-    for report in vantage.train(whole.change(log_every_seconds=1e-9), root=root):
+    list(vantage.Trainer(whole, run="whole"))
+    for report in vantage.Trainer(whole.change(log_every_seconds=1e-9), root=root):
         if report.step >= 400:
             break
     assert copied(root) == sorted(path.name for path in (RUN / "checkpoints").glob("step-*"))
     stopped = newest_step(RUN)
     shutil.rmtree("runs")  # the machine is gone
-    *_, last = vantage.resume(f"{root}/tiny-Bandit/a2c-1")
+    *_, last = vantage.Trainer.resume(f"{root}/tiny-Bandit/a2c-1")
     assert (last.run, last.status) == (str(RUN), "done") and stopped is not None and 400 <= stopped < last.step
     tensors, others = saved_tensors(Path("whole")), saved_tensors(RUN)
     assert tensors.keys() == others.keys()
@@ -62,7 +62,7 @@ def test_a_resume_from_a_copy_is_that_of_the_run_bit_for_bit(root: str) -> None:
 
 def test_a_local_run_that_is_newer_than_its_copy_stays(root: str) -> None:
     url = f"{root}/tiny-Bandit/a2c-1"
-    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    *_, last = vantage.Trainer(vantage.configure("a2c", **OPTIONS), root=root)
     fs, path = fsspec.core.url_to_fs(f"{url}/checkpoints/step-{last.step:012d}")
     fs.rm(path, recursive=True)
     assert main(["resume", url, "--steps", str(last.step + 100)]) == 0
@@ -86,7 +86,7 @@ def test_a_storage_that_fails_costs_a_warning_and_the_next_save_completes_it(
         put(self, *args, **options)
 
     monkeypatch.setattr(type(fs), "put_file", put_file)
-    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    *_, last = vantage.Trainer(vantage.configure("a2c", **OPTIONS), root=root)
     assert [note for note in caplog.messages if "is not up to date: Flaky: 503 slow down; the next save" in note]
     assert last.status == "done" and copied(root)[-1] == f"step-{last.step:012d}"
 
@@ -96,7 +96,7 @@ def test_what_is_no_place_for_a_copy_is_one_line(root: str) -> None:
     with fsspec.open(f"{root}/tiny-Bandit/a2c-1/config.json", "w") as file:
         file.write("{}")
     with pytest.raises(ConfigError, match=r"a2c-1 exists; continue it with `vantage resume .*a2c-1`"):
-        list(vantage.train(config, root=root))
+        list(vantage.Trainer(config, root=root))
     assert not Path("runs").exists()
     with pytest.raises(ConfigError, match="no such run"):
         fetch(f"{root}/tiny-Bandit/a2c-7")
@@ -110,7 +110,7 @@ def test_someone_elses_run_names_no_place_to_write(root: str, caplog: pytest.Log
 
 
 def test_what_is_damaged_or_lost_is_fetched_again_and_a_copy_without_its_manifest_is_no_checkpoint(root: str) -> None:
-    *_, last = vantage.train(vantage.configure("a2c", **OPTIONS), root=root)
+    *_, last = vantage.Trainer(vantage.configure("a2c", **OPTIONS), root=root)
     before, mirror = copied(root), Mirror(f"{root}/tiny-Bandit/a2c-1")
     for path in (RUN / "checkpoints").glob("*/model.safetensors"):
         path.write_bytes(b"damaged")
@@ -131,7 +131,7 @@ def test_what_is_damaged_or_lost_is_fetched_again_and_a_copy_without_its_manifes
 
 
 def test_a_run_that_was_deleted_while_it_trains_resumes_from_its_copy(root: str) -> None:
-    updates = vantage.train(vantage.configure("a2c", **OPTIONS, log_every_seconds=1e-9), root=root)
+    updates = vantage.Trainer(vantage.configure("a2c", **OPTIONS, log_every_seconds=1e-9), root=root)
     assert any(report.step >= 200 for report in updates)
     shutil.rmtree(RUN)
     url = f"{root}/tiny-Bandit/a2c-1"

@@ -36,7 +36,7 @@ def config(**options: Any) -> vantage.Config:
 
 
 def train(run: str, **options: Any) -> Path:
-    *_, last = vantage.train(config(**options), run=run)
+    *_, last = vantage.Trainer(config(**options), run=run)
     assert last.status == "done"
     return Path(run)
 
@@ -48,9 +48,9 @@ def test_a_run_without_a_checkpoint_begins_at_step_0(
     whole, run = train("whole", **options), train("run", **options)
     shutil.rmtree(run / "checkpoints")
     with pytest.raises(CheckpointError, match="no valid checkpoint"):  # its metrics say that it has learned something
-        next(vantage.resume(run))
+        next(vantage.Trainer.resume(run))
     (run / "metrics.jsonl").unlink()
-    *_, last = vantage.resume(run)
+    *_, last = vantage.Trainer.resume(run)
     assert (last.status, last.step) == ("done", 80) and "it begins at step 0" in caplog.text
     ours, theirs = (load_latest(path).tensors["model"] for path in (run, whole))
     assert all(torch.equal(ours[name], tensor) for name, tensor in theirs.items())
@@ -70,7 +70,7 @@ def test_a_run_that_is_deleted_or_renamed_while_it_trains_ends_with_the_remedy(
     assert not run.exists()
     assert not [message for message in caplog.messages if "summary" in message], "the error is enough"
     if renamed:
-        *_, last = vantage.resume("runs/two", steps=240)
+        *_, last = vantage.Trainer.resume("runs/two", steps=240)
         assert last.status == "done"
 
 
@@ -103,7 +103,7 @@ def test_an_edited_network_is_named_with_the_tensors_that_differ(monkeypatch: py
     message = (r"does not fit the class network=own_net:Net, as if that had been edited since: "
                r"actor\.torsos\.0\.network\.weight is \[5, 4\] there, \[7, 4\] here, "
                r"actor\.torsos\.0\.network\.bias is \[5\] there, \[7\] here, .*; restore it$")
-    for use in (lambda: vantage.load(run), lambda: next(vantage.resume(run, steps=160))):
+    for use in (lambda: vantage.load(run), lambda: next(vantage.Trainer.resume(run, steps=160))):
         with pytest.raises(ConfigError, match=message):
             use()
 

@@ -119,7 +119,7 @@ def test_a_resume_continues_the_same_tracker_run_and_sends_no_row_twice(client: 
     assert json.loads((run / "tracker.json").read_text()) == {"wandb": "fresh"}
     with (run / "metrics.jsonl").open("a") as file:  # as if killed here, after its last checkpoint
         file.write(f'{{"step": {step + 20}, "seconds": 1}}\n')
-    assert [report.status for report in vantage.resume(run)][-1] == "done"
+    assert [report.status for report in vantage.Trainer.resume(run)][-1] == "done"
     assert [opened["id"] for opened in calls(client, "init")] == [None, "fresh"]
     steps = [row["step"] for row in calls(client, "log")]
     expected = [row["step"] for row in rows(run) if not step < row["step"] <= step + 20]

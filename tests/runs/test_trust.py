@@ -104,7 +104,7 @@ def test_the_code_of_others_is_refused_unless_it_is_trusted(change: str) -> None
     else:
         meta.unlink()
     message = r"run/config\.json was not written by you .* imports stranger:\w+; .*trust=True"
-    for use in (lambda: read_policy(Path("run")), lambda: vantage.load("run"), lambda: next(vantage.resume("run")),
+    for use in (lambda: read_policy(Path("run")), lambda: vantage.load("run"), lambda: vantage.Trainer.resume("run"),
                 lambda: vantage.evaluate("run")):
         with pytest.raises(ConfigError, match=message):
             use()

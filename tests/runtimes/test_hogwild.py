@@ -40,7 +40,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, vantage.Rep
     config = configure(env="tiny:DelayedReward", num_workers=2, steps=8_000, num_envs=4, rollout_length="4,6",
                        gamma=0.95, gae_lambda=0.95, lr="1e-2", hidden="32", memory="gru", memory_size=8,
                        reward_norm=False, shared_statistics=False, eval_every=500, eval_episodes=20)
-    *_, last = vantage.train(config, run=run)
+    *_, last = vantage.Trainer(config, run=run)
     return run, last
 
 
@@ -73,7 +73,7 @@ def test_a_resume_goes_on_with_weights_statistics_and_counters(
     caplog.set_level("INFO", logger="vantage")
     run = shutil.copytree(learned[0], tmp_path / "run")
     first, saved = learned[1], load_latest(run)
-    *_, last = vantage.resume(run, steps=9_000)
+    *_, last = vantage.Trainer.resume(run, steps=9_000)
     assert last.step >= 9_000 and last.seconds > first.seconds
     assert any("this resume is not exact" in note for note in caplog.messages)
     resumed = load_latest(run)
@@ -91,7 +91,7 @@ def test_a_worker_killed_in_its_turn_is_noticed_within_a_second_and_replaced(
     config = configure(env="odd:KilledInUpdate", env_kwargs={"marker": str(marker)}, steps=4_000, num_workers=2,
                        rollout_length=5, lock=True, env_timeout=30)
     most = 0
-    for report in vantage.train(config, run=tmp_path / "run"):
+    for report in vantage.Trainer(config, run=tmp_path / "run"):
         last, most = report, max(most, len(children()))
     noticed_at = next(record.created for record in caplog.records if "killed by SIGKILL" in record.getMessage())
     # A second, on a machine that does other things too.
@@ -117,7 +117,7 @@ def test_a_process_that_is_being_started_does_not_outlive_an_interrupt(
     former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a program in the background ignores it
     try:
         with pytest.raises(KeyboardInterrupt) as interrupt:  # its traceback keeps all objects alive
-            list(vantage.train(configure(), run=tmp_path / "run"))
+            list(vantage.Trainer(configure(), run=tmp_path / "run"))
     finally:
         signal.signal(signal.SIGINT, former)
         released.set()
@@ -172,7 +172,7 @@ def test_trainings_leave_nothing_behind(tmp_path: Path, caplog: pytest.LogCaptur
         served = {"env": "odd:Served", "num_envs": 1, "lock": True, "eval_every": 64, "eval_episodes": 1}
         for number in numbers:
             algo, own = ("a3c", served) if number % 5 == 0 else ("a2c", {"num_workers": 0, "num_envs": 2})
-            *_, last = vantage.train(configure(algo, **({"steps": 64} | own)), run=tmp_path / str(number))
+            *_, last = vantage.Trainer(configure(algo, **({"steps": 64} | own)), run=tmp_path / str(number))
             assert last.status == "done" and ("eval/mean_reward" in last.metrics) == (algo == "a3c")
 
     def left() -> tuple[Any, ...]:
@@ -195,7 +195,7 @@ def test_trainings_leave_nothing_behind(tmp_path: Path, caplog: pytest.LogCaptur
 def test_what_cannot_be_trained_is_refused_before_any_process_starts(
         options: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=message):
-        list(vantage.train(configure(**options), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(**options), run=tmp_path / "run"))
     assert not (tmp_path / "run").exists() and not children()
 
 
@@ -203,7 +203,7 @@ def test_what_cannot_be_trained_is_refused_before_any_process_starts(
 @pytest.mark.parametrize("options", [{}, {"device": "cuda:0"}])
 def test_a3g_without_a_gpu_says_what_to_use(options: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="a3c"):
-        list(vantage.train(configure("a3g", **options), run=tmp_path / "run"))
+        list(vantage.Trainer(configure("a3g", **options), run=tmp_path / "run"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -211,5 +211,5 @@ def test_networks_of_workers_are_on_their_gpus_and_the_shared_weights_on_the_cpu
     gpus = torch.cuda.device_count()
     config = configure("a3g", env="tiny:Bandit", num_workers=2, steps=8_000, lr="1e-2", device="cuda:0,cuda:0"
                        if gpus == 1 else "cuda:0,cuda:1", eval_every=2_000, eval_episodes=20, shared_statistics=False)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and load_named(tmp_path / "run", "best").state["progress"]["best_return"] > 0.9

@@ -45,7 +45,7 @@ def test_a_step_that_takes_too_long_ends_the_run_with_its_place_and_a_checkpoint
         place: str, message: str, tmp_path: Path) -> None:
     config = vantage.configure("a2c", **options("hang", place))
     with pytest.raises(EnvError, match=message):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 8 * 5 * config.env.num_envs and not children()
 
 

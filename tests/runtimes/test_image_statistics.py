@@ -17,7 +17,7 @@ def test_every_runtime_begins_with_the_same_frozen_statistics(tmp_path: Path) ->
         config = vantage.configure(algo, env="Pong", num_workers=workers, num_envs=4, rollout_length=5, steps=40,
                                    memory_size=8, image_norm="pixel", image_norm_steps=100, threads=1,
                                    tensorboard=False, eval_every=0)
-        list(vantage.train(config, run=run))
+        list(vantage.Trainer(config, run=run))
         model = load_latest(run).tensors["model"]
         statistics.append((model["normalizers.0.mean"], model["normalizers.0.var"]))
     for mean, variance in statistics:

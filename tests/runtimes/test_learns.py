@@ -29,7 +29,7 @@ def learn(env: str, folder: Path, steps: int, *, until: float | None = None, **o
     if algo == "acer":
         del chosen["gae_lambda"], chosen["advantage_norm"]
     config = vantage.configure(algo, env=f"tiny:{env}", steps=steps, **chosen)
-    *_, last = vantage.train(config, run=folder / "run")
+    *_, last = vantage.Trainer(config, run=folder / "run")
     return vantage.load(folder / "run", checkpoint="latest"), last.metrics["rollout/ep_rew_mean"]
 
 

@@ -85,9 +85,9 @@ def test_a_process_of_a_pool_trains_alone(monkeypatch: pytest.MonkeyPatch) -> No
 def test_ranks_train_as_one_process_and_leave_none_behind(tmp_path: Path) -> None:
     config = configure(env="tiny:DelayedReward", num_envs=8, steps=8_000, gamma=0.95, lr="1e-2", hidden="32",
                        eval_every=8_000, eval_episodes=20)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.step == 8_000 and last.metrics["eval/mean_reward"] == 1.0
-    *_, other = vantage.train(config.change(num_workers=1), run=tmp_path / "alone")
+    *_, other = vantage.Trainer(config.change(num_workers=1), run=tmp_path / "alone")
     assert last.metrics["rollout/episodes"] == pytest.approx(other.metrics["rollout/episodes"], rel=0.05)
     assert not children()
 
@@ -109,8 +109,8 @@ TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit_for_bit(tmp_path: Path) -> None:
     """On loopback."""
     given = PLAIN | {"steps": 100, "hidden": 8, "memory": "lstm", "memory_size": 8}
-    list(vantage.train(vantage.configure("a2c", **given), run=tmp_path / "spawned"))
-    list(vantage.resume(tmp_path / "spawned", steps=200))
+    list(vantage.Trainer(vantage.configure("a2c", **given), run=tmp_path / "spawned"))
+    list(vantage.Trainer.resume(tmp_path / "spawned", steps=200))
     del given["num_workers"]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -137,7 +137,7 @@ def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) ->
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}.items():
         monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match="torchrun starts data-parallel ranks, which a3c does not have"):
-        next(vantage.train(vantage.configure("a3c", env="CartPole-v1"), run="run"))
+        next(vantage.Trainer(vantage.configure("a3c", env="CartPole-v1"), run="run"))
     runtime = training._with_launched(configure(num_workers=0, device="cuda")).runtime
     assert (runtime.num_workers, runtime.device) == (4, "cuda:0,cuda:1,cuda:0,cuda:1")
 
@@ -145,7 +145,7 @@ def test_torchrun_is_for_data_parallel_ranks(monkeypatch: pytest.MonkeyPatch) ->
 def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     config = configure(env="odd:Misbehaving", env_kwargs={"how": "raise in a child"}, steps=10_000)
     with pytest.raises(EnvError, match=r"environment [23] (.|\n)*odd.py(.|\n)*the simulator broke"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 40 * 4
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
     assert not children()
@@ -154,7 +154,7 @@ def test_an_environment_of_another_rank_that_raises_ends_the_run_with_a_checkpoi
 def test_an_environment_of_another_rank_that_cannot_be_built_fails_at_once(tmp_path: Path) -> None:
     config = configure(env="odd:Misbehaving", env_kwargs={"how": "refuse a child"}, steps=1_000)
     with pytest.raises(EnvError, match="no licence for two"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert not (tmp_path / "run").exists() and not children()
 
 
@@ -164,7 +164,7 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
         options: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A rank that is killed while the run pauses loses nothing but the rollouts that it kept."""
     run = tmp_path / "run"
-    reports = vantage.train(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7, **options), run=run)
+    reports = vantage.Trainer(configure(num_envs=6, num_workers=3, steps=10**7, save_every=10**7, **options), run=run)
     reached = next(reports).step
     max(children(), key=lambda child: child.pid).kill()
     with pytest.raises(VantageError, match=r"process [23] of 3 failed: it ended without a message, killed by SIGKILL"):
@@ -173,14 +173,14 @@ def test_a_killed_rank_ends_the_run_with_a_checkpoint_that_resumes(
     assert not children()
     stopped = load_latest(run).step
     assert stopped >= reached > 0
-    reports = vantage.resume(run)
+    reports = vantage.Trainer.resume(run)
     reached = next(reports).step
     assert reached > stopped
     assert "process 2: the checkpoint follows an error, so its environments begin new episodes" in caplog.messages
     children()[0].kill()
     reports.close()
     assert not children() and load_latest(run).step == reached
-    reports = vantage.resume(run)
+    reports = vantage.Trainer.resume(run)
     for report, _ in zip(reports, range(5), strict=False):
         assert report.step > reached
     assert any("so all collect theirs again" in note for note in caplog.messages) is ("algo" in options)
@@ -191,7 +191,7 @@ def test_a_script_that_trains_on_atari_needs_no_main_guard(tmp_path: Path) -> No
     """Statistics of each pixel are the largest that ranks exchange."""
     (tmp_path / "script.py").write_text("""
 import vantage
-for report in vantage.train(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=40, threads=1,
+for report in vantage.Trainer(vantage.configure("a2c", env="Pong", num_envs=2, num_workers=2, steps=40, threads=1,
                                               image_norm="pixel", image_norm_steps=0, eval_every=0)):
     last = report
 print(last.status)
@@ -213,7 +213,7 @@ def test_a_run_resumes_with_another_number_of_ranks(tmp_path: Path, caplog: pyte
     for steps, ranks in ((200, 3), (300, 1)):
         (run / "config.json").write_text(config.change(num_workers=ranks, steps=steps, lr="0").to_json())
         caplog.clear()
-        *_, last = vantage.resume(run)
+        *_, last = vantage.Trainer.resume(run)
         assert last.status == "done" and any("begin a new episode" in note for note in caplog.messages)
         tensors = load_latest(run).tensors
         assert all(torch.equal(tensors["model"][name], tensor) for name, tensor in weights.items())

@@ -61,7 +61,7 @@ def nothing_is_left() -> Iterator[None]:
 def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) -> None:
     own = {"acer": {"replay_start": 200}, "ppo": {"minibatch_size": 32}, "a2c": {"eval_every": 4_000}}.get(algo, {})
     config = configure(algo, steps=4_000, **own)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and last.metrics["rollout/ep_rew_mean"] > 0.8
     assert last.metrics.get("eval/mean_reward", 1.0) > 0.9
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
@@ -71,7 +71,7 @@ def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) ->
 def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two workers gets its weights one update before its own is made, so that many see two."""
     monkeypatch.setattr(ray_runtime, "RATE_SECONDS", 0.1)
-    *_, last = vantage.train(configure(steps=4_000, max_policy_lag=1), run=tmp_path / "run")
+    *_, last = vantage.Trainer(configure(steps=4_000, max_policy_lag=1), run=tmp_path / "run")
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
     assert lags and max(map(float, lags)) <= 1  # type: ignore[arg-type]
     assert last.metrics["ray/dropped_steps"] > 0
@@ -175,7 +175,7 @@ def test_a_killed_driver_leaves_no_actor_and_is_resumed_and_sigint_saves(cluster
 def test_an_environment_that_fails_everywhere_ends_the_run_with_its_reason(tmp_path: Path) -> None:
     config = configure(steps=10**9, num_workers=1, max_restarts=0, env="odd:Misbehaving", env_kwargs={"how": "raise"})
     with pytest.raises(EnvError, match=r"(?s)worker.*the simulator broke"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
 
 
 def test_what_ray_prints_goes_to_the_log(capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
@@ -195,16 +195,16 @@ def test_what_ray_prints_goes_to_the_log(capsys: pytest.CaptureFixture[str], cap
 def test_another_version_on_a_node_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ray_runtime, "versions", lambda: "Vantage 9.9 on Python 3.11.0")
     with pytest.raises(VantageError, match=r"the machine that trains Vantage 9\.9 .*install the same on all$"):
-        list(vantage.train(configure(num_workers=1), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(num_workers=1), run=tmp_path / "run"))
 
 
 def test_too_few_cpus_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"no worker has room, the largest machine .* give a smaller worker_cpus"):
-        list(vantage.train(configure(worker_cpus=64), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(worker_cpus=64), run=tmp_path / "run"))
     monkeypatch.setattr(ray_cluster, "_free_cpus", lambda: 0.0)
     monkeypatch.setattr(ray_cluster, "ROOM_SECONDS", 0.1)
     with pytest.raises(ConfigError, match=r"no worker has room, 0 CPUs of the cluster are free; wait for"):
-        list(vantage.train(configure(), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(), run=tmp_path / "run"))
 
 
 def test_an_address_without_a_cluster_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ def configure(**options: Any) -> vantage.Config:
 
 
 def finish(config: vantage.Config, run: Path) -> vantage.Report:
-    *_, last = vantage.train(config, run=run)
+    *_, last = vantage.Trainer(config, run=run)
     assert last.status == "done"
     return last
 
@@ -81,7 +81,7 @@ def test_a_stopped_and_resumed_run_equals_the_uninterrupted_bit_for_bit(case: st
     for part, count in enumerate((0, updates // 3, updates // 3)):
         assert (stop_after(count, run, None if part else config) > 0) is (count > 0)
         assert json.loads((run / "summary.json").read_text())["status"] == "interrupted"
-    *_, last = vantage.resume(run)
+    *_, last = vantage.Trainer.resume(run)
     assert last.status == "done"
     saved = saved_tensors(run)
     assert_same(saved_tensors(tmp_path / "whole"), saved)
@@ -111,20 +111,20 @@ def test_training_stops_after_its_minutes(tmp_path: Path) -> None:
 def test_more_steps_keep_the_schedule_unless_extended(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     finish(configure(**CARTPOLE, steps=512, lr="linear:1e-3:0"), tmp_path / "run")
     with pytest.raises(ConfigError, match="with steps to go on"):
-        list(vantage.resume(tmp_path / "run"))
-    *_, last = vantage.resume(tmp_path / "run", steps=1_024)
+        list(vantage.Trainer.resume(tmp_path / "run"))
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=1_024)
     assert last.metrics["train/learning_rate"] == 0 and "nothing more is learned" in caplog.text
-    *_, last = vantage.resume(tmp_path / "run", steps=2_048, extend_schedule=True)
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=2_048, extend_schedule=True)
     assert 0 < last.metrics["train/learning_rate"] < 1e-3
 
 
 def test_metrics_of_a_resumed_run_have_no_step_twice(tmp_path: Path) -> None:
     config = configure(**CARTPOLE, steps=5_120, log_every_seconds=0, save_every=1_000)
-    reports = vantage.train(config, run=tmp_path / "run")
+    reports = vantage.Trainer(config, run=tmp_path / "run")
     for _ in range(6):
         next(reports)
     del reports
-    list(vantage.resume(tmp_path / "run"))
+    list(vantage.Trainer.resume(tmp_path / "run"))
     steps = [line["step"] for line in read_metrics(tmp_path / "run")]
     assert steps == sorted(set(steps)) and steps[-1] == 5_120
 
@@ -133,7 +133,7 @@ def test_a_non_finite_loss_never_reaches_the_weights(tmp_path: Path) -> None:
     config = configure(env="tiny:ContinuousTarget", steps=5_000, reward_scale=1e30, reward_norm=False, eval_every=0,
                        save_every=256, tensorboard=True, log_weights=True)
     with pytest.raises(NonFiniteError, match="weights were not changed"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert all(torch.isfinite(tensor).all() for name, tensor in saved_tensors(tmp_path / "run").items()
                if name.startswith("model/"))
 
@@ -144,7 +144,7 @@ def test_an_environments_fault_is_named_and_the_run_is_kept(how: str, says: str,
     config = configure(env="odd:Misbehaving", env_kwargs=json.dumps({"how": how}), steps=5_000, num_envs=2,
                        rollout_length=4, eval_every=0)
     with pytest.raises(EnvError, match=says) as caught:
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert "environment 0" in str(caught.value) and "seed" in str(caught.value) and "step" in str(caught.value)
     assert load_latest(tmp_path / "run").step > 0
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "failed"
@@ -162,7 +162,7 @@ def test_a_full_disk_does_not_stop_training_but_a_lost_end_is_an_error(
     config = configure(**CARTPOLE, steps=2_560, save_every=512)
     monkeypatch.setattr(recorder, "save", save)
     with pytest.raises(CheckpointError, match="no space at step 2560"):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     said = [note.partition(" at")[0] for note in caplog.messages if "at step" in note or "saved again" in note]
     assert said == ["no space", "broken", f"{tmp_path / 'run' / 'checkpoints'} is saved again", "no space"]
 
@@ -174,7 +174,7 @@ def test_a_best_that_is_newer_than_the_checkpoint_stays(tmp_path: Path) -> None:
     latest = load_latest(run)
     progress = latest.state["progress"] | {"best_return": 99.0}
     save_as(run, "best", 999, tensors=latest.tensors, state={**latest.state, "progress": progress})
-    *_, last = vantage.resume(run, steps=512)
+    *_, last = vantage.Trainer.resume(run, steps=512)
     assert last.status == "done" and last.metrics["eval/mean_reward"] <= 1
     assert load_named(run, "best").step == 999
 
@@ -205,17 +205,17 @@ def test_an_interrupted_notebook_has_saved_also_its_replay(tmp_path: Path, monke
 
     monkeypatch.setattr(ActorLearner, "advance", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        list(vantage.train(configure(**CARTPOLE, algo="acer", steps=10**6), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(**CARTPOLE, algo="acer", steps=10**6), run=tmp_path / "run"))
     assert load_latest(tmp_path / "run").step == 5 * 8 * 16
     assert (tmp_path / "run" / "replay" / "manifest.json").exists()
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "interrupted"
 
 
 def test_an_interrupt_between_two_reports_saves_the_run(tmp_path: Path) -> None:
-    reports = vantage.train(configure(**CARTPOLE, steps=10**6, log_every_seconds=0), run=tmp_path / "run")
-    step = next(reports).step
-    with pytest.raises(KeyboardInterrupt):
-        reports.throw(KeyboardInterrupt())
+    config = configure(**CARTPOLE, steps=10**6)
+    with pytest.raises(KeyboardInterrupt), vantage.Trainer(config, run=tmp_path / "run") as trainer:
+        step = trainer.update().step
+        raise KeyboardInterrupt
     assert load_latest(tmp_path / "run").step == step < 10**6
 
 
@@ -239,7 +239,7 @@ def test_a_stop_cuts_an_evaluation_short_and_the_resume_makes_it_again(tmp_path:
     run = tmp_path / "parts"
     assert stop_after(1_024 // 128 + 2, run, config) == 1_024, "in the third step of the first evaluation"
     assert not any("eval/mean_reward" in line for line in read_metrics(run))
-    *_, last = vantage.resume(run)
+    *_, last = vantage.Trainer.resume(run)
     assert last.status == "done"
     scores = [[line["eval/mean_reward"] for line in read_metrics(path) if "eval/mean_reward" in line]
               for path in (run, tmp_path / "whole")]
@@ -277,7 +277,7 @@ def test_an_edited_config_that_does_not_fit_the_checkpoint_is_named(tmp_path: Pa
     for key, value in (("optimizer", "rmsprop"), ("hidden", "32")):
         file.write_text(config.change(**{key: value}).to_json())
         with pytest.raises(ConfigError, match=r"does not fit .*config\.json"):
-            next(vantage.resume(tmp_path / "run", steps=512))
+            next(vantage.Trainer.resume(tmp_path / "run", steps=512))
     with pytest.raises(ConfigError, match=r"000000256 does not fit config\.json.*; restore it$") as error:
         vantage.load(tmp_path / "run")
     assert "\n" not in str(error.value)

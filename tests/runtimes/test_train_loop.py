@@ -66,7 +66,7 @@ def test_a_run_that_cannot_start_leaves_none_of_its_files_open(algo: str, tmp_pa
 
     monkeypatch.setattr(Recorder, "save", fail)
     with pytest.raises(ValueError, match="broken"):
-        next(vantage.train(vantage.configure(algo, env="CartPole-v1", num_workers=1), run=tmp_path / "run"))
+        next(vantage.Trainer(vantage.configure(algo, env="CartPole-v1", num_workers=1), run=tmp_path / "run"))
     assert [(writer._file, writer._board) for writer in writers] == [(None, None)]
 
 
@@ -143,39 +143,39 @@ def test_rates_are_of_the_steps_before_an_evaluation_which_has_a_share_of_its_ow
     ({"stop_at_eval": -1.0, "eval_every": 64, "eval_episodes": 2}, r"stop_at_eval=-1, with the policy in best/"),
     ({"stop_at_return": 0.0}, "stop_at_return=0")])
 def test_a_run_that_reached_its_goal_is_not_resumed(options: dict[str, Any], goal: str, tmp_path: Path) -> None:
-    *_, last = vantage.train(config(env="tiny:Bandit", steps=10**6, **options), run=tmp_path / "run")
+    *_, last = vantage.Trainer(config(env="tiny:Bandit", steps=10**6, **options), run=tmp_path / "run")
     assert last.status == "done" and last.step < 10_000
     with pytest.raises(ConfigError, match=f"reached {goal}; .* init_from"):
-        next(vantage.resume(tmp_path / "run"))
+        next(vantage.Trainer.resume(tmp_path / "run"))
 
 
 def test_a_last_evaluation_that_was_cut_short_is_made_by_a_resume(tmp_path: Path) -> None:
     run = tmp_path / "run"
     assert stop_after(2, run, config(env="tiny:Bandit", steps=128, eval_every=128)) == 128
     assert not any("eval/mean_reward" in line for line in read_metrics(run))
-    *_, last = vantage.resume(run)
+    *_, last = vantage.Trainer.resume(run)
     lines = read_metrics(run)
     assert last.step == 128 and [line["step"] for line in lines if "eval/step" in line] == [128]
     assert len({line["step"] for line in lines}) == len(lines), "one line a step"
     assert all(line["time/fps"] for line in lines) and last.metrics["time/fps"] > 0
     assert not load_latest(run).state["progress"]["evaluation_due"]
     with pytest.raises(ConfigError, match="has done its 128 steps"):
-        next(vantage.resume(run))
+        next(vantage.Trainer.resume(run))
 
 
 def test_a_run_that_was_killed_after_its_last_checkpoint_is_recorded_as_done(tmp_path: Path) -> None:
-    list(vantage.train(config(env="tiny:Bandit", steps=64, eval_every=0), run=tmp_path / "run"))
+    list(vantage.Trainer(config(env="tiny:Bandit", steps=64, eval_every=0), run=tmp_path / "run"))
     directory = RunDirectory.open(tmp_path / "run")
     done = directory.read_summary()
     directory.write_summary(done | {"status": "running"})
     with pytest.raises(ConfigError, match="has done its"):
-        next(vantage.resume(directory.path))
+        next(vantage.Trainer.resume(directory.path))
     assert directory.read_summary() == done and done["status"] == "done"
 
 
 def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reports = vantage.train(config(steps=10**6), run=tmp_path / "run")
+    reports = vantage.Trainer(config(steps=10**6), run=tmp_path / "run")
     next(reports)
     reports.close()
     run = Reached()
@@ -186,7 +186,7 @@ def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
     monkeypatch.setattr("vantage.training.runtime_of", lambda config: lambda *arguments: run)
     monkeypatch.setattr(RunDirectory, "change_config", full)
     with pytest.raises(ConfigError, match="no space"):
-        next(vantage.resume(tmp_path / "run"))
+        next(vantage.Trainer.resume(tmp_path / "run"))
     assert run.status == "interrupted"
 
 
@@ -198,7 +198,7 @@ def test_a_program_that_ends_amid_a_training_saves_it_and_a_fork_that_ends_leave
 import os, sys, vantage
 if __name__ == "__main__":
     options = dict(tensorboard=False, eval_every=0, log_every_seconds=0.1, steps=10**9)
-    reports = vantage.train(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
+    reports = vantage.Trainer(vantage.configure("{algo}", env="CartPole-v1", **options), run="run")
     while next(reports).step == 0:
         pass
     if "{algo}" == "a2c":

@@ -129,8 +129,8 @@ def test_a_resume_continues_the_schedules_from_the_steps_of_all(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hogwild, "start", in_this_process)
     config = configure(num_workers=1, steps=500, rollout_length=5, lr="linear:1e-2:0", log_every_seconds=60)
-    *_, first = vantage.train(config, run=tmp_path / "run")
-    *_, last = vantage.resume(tmp_path / "run", steps=1_000, extend_schedule=True)
+    *_, first = vantage.Trainer(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer.resume(tmp_path / "run", steps=1_000, extend_schedule=True)
     rates = {line["step"]: line["train/learning_rate"] for line in read_metrics(tmp_path / "run")}
     assert first.step == 500 and last.step == 1_000
     assert rates[500] == pytest.approx(fmean(1e-2 * (1 - step / 500) for step in range(0, 500, 10)))
@@ -160,7 +160,7 @@ def assert_one_worker_is_sync(folder: Path, algo: str | None = None, **options: 
     options = {"env": "CartPole-v1", "rollout_length": 4, "steps": 60 * 8, "log_every_seconds": 60} | options
     runs = {"sync": (algo or "a2c", {"num_workers": 0}), "hogwild": (algo or "a3c", {"runtime": "hogwild"})}
     for name, (name_of_algo, own) in runs.items():
-        *_, last = vantage.train(configure(name_of_algo, **({"num_workers": 1} | own | options)), run=folder / name)
+        *_, last = vantage.Trainer(configure(name_of_algo, **({"num_workers": 1} | own | options)), run=folder / name)
         assert last.status == "done" and last.step == options["steps"]
     ours, theirs = (load_latest(folder / name).tensors for name in ("hogwild", "sync"))
     for group in ("model", "optimizer", "average", "module"):
@@ -239,7 +239,7 @@ def test_a_failing_worker_is_replaced_within_the_budget_where_that_can_help(
     stand_ins = StandIns(monkeypatch, *script)
     config = configure(num_workers=1, max_restarts=1)
     with pytest.raises(error, match=message):
-        list(vantage.train(config, run=tmp_path / "run"))
+        list(vantage.Trainer(config, run=tmp_path / "run"))
     assert stand_ins.places == [(0, 0), (0, 1)][:started]
     assert sum("worker 0 failed and is replaced (1 of 1)" in note for note in caplog.messages) == started - 1
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())

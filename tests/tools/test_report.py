@@ -25,7 +25,7 @@ from vantage.tools.report import report
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = vantage.configure("a2c", env="CartPole-v1", steps=900, eval_every=300, eval_episodes=2, threads=1,
                                tensorboard=False, log_every_seconds=0, hidden="8")
-    *_, last = vantage.train(config, run=tmp_path_factory.mktemp("runs") / "cartpole <b>&amp;")
+    *_, last = vantage.Trainer(config, run=tmp_path_factory.mktemp("runs") / "cartpole <b>&amp;")
     return Path(last.run)
 
 

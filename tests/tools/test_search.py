@@ -34,7 +34,7 @@ from vantage.tools.search.scheduler import retry_trial_of
 from vantage.tools.search.study import distinct, enqueue, load_study, open_storage, requeue
 from vantage.tools.search.worker import Worker, is_of_machine
 from vantage.tools.seeds import updates_to
-from vantage.training import train
+from vantage.trainer import Trainer
 
 SHORT = ["--threads", "1", "--no-tensorboard", "--eval-every", "0", "--num-envs", "4", "--hidden", "8"]
 
@@ -198,7 +198,7 @@ def test_a_killed_search_ends_as_an_undisturbed_one(monkeypatch: pytest.MonkeyPa
     assert len(list(directory.glob("trial-*"))) == 4
     for row in rows:
         config = RunDirectory.open(Path(row["runs"]) / "seed-0").config
-        *_, last = train(config, run=f"whole-{row['trial']}")
+        *_, last = Trainer(config, run=f"whole-{row['trial']}")
         assert last.step == int(row["steps"])
         assert last.metrics["rollout/ep_rew_mean"] == pytest.approx(float(row["value"]), abs=1e-5)
     assert len({row["value"] for row in rows}) > 1

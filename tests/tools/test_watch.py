@@ -93,7 +93,7 @@ def test_the_next_game_is_played_by_the_newest_checkpoint_unless_one_is_chosen(
 
     def react(count: int, words: tuple[str, ...]) -> None:
         if count == 1:
-            assert [report.status for report in vantage.resume(run, steps=800)][-1] == "done"
+            assert [report.status for report in vantage.Trainer.resume(run, steps=800)][-1] == "done"
         (run / "checkpoints/step-000000000999").mkdir(exist_ok=True)  # a damaged one
         trained.append(words[-1])
         if count == 30:  # the third game

@@ -21,7 +21,7 @@ from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.keys import nearest
 from vantage.other_libraries import COMMANDS as OTHERS
 from vantage.system import check_address_space, shortage
-from vantage.terminal import command_output, printable
+from vantage.terminal import command_output, messages_to, printable
 from vantage.wording import flags_in_errors
 
 COMMANDS: dict[str, Callable[..., Any]] = {
@@ -100,7 +100,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         os.environ["SDL_VIDEODRIVER"] = "dummy"
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(logging.Formatter("vantage: %(message)s"))
-    with training.messages_to(handler, logging.WARNING):
+    with messages_to(handler, logging.WARNING):
         status = call() or 0
     sys.stdout.flush()
     return status

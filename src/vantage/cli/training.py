@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import signal
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Generator
+from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
 from shlex import join, quote
@@ -23,7 +23,7 @@ from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
-from vantage.terminal import MessageHandler, escape_message, write_line
+from vantage.terminal import MessageHandler, messages_to, write_line
 from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
 
@@ -173,19 +173,3 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
     else:
         say(f"{last.run}: {last.step:,} steps in {last.seconds:,.0f} s. Next: vantage evaluate {quote(last.run)}")
     return 0
-
-
-@contextmanager
-def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
-    """Send Vantage's log messages to `handler` alone."""
-    logger = logging.getLogger("vantage")
-    handlers, logger.handlers, former = logger.handlers, [handler], logger.level
-    logger.setLevel(level)
-    logger.propagate, propagate = False, logger.propagate  # an environment may have set up the root logger
-    handler.addFilter(escape_message)
-    try:
-        yield
-    finally:
-        logger.handlers = handlers
-        logger.propagate = propagate
-        logger.setLevel(former)

@@ -21,7 +21,7 @@ from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simul
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
-from vantage.envs.outcomes import check_reset, check_vector_step, observed
+from vantage.envs.outcomes import LAST_INFO, check_reset, check_vector_step, info_of, observed, small_parts
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
@@ -144,7 +144,11 @@ class Batch:
         with named_errors(self._place), self._limit:
             obs, rewards, terminated, truncated, info = check_vector_step(
                 self._vector.step(self._act(actions)), self._shape)
-            mask = self._mask(self._with_mask(info), terminated | truncated)
+            over = terminated | truncated
+            mask = self._mask(self._with_mask(info), over)
+            if info and True in over:
+                last = {env: small_parts(info_of(info, env, len(over))) for env in over.nonzero()[0].tolist()}
+                mask = {**mask, LAST_INFO: {env: tuple(parts.items()) for env, parts in last.items()}}
             return observed(self._observe, obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:

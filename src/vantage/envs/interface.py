@@ -12,6 +12,7 @@ from typing import Any
 import gymnasium as gym
 from numpy.typing import NDArray
 
+from vantage.envs.outcomes import MASK as MASK
 from vantage.envs.outcomes import OutcomeError, unpacking
 from vantage.envs.words import error_words
 from vantage.errors import EnvError, VantageError
@@ -25,7 +26,6 @@ Info = dict[str, Any]
 Outcome = tuple[Obs, Array, Array, Array, Info]
 """Observations, rewards, terminated, truncated and info of one step."""
 
-MASK = "action_mask"
 LONGEST_GAME = 10_000  # steps of an evaluation's game, unless the environment has a time limit of its own
 IDLE = -1  # episode number of an environment that is not yet reset in a replay
 

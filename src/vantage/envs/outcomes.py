@@ -23,6 +23,14 @@ _OLD = "as in the old gym library"
 _SPLIT = "terminated is True where the task ended, truncated where only a time limit cut it"
 _INFO = "a dict, {} if there is nothing to report"
 
+MASK = "action_mask"
+LAST_INFO = "last_info"
+"""Key of a step's `info`: the items of `small_parts` for each environment whose episode has ended."""
+SMALL_ARRAY = 64
+"""Elements of the largest array that an episode keeps of its last `info`."""
+SMALL_TEXT = 1_000
+"""Characters of the longest text that it keeps."""
+
 Info = dict[str, Any]
 Result = tuple[Any, float, bool, bool, Info]
 
@@ -94,6 +102,44 @@ def check_info(info: Any) -> Info:
     if isinstance(info, Mapping):
         return info if isinstance(info, dict) else dict(info)
     raise OutcomeError(f"info is {shown(info)}; return {_INFO}")
+
+
+def small_parts(info: Mapping[Any, Any], *, nested: bool = True) -> Info:
+    """Copies of the numbers, short texts and short arrays in `info`, and in the dicts within it."""
+    parts: Info = {}
+    for name, value in info.items():
+        if not isinstance(name, str) or name == MASK:
+            continue
+        if value is None or isinstance(value, bool | int | float):
+            parts[name] = value
+        elif isinstance(value, str):
+            if len(value) <= SMALL_TEXT:
+                parts[name] = value
+        elif isinstance(value, np.generic):
+            parts[name] = value.item()
+        elif isinstance(value, np.ndarray):
+            if value.size <= SMALL_ARRAY and value.dtype.kind in "biuf":
+                parts[name] = value.copy()
+        elif nested and isinstance(value, Mapping):
+            parts[name] = small_parts(value, nested=False)
+    return parts
+
+
+def info_of(info: Mapping[str, Any], env: int, num_envs: int) -> Info:
+    """The part of one environment in the `info` of a vector environment, whose values are arrays over all."""
+    parts: Info = {}
+    for name, value in info.items():
+        reported = info.get(f"_{name}")
+        if name.startswith("_") or (reported is not None and not reported[env]):
+            continue
+        if isinstance(value, Mapping):
+            parts[name] = info_of(value, env, num_envs)
+        elif isinstance(value, np.ndarray | list | tuple):
+            if len(value) == num_envs:
+                parts[name] = value[env]
+        else:
+            parts[name] = value
+    return parts
 
 
 def observed(observe: Callable[[Any], Any], value: Any) -> Any:

@@ -34,7 +34,14 @@ from vantage.envs.interface import (
 )
 from vantage.envs.masks import masks_of
 from vantage.envs.options import Play, check_options, non_defaults
-from vantage.envs.outcomes import check_reset, check_same_spaces, check_step, observed
+from vantage.envs.outcomes import (
+    LAST_INFO,
+    check_reset,
+    check_same_spaces,
+    check_step,
+    observed,
+    small_parts,
+)
 from vantage.envs.probe import close_quietly, probe
 from vantage.envs.randomness import seed_spaces
 from vantage.envs.spaces import make_observer, policy_spaces
@@ -108,6 +115,8 @@ class Episodes(gym.Env[Any, Any]):
             obs, reward, terminated, truncated, info = check_step(self.env.step(self._act(action)))
             # A policy takes the value of a time limit's observation over the allowed actions; a task's end has none.
             mask = self._mask(info if terminated else self._with_mask(info), terminated or truncated)
+            if info and (terminated or truncated) and (parts := small_parts(info)):
+                mask = {**mask, LAST_INFO: tuple(parts.items())}  # a vector would take a dict apart
             return observed(self._observe, obs), reward, terminated, truncated, mask
         except BaseException as error:
             if not self._parent and is_interrupt(error):  # worker processes block signals

@@ -16,6 +16,7 @@ from vantage.envs.checks import Checks
 from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
 from vantage.envs.options import choose_actions
+from vantage.envs.outcomes import LAST_INFO
 from vantage.envs.pictures import as_picture, frames_per_second
 from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import ConfigError, EnvError
@@ -98,6 +99,7 @@ class Environments:
         started = perf_counter()
         obs, raw, terminated, truncated, info = self._simulators.step(actions)
         self._history.append(actions, perf_counter() - started)
+        last_info = info.get(LAST_INFO)
         self._length += 1
         if True in resetting:
             self._begin(resetting)
@@ -105,7 +107,8 @@ class Environments:
         self._score += raw
         self._check(obs, raw, actions, self._length)
         self._obs, self._over = obs, terminated | truncated
-        episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]))
+        episodes = tuple(Episode(self._seeds.first_env + i, float(self._score[i]), int(self._length[i]),
+                                 {} if last_info is None else dict(last_info[i] or ()))
                          for i in (self._over & ~self._short).nonzero()[0].tolist())
         valid = ~resetting
         if "lives" in info:

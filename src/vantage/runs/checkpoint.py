@@ -42,12 +42,17 @@ class Checkpoint:
     path: Path
 
 
+def path_of(run: Path, step: int) -> Path:
+    """Where the checkpoint of `step` is."""
+    return run / "checkpoints" / f"step-{step:012d}"
+
+
 def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int, again: bool = False) -> Path:
     """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
 
     A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError the newest is intact.
     """
-    path = run / "checkpoints" / f"step-{step:012d}"
+    path = path_of(run, step)
     if again or not is_valid(path):
         save_as(run, str(path.relative_to(run)), step, tensors=tensors, state=state)
     # Damaged checkpoints do not count among those to keep, and stay for inspection.

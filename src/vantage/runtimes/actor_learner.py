@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,6 +70,10 @@ class ActorLearner:
         except BaseException:
             self.close()
             raise
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Learn with other coefficients from the next update on."""
+        self.config = self.learner.config = self.config.change(**values)
 
     def begin(self) -> None:
         state = self.model.initial_state(self.config.env.num_envs)

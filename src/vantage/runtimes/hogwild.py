@@ -8,15 +8,17 @@ from __future__ import annotations
 import copy
 import logging
 import multiprocessing
-from collections.abc import Generator
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from multiprocessing.connection import wait
 from time import monotonic
+from typing import Any
 
 from vantage.config import Config
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
+from vantage.models.actor_critic import ActorCritic
 from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
@@ -80,6 +82,23 @@ class HogwildRun:
         if passed(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
         yield
+
+    def policy(self) -> ActorCritic:
+        """A copy of the current weights in the model of this process."""
+        self._weights.pull()
+        return self._learner.model
+
+    def save(self) -> None:
+        """Write a checkpoint now."""
+        self.recorder.save(final=True)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Go on with other coefficients; each worker takes them within a moment."""
+        self.config = self.config.change(**values)
+        self.recorder.change(values)
+        for process in self._workers.values():
+            with suppress(OSError):  # it has ended, and its replacement has the new config
+                process.connection.send(dict(values))
 
     def stop(self) -> None:
         """Stop the workers after their update; kill those that take too long, or that have learned nothing yet."""

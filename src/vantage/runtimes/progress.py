@@ -88,6 +88,12 @@ class Progress:
         """Further metrics, of the runtime."""
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
+        self.latest: list[Advance] | None = None
+        """What has been added since a caller, who reads single updates, has put a list here."""
+        self.ended: deque[Episode] | None = None
+        """The newest episodes, for a caller who has put a deque here, reads it and empties it."""
+        self._of_recent: dict[str, float] | None = None
+        """The metrics of the recent games; None where another has ended since."""
 
     @property
     def seconds(self) -> float:
@@ -117,7 +123,13 @@ class Progress:
         """Count one or several updates."""
         self.step += advance.steps
         self.episodes += len(advance.episodes)
-        self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+        if advance.episodes:
+            self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
+            self._of_recent = None
+            if self.ended is not None:
+                self.ended.extend(advance.episodes)
+        if self.latest is not None:
+            self.latest.append(advance)
         self.unsaved |= advance.unsaved
         if advance.updates:
             self.logged |= advance.metrics.keys()
@@ -171,11 +183,15 @@ class Progress:
             self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
         metrics = self._rates | self.extra
         metrics |= {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
-        if self.recent:
+        return metrics | self.metrics_of_recent()
+
+    def metrics_of_recent(self) -> dict[str, float]:
+        """The metrics of the recent games; empty before the first has ended."""
+        if self._of_recent is None and self.recent:
             scores, lengths = zip(*self.recent, strict=True)
-            metrics |= {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),
-                        "rollout/ep_rew_max": max(scores), "rollout/ep_len_mean": fmean(lengths)}
-        return metrics
+            self._of_recent = {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),
+                               "rollout/ep_rew_max": max(scores), "rollout/ep_len_mean": fmean(lengths)}
+        return self._of_recent or {}
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}

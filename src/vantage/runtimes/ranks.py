@@ -11,6 +11,7 @@ import multiprocessing
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -18,6 +19,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from time import monotonic
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +50,7 @@ _main_hidden = Lock()
 class Command(IntEnum):
     """The next action of every rank."""
 
-    ADVANCE, SAVE, STOP = range(3)
+    ADVANCE, SAVE, STOP, CHANGE = range(4)
 
 
 class Ranks:
@@ -140,6 +142,11 @@ class Ranks:
             log.warning(f"{error}; the checkpoint lacks the state of the environments of that process")
             return {}
 
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Let the ranks go on with other coefficients."""
+        with self._commanding(Command.CHANGE):
+            collectives.broadcast(dict(values))
+
     def close(self) -> None:
         """End the processes: by a command where they wait for one, else by a signal."""
         try:
@@ -195,18 +202,28 @@ def work(connection: Connection, store: Path, rank: int, size: int, shared: Rank
         connection.poll(None)  # rank 0 finds out which rank has ended, and kills the others
 
 
-def follow_torchrun() -> bool:
+@dataclass(frozen=True, slots=True)
+class Followed:
+    """A training that a rank above 0 has shared to its end."""
+
+    actor_learner: ActorLearner | None
+    """With the weights of the end; None if rank 0 could not start."""
+    step: int
+    """Agent steps of all ranks."""
+
+
+def follow_torchrun() -> Followed | None:
     """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
     place = launched()
     if place is None or place[0] == 0:
-        return False
+        return None
     collectives.join()
-    run_rank(place[0])
-    return True
+    return run_rank(place[0])
 
 
-def run_rank(rank: int, shared: RankMemory | None = None) -> None:
+def run_rank(rank: int, shared: RankMemory | None = None) -> Followed:
     """Follow the commands of rank 0 until STOP."""
+    followed = Followed(None, 0)
     if (run := collectives.broadcast()) is not None:  # else `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
@@ -224,18 +241,26 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> None:
         gather((notes, one.num_past))
         if not collectives.broadcast():
             one.forget_past()
-        _serve(one, weights)
+        followed = Followed(one, _serve(one, weights))
         one.close()
     collectives.leave()
+    return followed
 
 
-def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> None:
+def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
+    """Follow until STOP; returns the agent steps after the last update."""
+    done = 0
     while (order := weights.share_command())[0] != Command.STOP:
         command, step = order
         if command == Command.ADVANCE:
-            weights.all_gather(_row(one.config, one.advance(lambda: step)))  # noqa: B023  called at once
+            advance = one.advance(lambda: step)  # noqa: B023  called at once
+            weights.all_gather(_row(one.config, advance))
+            done = step + advance.steps * one.config.num_processes
+        elif command == Command.CHANGE:
+            one.change(collectives.broadcast())
         else:
             gather(one.acting_tensors())
+    return done
 
 
 def _share(learner: Learner, rank: int, shared: RankMemory | None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
 from time import monotonic
 from typing import Any
@@ -20,6 +20,7 @@ from vantage.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
+from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
@@ -59,6 +60,7 @@ class RayRun:
         self._received_at = self._receiving_since = self._rated_at = monotonic()
         self._node_sums: dict[str, Counter[str]] = {}
         self._node_restarts: Counter[str] = Counter()
+        self._worker_config = ""
         self._owns_cluster = connect(config)
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)
@@ -89,6 +91,24 @@ class RayRun:
         if passed(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
         yield
+
+    def policy(self) -> ActorCritic:
+        """The current policy, which further updates change."""
+        return self._learner.model
+
+    def save(self) -> None:
+        """Write a checkpoint now."""
+        self.recorder.save(final=True)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Go on with other coefficients; each worker takes them before its next request."""
+        self.config = self.config.change(**values)
+        self._learner.config = self._learner.config.change(**values)
+        self.recorder.change(values)
+        worker_config = Config.from_json(self._worker_config, source="config")
+        self._worker_config = worker_config.change(**values).to_json()
+        for member in self._requests.values():
+            member.actor.change.remote(dict(values))
 
     def stop(self) -> None:
         """End the workers; what they have not sent is lost."""

@@ -98,6 +98,15 @@ class Worker:
         one.begin()
 
     @answering
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Learn with other coefficients from the next request on."""
+        text, worker, index = self._arguments
+        config = Config.from_json(text, source="config").change(**values)
+        self._arguments = config.to_json(), worker, index
+        if hasattr(self, "_one"):  # it has begun
+            self._one.change(values)
+
+    @answering
     def rollout(self, weights: Arrays, step: int) -> Reply:
         one = self._one
         load_weights(one.learner, weights)

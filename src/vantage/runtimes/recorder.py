@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from time import perf_counter
 from typing import Any, Literal
 
@@ -57,7 +58,15 @@ class Recorder:
         self._failures: dict[str, int | str] = {}
         """Why checkpoints, best or replay could not be saved the last time."""
         self._unreported: dict[str, float] = {}
-        """Metrics of an evaluation that no report has yet."""
+        """Metrics of an evaluation, and those that `log` was given, that no report has yet."""
+        self.between_updates = False
+        """The last update is complete, with the evaluation and the checkpoint that were due."""
+        self.evaluation: dict[str, float] = {}
+        """Metrics of the newest evaluation."""
+        self.logged: dict[str, list[float]] = {}
+        """The values that `log` was given since the last line of metrics."""
+        self._changes: dict[str, Any] = {}
+        """Config keys that have changed since config.json was written."""
         self._written_step = checkpoint.step if checkpoint else 0
         self._replay_step = -1
         if checkpoint is not None:
@@ -101,6 +110,15 @@ class Recorder:
         if passed(run.eval_every, before, progress.step) or progress.unevaluated_for(run.eval_every_seconds):
             progress.evaluation_due = True
 
+    def log(self, name: str, value: float) -> None:
+        """Add a value of the caller's own metric `name` to the next report; of several, their mean."""
+        self.logged.setdefault(name, []).append(value)
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Go on with other `values` of the config, which the next checkpoint writes into config.json too."""
+        self.config = self.config.change(**values)
+        self._changes.update(values)
+
     def note_update(self) -> None:
         """Log what the first update shows about the algorithm."""
         self._algorithm.note_update()
@@ -121,7 +139,7 @@ class Recorder:
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
         former = self.last_report if self.last_report and self.last_report.step == self.progress.step else None
-        if former and not self._unreported:
+        if former and not self._unreported and not self.logged:
             return replace(former, status=status)
         metrics = {**(former.metrics if former else {}), **self._unreported, **self._write_metrics({})}
         self._unreported, now = {}, perf_counter()
@@ -134,10 +152,12 @@ class Recorder:
 
     def _write_metrics(self, evaluation: Mapping[str, float]) -> dict[str, float]:
         """The metrics of this step with those of an `evaluation`; writes what is new of them."""
-        step, metrics = self.progress.step, {**self.progress.metrics(), **evaluation}
+        own, self.logged = means(self.logged), {}
+        self._unreported.update(own)
+        step, metrics = self.progress.step, {**self.progress.metrics(), **own, **evaluation}
         if (memory := used_memory()) is not None:
             metrics["time/memory_mib"] = memory / 2**20
-        if step > self._written_step or evaluation:
+        if step > self._written_step or evaluation or own:
             self._writer.write(step, self.progress.seconds, metrics)
             self._written_step = step
         return metrics
@@ -154,8 +174,9 @@ class Recorder:
         progress.evaluation_due = passed(self.config.run.eval_every, step, progress.step) or (
             progress.step > step and progress.unevaluated_for(self.config.run.eval_every_seconds))
         self._check_directory()
-        self._unreported = {**evaluated.metrics, "eval/step": step}
-        self._write_metrics(self._unreported)
+        self.evaluation = {**evaluated.metrics, "eval/step": step}
+        self._unreported.update(self.evaluation)
+        self._write_metrics(self.evaluation)
         progress.deterministic = bool(evaluated.metrics["eval/deterministic"])
         self._save_if_best(evaluated.score, step, policy, solved=evaluated.solved)
 
@@ -174,6 +195,7 @@ class Recorder:
                  keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
             self._note_saving("checkpoints")
+            self._save_config()
             self._write_summary("running")
             if self._weights is not None:
                 self._weights.write(self.progress.step)
@@ -183,6 +205,18 @@ class Recorder:
             if final:
                 raise
             self._note_saving("checkpoints", error, "; every later save tries again")
+
+    def _save_config(self) -> None:
+        """Write the values that have changed into config.json, which a resume goes on with."""
+        if not self._changes:
+            return
+        try:
+            self.directory = self.directory.change_config(self.directory.config.change(**self._changes))
+        except VantageError as error:
+            self._note_saving("config.json", error, "; every later save tries again")
+        else:
+            self._changes.clear()
+            self._note_saving("config.json")
 
     def _state(self) -> dict[str, Any]:
         return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
@@ -274,6 +308,11 @@ class Recorder:
             self._note_saving("best", error, f". The policy of step {step:,}, the best so far, was not saved to best/.")
         else:
             self._note_saving("best")
+
+
+def means(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The mean of the values under each name."""
+    return {name: fmean(each) for name, each in values.items()}
 
 
 def end_in_words(config: Config, step: int) -> str | None:

@@ -6,11 +6,13 @@ In one process, or with `num_workers` in data-parallel ranks, which `ranks` star
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from time import perf_counter
+from typing import Any
 
 from vantage.config import Config
+from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
@@ -93,6 +95,23 @@ class SyncRun:
         progress.add(Advance(eval_seconds=perf_counter() - started))
         progress.evaluated()
         self.recorder.evaluated(evaluated, progress.step)
+
+    def policy(self) -> ActorCritic:
+        """The current policy, which further updates change."""
+        return self.actor_learner.model
+
+    def save(self) -> None:
+        """Write a checkpoint now, and the replay if there is one."""
+        self.recorder.save(final=True)
+        self._save_replay()
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Go on with other coefficients, in all ranks."""
+        self.config = self.config.change(**values)
+        self.recorder.change(values)
+        self.actor_learner.change(values)
+        if self.ranks is not None:
+            self.ranks.change(values)
 
     def stop(self) -> None:
         """Nothing runs between two calls of `advance`."""

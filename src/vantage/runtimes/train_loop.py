@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Generator
-from typing import Protocol
+from collections.abc import Generator, Mapping
+from typing import Any, Protocol
 
+from vantage.config import Config
 from vantage.errors import CheckpointError
+from vantage.models.actor_critic import ActorCritic
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.types import Report
 
@@ -21,6 +23,19 @@ class Run(Protocol):
 
     def advance(self) -> Generator[None]:
         """Train for one update or a moment; yields between the steps of an evaluation."""
+
+    @property
+    def config(self) -> Config:
+        """The config in force."""
+
+    def policy(self) -> ActorCritic:
+        """The current policy; further updates may change its weights."""
+
+    def save(self) -> None:
+        """Write a checkpoint now. CheckpointError if that fails."""
+
+    def change(self, values: Mapping[str, Any]) -> None:
+        """Go on with other coefficients, in all processes. ConfigError for what the config does not allow."""
 
     def stop(self) -> None:
         """Make no further updates."""
@@ -46,11 +61,13 @@ def updates(run: Run) -> Generator[Report | None]:
         # Evaluated once: episodes that arrive while workers stop may take the mean below its goal again.
         finished = recorder.finished
         while not finished:
+            recorder.between_updates = False
             yield from run.advance()
             recorder.note_update()
             finished = recorder.finished
             if finished:  # the last report follows, of how the run ended
                 break
+            recorder.between_updates = True
             yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
         goal = recorder.goal
         run.stop()

@@ -41,5 +41,7 @@ def work(connection: Connection, config: Config, worker: int, index: int, shared
         if now - reported_at >= REPORT_EVERY_SECONDS:
             connection.send(unreported)
             unreported, reported_at = Advance(), now
+            while connection.poll():
+                actor_learner.change(connection.recv())
     connection.send(unreported)
     actor_learner.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from vantage.config import Config
-from vantage.training import train
+from vantage.training import train_updates
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def bench(config: Config, *, seconds: float = 30.0, rounds: int | None = None) -
                            log_every_seconds=seconds / rounds,
                            **({"replay_start": 0} if config.algorithm.needs.replay else {}))
     with tempfile.TemporaryDirectory() as folder, \
-            closing(train(config, run=Path(folder) / "run", argv=())) as reports:
-        trained = (report.metrics for report in reports if report.metrics.get("time/fps"))
+            closing(train_updates(config, run=Path(folder) / "run", argv=())) as reports:
+        trained = (report.metrics for report in reports if report is not None and report.metrics.get("time/fps"))
         measured = list(islice(trained, 1, 1 + rounds))
     speeds = [[metrics["time/fps"] / max(1e-9, metrics[f"time/{part}_share"]) for part in ("env", "act", "learn")]
               + [metrics["time/fps"]] for metrics in measured]

@@ -26,7 +26,7 @@ from vantage.types import Episode
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Evaluation:
     """Whole games of one policy; also the output of `vantage evaluate --json`."""
 
@@ -54,6 +54,11 @@ class Evaluation:
     other: Evaluation | None = None
     """The same policy played the other way, by sampled actions or by the most probable ones."""
 
+    def __repr__(self) -> str:
+        actions = "most probable" if self.deterministic else "sampled"
+        return (f"<Evaluation on {self.env}: return {self.return_mean:.4g} ± {self.return_std:.2g}, {self.episodes} "
+                f"games, {actions} actions>")
+
     def sentence(self) -> str:
         """One line for a person, and one for the other way to play."""
         actions = "most probable" if self.deterministic else "sampled"
@@ -79,11 +84,18 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
     `vantage.load`.
     """
-    if num_envs is not None and num_envs < 1:
-        raise ConfigError(f"num_envs={num_envs} is below 1")
-    agent, shown = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+    check_games(episodes, seed, num_envs)
+    agent, _ = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
     if max_episode_steps:
         agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))
+    return evaluate_policy(agent, episodes=episodes, deterministic=deterministic, seed=seed, num_envs=num_envs)
+
+
+def evaluate_policy(agent: Agent, *, episodes: int, deterministic: bool | None, seed: int,
+                    num_envs: int | None) -> Evaluation:
+    """`evaluate` of a loaded policy."""
+    check_games(episodes, seed, num_envs)
+    shown = agent.deterministic if deterministic is None else deterministic
     both = deterministic is None and plays_both_ways(agent.config)
     result, *others = evaluate_agent(agent, (shown, not shown) if both else (shown,), episodes=episodes, seed=seed,
                                      num_envs=num_envs)
@@ -128,13 +140,20 @@ def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *,
 
     `deterministic` None: as `Agent.deterministic` says.
     """
+    check_games(episodes, seed)
+    agent = load(run, checkpoint=checkpoint, trust=trust)
+    check_sources(agent.config)
+    return agent, agent.deterministic if deterministic is None else deterministic
+
+
+def check_games(episodes: int, seed: int, num_envs: int | None = None) -> None:
+    """ConfigError for numbers that no evaluation can have."""
     if not 1 <= episodes <= 10**6:  # as eval_episodes
         raise ConfigError(f"episodes={episodes} is " + ("below 1" if episodes < 1 else "above 1,000,000"))
     if not 0 <= seed < 2**63:  # as that of training
         raise ConfigError(f"seed={seed} is " + ("below 0" if seed < 0 else f"above {2**63 - 1:,}"))
-    agent = load(run, checkpoint=checkpoint, trust=trust)
-    check_sources(agent.config)
-    return agent, agent.deterministic if deterministic is None else deterministic
+    if num_envs is not None and num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs} is below 1")
 
 
 def shown_game(config: Config, seed: int) -> Environments:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,13 +13,10 @@ from torch import Tensor
 from vantage.agent import load
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import require
-from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file
 from vantage.runs.hub import PREFIX
-from vantage.runs.policy_file import Description, write_weights
+from vantage.runs.policy_file import write_weights
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
-
-log = logging.getLogger(__name__)
 
 Format = Literal["onnx", "safetensors"]
 
@@ -72,13 +68,7 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
         except ConfigError as error:
             raise ConfigError(f"{error}, or use --format safetensors") from None
     agent = load(run, checkpoint=checkpoint, trust=trust)
-    config, model = agent.config, agent.model
-    if config.policy.precision == "bfloat16":
-        log.warning("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds less")
-        config = config.change(precision="float32")
-        model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
-        model.load_state_dict(agent.model.state_dict())
-    description = Description(config, model.spec, agent.step, agent.checkpoint, agent.scores)
+    model, description = agent.described()
     policy = PolicyStep(model)
     with whole_file(output, f".{format}") as temporary:
         if format == "onnx":

@@ -29,7 +29,8 @@ from vantage.runtimes.child import Process, start
 from vantage.runtimes.progress import goal_reached
 from vantage.system import available_cores
 from vantage.terminal import MessageHandler
-from vantage.tools.display import LINE_EVERY_SECONDS, progress_line, say
+from vantage.tools.display import say
+from vantage.tools.progress_line import LINE_EVERY_SECONDS, progress_line
 from vantage.tools.scores import EPISODES, Row, score, write_results
 from vantage.training import resume_updates, train_updates
 from vantage.types import Report

@@ -1,0 +1,321 @@
+"""`Trainer`: single updates, coefficients, metrics, evaluations and ends of a training that a program steps itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from contextlib import closing
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from tiny import Bandit
+
+import vantage
+from vantage.errors import ConfigError, VantageError
+from vantage.runs.checkpoint import load_latest
+from vantage.runs.metrics import read_metrics
+from vantage.tools import follow
+
+SMALL: dict[str, Any] = {"steps": 10**6, "num_envs": 2, "rollout_length": 8, "hidden": [8], "eval_every": 0,
+                         "tensorboard": False, "threads": 1, "log_every_seconds": 1000}
+
+
+class Walk(gym.Env[Any, Any]):
+    """Episodes of three steps; each step's info has what programs put there."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.steps = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        info = {"reached": self.steps, "text": "end", "share": np.float64(0.5), "place": np.array([1, 2]),
+                "picture": np.zeros((64, 64)), "unlike": object(), "episode": {"l": 3, "deep": {"x": 1}}}
+        return np.zeros(1, np.float32), 1.0, self.steps == 3, False, info
+
+
+LAST_INFO = {"reached": 3, "text": "end", "share": 0.5, "place": [1, 2], "episode": {"l": 3}}
+
+
+def start(algo: str = "a2c", env: Any = "tiny:Bandit", run: str = "run", **keys: Any) -> vantage.Trainer:
+    return vantage.Trainer(algo, env=env, run=run, **{**SMALL, **keys})
+
+
+def parameters(agent: vantage.Agent) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in agent.model.parameters()])
+
+
+def weights(run: str) -> torch.Tensor:
+    return torch.cat([tensor.flatten().float() for tensor in load_latest(Path(run)).tensors["model"].values()])
+
+
+def test_an_update_is_one_rollout_and_writes_no_line_of_metrics() -> None:
+    with start("ppo") as trainer:
+        reports = [trainer.update() for _ in range(3)]
+        assert [report.step for report in reports] == [16, 32, 48] and trainer.step == 48
+        assert reports[0].metrics["train/approx_kl"] != reports[1].metrics["train/approx_kl"]
+        assert reports[2].metrics["rollout/ep_rew_mean"] == pytest.approx(
+            np.mean([episode.score for report in reports for episode in report.episodes]))
+        assert read_metrics(Path("run")) == []
+    assert [line["step"] for line in read_metrics(Path("run"))] == [48]
+
+
+def test_updates_are_those_of_a_training_that_is_iterated() -> None:
+    with start(steps=64, run="stepped") as trainer:
+        while trainer.status == "running":
+            last = trainer.update()
+    *_, other = start(steps=64, run="iterated")
+    assert (last.status, last.step) == (other.status, other.step) == ("done", 64)
+    assert torch.equal(weights("stepped"), weights("iterated"))
+
+
+@pytest.mark.parametrize("keys", [{}, {"vector": "async", "num_envs": 1}])
+def test_an_episode_has_what_is_small_in_its_last_info(keys: dict[str, Any]) -> None:
+    with start(env=Walk, **keys) as trainer:
+        episodes = trainer.update().episodes
+    assert episodes and all(episode.length == 3 for episode in episodes)
+    for episode in episodes:
+        info = dict(episode.info)
+        assert info.pop("place").tolist() == LAST_INFO["place"]
+        assert info == {name: value for name, value in LAST_INFO.items() if name != "place"}
+
+
+def test_episodes_of_a_vector_environment_have_their_part_of_its_info() -> None:
+    with start(env="test_trainer:make_walks", num_envs=2) as trainer:
+        episodes = trainer.update().episodes
+    assert episodes and {episode.info["reached"] for episode in episodes} == {3}
+
+
+def make_walks(num_envs: int) -> gym.vector.VectorEnv[Any, Any, Any]:
+    """Environments in a vector of Gymnasium."""
+    return gym.vector.SyncVectorEnv([Walk] * num_envs)
+
+
+def update_until(trainer: vantage.Trainer, name: str, value: float) -> vantage.Report:
+    """Update until all processes have logged `value`; the last report."""
+    while True:
+        report = trainer.update()
+        if report.metrics[name] == pytest.approx(value, rel=1e-6, abs=1e-12):
+            return report
+
+
+@pytest.mark.parametrize("keys", [
+    {}, {"num_workers": 2}, {"algo": "a3c", "num_workers": 2}, {"algo": "acer", "replay_start": 0}])
+def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at_a_resume(
+        keys: dict[str, Any]) -> None:
+    with start(env=Walk, lr="linear:0.01:0", **keys) as trainer:
+        trainer.update()
+        assert 0 < trainer.lr <= 0.01
+        trainer.lr = trainer.lr / 2
+        update_until(trainer, "train/learning_rate", trainer.lr)
+        trainer.lr = 0
+        trainer.entropy_coef = np.float32(0.5)
+        report = update_until(trainer, "train/learning_rate", 0)
+        assert report.episodes[0].info.get("reached") == 3
+        before = parameters(trainer.agent)
+        trainer.update()
+        if keys.get("algo") != "a3c":  # the other worker may make an update more
+            assert torch.equal(parameters(trainer.agent), before)
+    config = json.loads(Path("run/config.json").read_text())
+    assert float(config["optimizer"]["lr"]) == 0 and float(config["algorithm"]["entropy_coef"]) == 0.5
+    if keys == {}:
+        with vantage.Trainer.resume("run") as trainer:
+            assert trainer.lr == 0 and trainer.entropy_coef == 0.5
+            assert trainer.update().metrics["train/learning_rate"] == 0
+
+
+def test_a_change_that_no_checkpoint_has_is_not_in_the_config_either() -> None:
+    trainer = start()
+    trainer.lr = 0.5
+    assert json.loads(Path("run/config.json").read_text())["optimizer"]["lr"] != "0.5"
+    trainer.close()
+    assert float(json.loads(Path("run/config.json").read_text())["optimizer"]["lr"]) == 0.5
+
+
+def test_attributes_that_cannot_be_set_say_why() -> None:
+    with start() as trainer:
+        with pytest.raises(AttributeError, match="no 'entropy_coeff'; did you mean entropy_coef"):
+            trainer.entropy_coeff  # noqa: B018
+        with pytest.raises(AttributeError, match="a trainer has no 'lrr'"):
+            trainer.lrr = 1
+        with pytest.raises(AttributeError, match="num_envs is fixed for the run"):
+            trainer.num_envs = 3
+        with pytest.raises(AttributeError, match="step of a trainer cannot be set"):
+            trainer.step = 3  # type: ignore[misc]
+        with pytest.raises(ConfigError, match=r"gamma=2.* is above 1"):
+            trainer.gamma = 2
+        assert trainer.gamma == 0.99
+
+
+def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
+    with start() as trainer:
+        trainer.log("my/metric", 1)
+        trainer.log("my/metric", np.float32(2))
+        assert trainer.update().metrics["my/metric"] == 1.5
+        assert "my/metric" not in trainer.update().metrics
+        trainer.log("my/metric", 6)
+        with pytest.raises(ConfigError, match="the value of my/metric is 'x'"):
+            trainer.log("my/metric", "x")  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="'step' is no name of a metric"):
+            trainer.log("step", 1)
+    assert [line["my/metric"] for line in read_metrics(Path("run"))] == [3]
+
+
+def test_a_value_logged_while_iterating_joins_the_next_report() -> None:
+    trainer = start(steps=48, log_every_seconds=0)
+    values = []
+    for report in trainer:
+        values.append(report.metrics.get("my/step"))
+        if trainer.status == "running":
+            trainer.log("my/step", report.step)
+    assert values == [None, 16, 32]
+
+
+def test_evaluations_agents_and_saves_do_not_disturb_the_training() -> None:
+    with start(steps=64, run="disturbed", memory="gru", memory_size=4) as trainer:
+        trainer.update()
+        result = trainer.evaluate(episodes=3)
+        assert result.episodes == 3 and result.step == 16
+        path = trainer.save()
+        assert path == Path("disturbed/checkpoints/step-000000000016") and path.is_dir()
+        agent = trainer.agent
+        first = parameters(agent)
+        list(trainer)
+        assert torch.equal(first, parameters(agent))
+    list(start(steps=64, run="alone", memory="gru", memory_size=4))
+    assert torch.equal(weights("disturbed"), weights("alone"))
+
+
+def test_the_agent_of_a_trainer_is_saved_and_loaded() -> None:
+    with start("ppo", env="CartPole-v1") as trainer:
+        trainer.update()
+        agent = trainer.agent
+    with pytest.raises(ConfigError, match=r"not end in \.safetensors; name it policy\.safetensors"):
+        agent.save("policy.pt")
+    same = vantage.load(agent.save("policy.safetensors"))
+    obs = np.ones(4, np.float32)
+    assert torch.equal(*(each.model.step(torch.ones(1, 4), torch.zeros(1, dtype=torch.bool), ())[0]
+                         for each in (agent, same)))
+    assert same.act(obs)[0] == agent.act(obs)[0]
+    assert same.step == 16
+
+
+def test_a_trainer_says_what_it_is_when_it_ends() -> None:
+    trainer = start(steps=16)
+    assert repr(trainer) == "<Trainer a2c on tiny:Bandit: running, step 0 of 16, run>"
+    trainer.update()
+    assert trainer.status == "done"
+    with pytest.raises(VantageError, match=r"is done, at step 16; go on with vantage.Trainer.resume\('run', steps=32"):
+        trainer.update()
+    assert list(trainer) == []
+    trainer.close()
+    with start(run="closed") as trainer:
+        trainer.update()
+    trainer.close()
+    with pytest.raises(VantageError, match=r"was closed, at step 16; go on with .*'closed'\)"):
+        trainer.update()
+    assert (trainer.status, trainer.evaluate(episodes=1).step) == ("interrupted", 16)
+    with pytest.raises(ZeroDivisionError), start(run="left") as trainer:
+        trainer.update()
+        raise ZeroDivisionError
+    assert load_latest(Path("left")).step == 16
+
+
+def test_an_error_in_training_ends_the_trainer_as_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer = start()
+    trainer.update()
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr("vantage.learning.learner.Learner.update", fail)
+    with pytest.raises(RuntimeError, match="broken"):
+        trainer.update()
+    assert trainer.status == "failed" and "failed, step 16" in repr(trainer)
+    with pytest.raises(VantageError, match="has failed, at step 16"):
+        trainer.update()
+
+
+def test_leaving_the_loop_leaves_the_trainer_open_and_losing_it_saves_the_run() -> None:
+    trainer = start(log_every_seconds=0)
+    for report in trainer:
+        assert report.step == 16
+        break
+    assert trainer.status == "running" and trainer.update().step == 32
+    del trainer
+    assert load_latest(Path("run")).step == 32
+    assert json.loads(Path("run/summary.json").read_text())["status"] == "interrupted"
+
+
+def test_train_and_resume_return_the_agent_of_the_best_policy() -> None:
+    agent = vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "steps": 64, "eval_every": 32})
+    assert agent.checkpoint == "best" and agent.act(np.zeros(1, np.float32))[0] in (0, 1)
+    config = vantage.configure("a2c", env=Bandit, **{**SMALL, "steps": 32})
+    assert vantage.train(config, run="second").step == 32
+    assert vantage.resume("second", steps=48).step == 48
+    with pytest.raises(ConfigError, match="lr beside a config"):
+        vantage.train(config, lr=1)
+    with pytest.raises(ConfigError, match="env is missing"):
+        vantage.train("a2c")
+
+
+def test_ctrl_c_in_train_saves_and_says_how_to_go_on(
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(follow.LogLines, "show", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        vantage.train("a2c", env=Bandit, run="run", **{**SMALL, "log_every_seconds": 0})
+    assert "stopped at step 16, saved; go on with vantage.resume('run')" in caplog.messages
+    assert load_latest(Path("run")).step == 16
+
+
+def test_progress_is_one_line_in_a_notebook_and_log_messages_elsewhere(
+        monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = {**SMALL, "steps": 48, "log_every_seconds": 0}
+    caplog.set_level(logging.INFO, "vantage")
+    vantage.train("a2c", env=Bandit, run="logged", **keys)
+    assert [message[:9] for message in caplog.messages if " steps " in message] == ["16 steps ", "48 steps "]
+    caplog.clear()
+    vantage.train("a2c", env=Bandit, run="silent", progress=False, **keys)
+    assert not [message for message in caplog.messages if " steps " in message]
+    shown: list[tuple[str, str]] = []
+
+    def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Any:
+        shown.append(("new", data["text/plain"]))
+        return SimpleNamespace(update=lambda data, *, raw: shown.append(("update", data["text/plain"])))
+
+    ipython = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=1), display=SimpleNamespace(display=display))
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    vantage.train("a2c", env=Bandit, run="notebook", **keys)
+    assert [(how, line[:3]) for how, line in shown] == [("new", "16 "), ("update", "32 "), ("update", "48 ")]
+    assert capsys.readouterr().out == ""
+
+
+def test_two_trainings_in_one_program_end_one_after_the_other() -> None:
+    with closing(start(run="one")) as one, closing(start(run="two")) as two:
+        assert one.update().step == two.update().step == 16
+    assert torch.equal(weights("one"), weights("two"))
+
+
+def test_reprs_are_one_short_line() -> None:
+    trainer = start("ppo", steps=32)
+    report = trainer.update()
+    result = trainer.evaluate(episodes=2)
+    list(trainer)
+    agent = vantage.load("run")
+    assert str(trainer.config) == "<Config ppo on tiny:Bandit: 32 steps, seed 0>"
+    for each in (trainer, report, result, agent, trainer.config):
+        assert len(repr(each)) < 140 and "\n" not in repr(each)
+        assert repr(each).startswith(f"<{type(each).__name__} ")
