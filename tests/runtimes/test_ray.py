@@ -68,6 +68,22 @@ def test_workers_learn_and_nothing_of_them_is_left(algo: str, tmp_path: Path) ->
     assert lags and 0 < max(map(float, lags)) <= 16  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("algo", ["a2c", "a3c"])
+def test_a_coefficient_that_is_set_reaches_learner_and_workers(algo: str, tmp_path: Path) -> None:
+    with vantage.Trainer(configure(algo, steps=10**9, num_workers=1), run=tmp_path / "run") as trainer:
+        trainer.update()
+        trainer.lr = 0.0
+        trainer.entropy_coef = 1e9
+        while abs(trainer.update().metrics["train/learning_rate"]) > 0:
+            pass
+        update = trainer.update()
+        assert trainer.entropy_coef == 1e9 and update.metrics["train/learning_rate"] == 0
+        if algo == "a3c":  # its worker computes the gradient
+            while trainer.update().metrics["train/grad_norm"] < 1e3:
+                pass
+    assert '"lr": "0.0"' in (tmp_path / "run" / "config.json").read_text()
+
+
 def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two workers gets its weights one update before its own is made, so that many see two."""
     monkeypatch.setattr(ray_runtime, "RATE_SECONDS", 0.1)
