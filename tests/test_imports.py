@@ -22,7 +22,7 @@ LAYERS = (
     "wording", "errors", "extras schedules",
     "config_keys json_text processes sources system terminal time_limit seeding specs",
     "types importing other_libraries", "keys", "algorithms", "config_groups", "config", "models envs", "learning",
-    "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "trainer", "cli",
+    "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "trainer", "api", "cli",
     "__init__ __main__")
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer.split()}
 
@@ -110,6 +110,14 @@ for name in STATISTICS:
     learner.begin()
     assert learner.advance(lambda: 0).updates == 1
 assert 'torch._dynamo' not in sys.modules
+""")
+
+
+def test_a_terminals_display_is_imported_where_one_is_used() -> None:
+    run_python("""
+import sys, vantage
+vantage.train, vantage.Trainer
+assert 'rich' not in sys.modules and 'IPython' not in sys.modules
 """)
 
 

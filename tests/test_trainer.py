@@ -129,9 +129,12 @@ def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at
     config = json.loads(Path("run/config.json").read_text())
     assert float(config["optimizer"]["lr"]) == 0 and float(config["algorithm"]["entropy_coef"]) == 0.5
     if keys == {}:
-        with vantage.Trainer.resume("run") as trainer:
+        with vantage.Trainer.resume("run", steps=2 * 10**6) as trainer:
             assert trainer.lr == 0 and trainer.entropy_coef == 0.5
             assert trainer.update().metrics["train/learning_rate"] == 0
+            trainer.gamma = 0.5
+        config = json.loads(Path("run/config.json").read_text())
+        assert (config["run"]["steps"], float(config["algorithm"]["gamma"])) == (2 * 10**6, 0.5)
 
 
 def test_a_change_that_no_checkpoint_has_is_not_in_the_config_either() -> None:
@@ -290,6 +293,10 @@ def test_progress_is_one_line_in_a_notebook_and_log_messages_elsewhere(
     caplog.clear()
     vantage.train("a2c", env=Bandit, run="silent", progress=False, **keys)
     assert not [message for message in caplog.messages if " steps " in message]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.stdout, "isatty", lambda: True)
+        vantage.train("a2c", env=Bandit, run="terminal", **keys)
+    assert "48 / 48 steps" in capsys.readouterr().out
     shown: list[tuple[str, str]] = []
 
     def display(data: dict[str, str], *, raw: bool, display_id: bool) -> Any:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from vantage.algorithms.a2c import A2C
     from vantage.algorithms.acer import ACER
     from vantage.algorithms.ppo import PPO
+    from vantage.api import resume, train
     from vantage.config import Config
     from vantage.presets import configure
     from vantage.schedules import Coefficient, Schedule
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from vantage.tools.record import Recording, record
     from vantage.tools.report import report
     from vantage.tools.search.command import SearchResult, search
-    from vantage.trainer import Trainer, resume, train
+    from vantage.trainer import Trainer
     from vantage.types import Episode, Report
 
     __version__: str
@@ -55,7 +56,7 @@ _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", 
             "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
             "Coefficient": "vantage.schedules", "Schedule": "vantage.schedules",
             "Episode": "vantage.types", "configure": "vantage.presets",
-            "Trainer": "vantage.trainer", "resume": "vantage.trainer", "train": "vantage.trainer",
+            "Trainer": "vantage.trainer", "resume": "vantage.api", "train": "vantage.api",
             "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
             "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",
             "Recording": "vantage.tools.record", "record": "vantage.tools.record", "report": "vantage.tools.report",

@@ -1,4 +1,4 @@
-"""`Trainer`, a training as an object that is stepped, and `train` and `resume`, which use it up to the end.
+"""`Trainer`: a training as an object that is stepped; `api` uses it to the end.
 
 What an update does is in `runtimes`, how a run begins and continues in `training`.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
-import logging
 import os
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -18,23 +17,20 @@ from pathlib import Path
 from typing import Any, Self
 from weakref import WeakSet
 
-from vantage.agent import Agent, load
+from vantage.agent import Agent
 from vantage.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys import nearest
 from vantage.presets import Env, configure
-from vantage.runs.checkpoint import newest_step, path_of
+from vantage.runs.checkpoint import path_of
 from vantage.runtimes.evaluator import acts_most_probably
-from vantage.runtimes.progress import Advance
+from vantage.runtimes.progress import Advance, sum_of
 from vantage.runtimes.ranks import Followed, follow_torchrun
 from vantage.runtimes.recorder import Status, means
 from vantage.runtimes.train_loop import Run
 from vantage.tools.evaluate import Evaluation, evaluate_policy
-from vantage.tools.follow import shown_progress
 from vantage.training import resume_updates, train_updates
 from vantage.types import Episode, Report
-
-log = logging.getLogger(__name__)
 
 MOST_EPISODES = 10_000
 """Episodes that one report has at most, the newest ones."""
@@ -97,7 +93,7 @@ class Trainer:
         Raises ConfigError if the directory exists, or if the environment, the network or the policy of
         `init_from` does not fit; EnvError for an environment that fails.
         """
-        config = _config(algorithm, env, keys)
+        config = config_of(algorithm, env, keys)
         self._begin(lambda on_start: train_updates(config, run=run, root=root, argv=argv,
                                                    on_start=on_start))
 
@@ -137,6 +133,11 @@ class Trainer:
         self._session = session = started[0]
         self._coefficients = session.config.coefficients()
         session.recorder.progress.ended = self._episodes
+
+    @property
+    def has_run(self) -> bool:
+        """This process trains; False in a rank above 0 of torchrun, which has shared a training."""
+        return self._session is not None
 
     @property
     def _running(self) -> bool:
@@ -182,7 +183,8 @@ class Trainer:
                 self._pull()
         finally:
             progress.latest = None
-        metrics = {**_metrics(advances), **progress.metrics_of_recent(), **means(self._logged)}
+        total = sum_of(advances)
+        metrics = {**total.means(), **progress.metrics_of_recent(), **means(self._logged)}
         self._logged.clear()
         if recorder.evaluation is not evaluation:
             metrics |= recorder.evaluation
@@ -345,8 +347,8 @@ class Trainer:
         return f"a trainer has no {name!r}{nearest(name, public)}"
 
 
-def _config(algorithm: str | type[Any] | Config, env: Env | None, keys: dict[str, Any]) -> Config:
-    """The config that `Trainer` and `train` are given, whole or as the arguments of `configure`."""
+def config_of(algorithm: str | type[Any] | Config, env: Env | None, keys: dict[str, Any]) -> Config:
+    """The config that is given whole, as `algorithm`, or as the arguments of `configure`."""
     if isinstance(algorithm, Config):
         if given := [*([] if env is None else ["env"]), *keys]:
             raise ConfigError(f"{given[0]} beside a config; change it in the config: config.change("
@@ -355,59 +357,3 @@ def _config(algorithm: str | type[Any] | Config, env: Env | None, keys: dict[str
     if env is None:
         raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
     return configure(algorithm, env=env, **keys)
-
-
-def _metrics(advances: Sequence[Advance]) -> dict[str, float]:
-    """The means of what updates have logged."""
-    total = Advance()
-    for advance in advances:
-        total += advance
-    return {name: value / total.count(name) for name, value in total.metrics.items()}
-
-
-def train(algorithm: str | type[Any] | Config, *, env: Env | None = None,
-          run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
-          progress: bool = True, **keys: Any) -> Agent:
-    """Train to the end in a new run directory, and return the agent: the best policy of the run.
-
-        agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
-        action, state = agent.act(obs)
-
-    The arguments are those of `vantage.Trainer`: `algorithm`, `env` and `keys` of `vantage.configure`,
-    or a config as `algorithm`; `run`, `root` and `argv`. With `progress`, a terminal shows the panel of
-    the command, a notebook one line that changes; elsewhere a line every 10 s goes to the logger
-    `vantage`. Ctrl-C saves the run, says how to continue it, and raises KeyboardInterrupt.
-    """
-    config = _config(algorithm, env, keys)
-    with shown_progress(config, progress) as show:
-        return _to_the_end(Trainer(config, run=run, root=root, argv=argv), show)
-
-
-def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
-           max_minutes: float | None = None, device: str | None = None, trust: bool = False,
-           progress: bool = True) -> Agent:
-    """Continue the run in directory `run` to its end, and return the agent: the best policy of the run.
-
-        agent = vantage.resume("runs/first", steps=200_000)
-
-    `steps`, `extend_schedule`, `max_minutes`, `device` and `trust` are those of
-    `vantage.Trainer.resume`, `progress` is that of `vantage.train`.
-    """
-    trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                             device=device, trust=trust)
-    with shown_progress(trainer.config, progress) as show:
-        return _to_the_end(trainer, show, trust=trust)
-
-
-def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *, trust: bool = False) -> Agent:
-    try:
-        with trainer:
-            for report in trainer:
-                show(report)
-    except KeyboardInterrupt:
-        step = newest_step(trainer.run) or 0
-        log.warning(f"stopped at step {step:,}, saved; go on with vantage.resume({str(trainer.run)!r})")
-        raise
-    if trainer._session is None:  # a rank above 0, which has no directory
-        return trainer.agent
-    return load(trainer.run, trust=trust)

@@ -101,7 +101,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
             session = runtime_of(config)(config, directory, checkpoint,
                                          read_initial(config) if checkpoint is None else None)
         try:
-            directory.from_start().change_config(saved, device=device)
+            session.recorder.directory = directory.from_start().change_config(saved, device=device)
         except BaseException:
             session.close("interrupted")
             raise

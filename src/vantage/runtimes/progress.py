@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
@@ -52,6 +53,18 @@ class Advance:
     def count(self, name: str) -> int:
         """The number of updates that have logged a metric."""
         return self.counts.get(name, self.updates)
+
+    def means(self) -> dict[str, float]:
+        """The mean of each metric over the updates that have logged it."""
+        return {name: value / self.count(name) for name, value in self.metrics.items()}
+
+
+def sum_of(advances: Iterable[Advance]) -> Advance:
+    """All of them as one."""
+    total = Advance()
+    for advance in advances:
+        total += advance
+    return total
 
 
 class Progress:
@@ -175,7 +188,7 @@ class Progress:
         if self.step > self._logged_step:
             now, total = perf_counter(), self._sum
             elapsed = max(1e-9, now - self._logged_at)
-            self._rates = {name: value / total.count(name) for name, value in total.metrics.items()}
+            self._rates = total.means()
             self._rates["time/fps"] = (self.step - self._logged_step) / elapsed
             for name in ("env", "act", "learn"):
                 self._rates[f"time/{name}_share"] = getattr(total, f"{name}_seconds") / self.num_workers / elapsed

@@ -1,0 +1,66 @@
+"""`train` and `resume`: a training to its end, with progress. The training itself is a `Trainer`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from vantage.agent import Agent, load
+from vantage.config import Config
+from vantage.presets import Env
+from vantage.runs.checkpoint import newest_step
+from vantage.tools.follow import shown_progress
+from vantage.trainer import Trainer, config_of
+from vantage.types import Report
+
+log = logging.getLogger(__name__)
+
+
+def train(algorithm: str | type[Any] | Config, *, env: Env | None = None,
+          run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
+          progress: bool = True, **keys: Any) -> Agent:
+    """Train to the end in a new run directory, and return the agent: the best policy of the run.
+
+        agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
+        action, state = agent.act(obs)
+
+    The arguments are those of `vantage.Trainer`: `algorithm`, `env` and `keys` of `vantage.configure`,
+    or a config as `algorithm`; `run`, `root` and `argv`. With `progress`, a terminal shows the panel of
+    the command, a notebook one line that changes; elsewhere a line every 10 s goes to the logger
+    `vantage`. Ctrl-C saves the run, says how to continue it, and raises KeyboardInterrupt.
+    """
+    config = config_of(algorithm, env, keys)
+    with shown_progress(config, progress) as show:
+        return _to_the_end(Trainer(config, run=run, root=root, argv=argv), show)
+
+
+def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
+           max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+           progress: bool = True) -> Agent:
+    """Continue the run in directory `run` to its end, and return the agent: the best policy of the run.
+
+        agent = vantage.resume("runs/first", steps=200_000)
+
+    `steps`, `extend_schedule`, `max_minutes`, `device` and `trust` are those of
+    `vantage.Trainer.resume`, `progress` is that of `vantage.train`.
+    """
+    trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
+                             device=device, trust=trust)
+    with shown_progress(trainer.config, progress) as show:
+        return _to_the_end(trainer, show, trust=trust)
+
+
+def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *, trust: bool = False) -> Agent:
+    try:
+        with trainer:
+            for report in trainer:
+                show(report)
+    except KeyboardInterrupt:
+        step = newest_step(trainer.run) or 0
+        log.warning(f"stopped at step {step:,}, saved; go on with vantage.resume({str(trainer.run)!r})")
+        raise
+    if not trainer.has_run:  # a rank above 0, which has no directory
+        return trainer.agent
+    return load(trainer.run, trust=trust)
