@@ -20,7 +20,7 @@ SOURCE = Path(vantage.__file__).parent
 # Each layer may import those above it; within one layer only a package's own modules see each other.
 LAYERS = (
     "wording", "errors", "extras schedules",
-    "config_keys json_text processes sources system terminal time_limit seeding specs",
+    "config_keys json_text objects processes sources system terminal time_limit seeding specs",
     "types importing other_libraries", "keys", "algorithms", "config_groups", "config", "models envs", "learning",
     "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "trainer", "api", "cli",
     "__init__ __main__")
@@ -31,7 +31,7 @@ ONLY_IN = {
     "envs": "gymnasium ale_py", "runtimes": "ray", "cli": "tyro", "runs tools": "huggingface_hub",
     "runs": "tensorboard torch.utils.tensorboard wandb mlflow fsspec",
     "tools": "matplotlib onnx onnxruntime optuna PIL pygame imageio_ffmpeg",
-    "": "argparse pickle cPickle cloudpickle dill joblib marshal shelve"}
+    "objects": "cloudpickle", "": "argparse pickle cPickle dill joblib marshal shelve"}
 
 # What the maths may see.
 ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys", "vantage.schedules",

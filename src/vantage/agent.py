@@ -21,6 +21,7 @@ from vantage.runs.files import whole_file
 from vantage.runs.fit import fitting
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
+from vantage.runs.unnamed import handed_over
 from vantage.runtimes.evaluator import acts_most_probably
 from vantage.seeding import derive_seed
 from vantage.types import State
@@ -170,7 +171,8 @@ class Agent:
         return state
 
 
-def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> Agent:
+def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env: Any = None, network: Any = None,
+         memory: Any = None, algorithm: Any = None) -> Agent:
     """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
 
         agent = vantage.load("runs/CartPole-v1/a2c-1")
@@ -179,10 +181,18 @@ def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False) -> A
     `run` may also be a file written by `vantage export --format safetensors`, or hf://OWNER/NAME[@REVISION], a
     repository of the Hugging Face hub that `vantage push` has filled. The environment is not built and need
     not be installed. Damaged checkpoints that had to be skipped are logged as warnings. `trust` allows code from
-    outside Vantage that the file, or the config of someone else's run, names.
+    outside Vantage that the file, or the config of someone else's run, names. `env`, `network`, `memory` and
+    `algorithm` take the place of those that the run names; a lambda, a class of a notebook and the like, which a file
+    cannot name, have to be given again. Without `env` the agent acts, and only `make_env` needs it.
     """
+    return load_for("load", run, checkpoint=checkpoint, trust=trust,
+                    objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
+
+
+def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool, objects: Mapping[str, Any]) -> Agent:
+    """`load` with what was `handed_over`, for the function `call` of Vantage."""
     path = local_path(run)
-    policy = read_policy(path, checkpoint, trust=trust)
+    policy = read_policy(path, checkpoint, trust=trust, objects=objects, call=call)
     about = policy.description
     model = make_model(about.config.policy, about.spec, critic=about.config.algorithm.needs.critic)
     source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from keyword import iskeyword
 from typing import Any, NamedTuple
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
-from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Needs
 from vantage.algorithms.ppo import PPO
 from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
 from vantage.errors import ConfigError
 from vantage.importing import load_class
 from vantage.keys import check_fields, convert, in_words, kinds_of, plain, read_json_object, suggestion, type_hints
+from vantage.objects import ObjectName, is_object, pack, unpack
 from vantage.schedules import Schedule, value_at
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
@@ -95,6 +97,10 @@ class Config:
             raise ConfigError(f"algorithm={algo} has a field {required[0]} without a default; give it one")
         return cls(algo=algo, algorithm=kind(**defaults_of_body(kind)))
 
+    def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
+        """For worker processes, which import the module of an algorithm that has one, and receive other objects."""
+        return _in_worker, (self.algo, pack(vars(self), f"algorithm={self.algo}"))
+
     @property
     def runtime_name(self) -> str:
         """The name of the runtime in `RUNTIMES`."""
@@ -163,15 +169,21 @@ class Config:
         return json.dumps({"algo": self.algo, **groups}, indent=2)
 
     @classmethod
-    def from_json(cls, text: str, *, source: str) -> Config:
+    def from_json(cls, text: str, *, source: str, objects: Mapping[str, Any] | None = None) -> Config:
         """The config that `to_json` wrote; `source` names it in the message of a ConfigError.
 
-        Where `algo` is an import path, its module is imported.
+        Where `algo` is an import path, its module is imported. `objects` by flat key replace what the text names.
         """
-        values = flatten(read_json_object(text, source=source), source=source)
+        groups = read_json_object(text, source=source)
+        values = flatten(groups, source=source) | dict(objects or {})
         if missing := [name for name in _CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
-        return cls.of(str(values["algo"])).override(of_run(values), source=source)
+        algo = values["algo"] if isinstance(values["algo"], str) else str(values["algo"])
+        if is_object(algo) and not isinstance(algo, ObjectName):
+            begin = cls(algo=algo, algorithm=_without_loss(algo, groups.get("algorithm")))
+        else:
+            begin = cls.of(algo)
+        return begin.override(of_run(values), source=source)
 
     def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
         """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.
@@ -247,6 +259,35 @@ class Config:
                     "class")
         near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+
+
+def _without_loss(algo: str, values: object) -> Any:
+    """An algorithm whose class a file cannot name: its hyperparameters, to be read only."""
+    own = {name: value for name, value in values.items() if name.isidentifier() and not iskeyword(name)
+           and not name.startswith("_") and isinstance(value, str | int | float | bool | None)
+           } if isinstance(values, Mapping) else {}
+    typed_fields = [(name, type(value), field(default=value)) for name, value in own.items()]
+    return make_dataclass(algo, typed_fields, frozen=True, namespace={"needs": Needs()})()
+
+
+def _in_worker(algo: str, packed: bytes) -> Config:
+    """The config that another process of the run has packed."""
+    if algo not in ALGORITHMS:
+        load_class(algo, what="algorithm")
+    return Config(**unpack(packed))
+
+
+def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
+    """The name or class of an algorithm, and of an instance the fields that differ from their defaults."""
+    kind, values = algorithm, {}
+    if is_dataclass(algorithm) and not isinstance(algorithm, type):
+        kind = type(algorithm)
+        for f in fields(algorithm):
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            if getattr(algorithm, f.name) != default:
+                values[f.name] = getattr(algorithm, f.name)
+    names = {own: name for name, (own, _) in reversed([*ALGORITHMS.items()])}
+    return names.get(kind, kind), values
 
 
 def base_of(algo: str) -> str:

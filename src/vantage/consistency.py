@@ -6,9 +6,11 @@ from collections.abc import Collection
 
 from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS, PolicyConfig, Sync
+from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import is_atari, registering_modules
 from vantage.errors import ConfigError
 from vantage.keys import in_text
+from vantage.objects import is_code, modules_of
 from vantage.sources import changed_modules
 
 
@@ -17,7 +19,7 @@ def check_flags(config: Config, flags: Collection[str]) -> None:
     policy = config.policy
     no_memory = policy.memory == "none" and "without a memory; give --memory lstm or gru, or leave it out"
     replaced = policy.init_from is not None and "beside init_from, whose weights the run begins with; leave it out"
-    has_layers = ":" in policy.network or policy.network == "conv1d"
+    has_layers = is_code(policy.network) or policy.network == "conv1d"
     own = has_layers and f"with network={policy.network}, which has layers of its own; leave it out"
     atari = is_atari(config.env.id) and "on Atari, with its images and discrete actions; leave it out"
     layers = own or (policy.network != "mlp" and atari and f"{atari}, or give --network mlp")
@@ -85,14 +87,30 @@ def check_sources(config: Config) -> None:
     This process would go on with the old code, and its worker processes would import the new one.
     """
     paths = (config.algo, config.policy.network, config.policy.memory, config.env.id)
-    names = [path.partition(":")[0] for path in paths if ":" in path]
+    names = sorted(set[str]().union(*map(modules_of, paths)))
     if changed := changed_modules([*names, *registering_modules(config.env.id)]):
         raise ConfigError(f"{changed[0]} has changed since this process imported it, and still runs as it was; restart "
                           "the program, in a notebook the kernel, to train and play with the new code")
 
 
+def check_built(config: Config) -> None:
+    """ConfigError where an environment that is built already would have to serve as several."""
+    if not is_built(config.env):
+        return
+    name, runtime, num_envs = config.env.id, config.runtime, num_built(config.env)
+    remedy = "give its class, or a lambda that builds it"
+    if not isinstance(runtime, Sync) or runtime.num_workers > 1 or config.env.vector == "async":
+        raise ConfigError(f"env={name} is one environment, and each worker process needs its own; {remedy}")
+    if config.env.num_envs != num_envs:
+        raise ConfigError(f"env={name} is built already, and num_envs={config.env.num_envs} asks for others; {remedy}, "
+                          f"or num_envs={num_envs}")
+    if config.run.evaluates:
+        copying(config.env)
+
+
 def check_together(config: Config) -> None:
     """ConfigError where values of different groups exclude each other, or one needs another."""
+    check_built(config)
     env, policy, run, runtime = config.env, config.policy, config.run, config.runtime_name
     hogwild, ray = runtime == "hogwild", runtime == "ray"
     gradients, reuse = ray and config.ray.send == "gradients", config.algorithm.needs.reuse

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.errors import ConfigError
+from vantage.objects import ObjectName, is_object
 
 
 def add_current_folder(module: str) -> None:
@@ -27,8 +28,13 @@ def add_current_folder(module: str) -> None:
 def load_class(path: str, *, what: str) -> Any:
     """The attribute that `path`, module:Class, names; modules of the current folder can be imported.
 
-    `what` is the config key, for messages. ConfigError if the module cannot be imported or has no such attribute.
+    The object itself where `path` carries one. `what` is the config key, for messages. ConfigError if the module cannot
+    be imported or has no such attribute.
     """
+    if isinstance(path, ObjectName):
+        return path.target
+    if is_object(path):
+        raise ConfigError(f"{what}={path} is an object that only Python can hand over: give it as {what}=...")
     name, _, attribute = path.partition(":")
     if not name or not attribute:
         raise ConfigError(f"{what}={path!r} is not an import path; write module:Class{colon_form(path)}")
@@ -64,25 +70,6 @@ def _nearest_module(name: str) -> str:
              and module.name[:1] == last[:1].lower()]
     close = difflib.get_close_matches(last.lower(), names, n=1, cutoff=0.8)
     return f"{parent}{dot}{close[0]}" if close else ""
-
-
-def import_path(target: Any) -> str:
-    """The import path of a class or function; ConfigError for one that other processes cannot import by it."""
-    module, name = str(getattr(target, "__module__", "")), getattr(target, "__qualname__", None)
-    if name is None:  # an instance, which has only its class's name
-        raise ConfigError(f"{target!r} is a {type(target).__name__} object, and each process builds its own; give the "
-                          "class or function that builds it; arguments of an environment go to env_kwargs")
-    try:
-        resolved = attrgetter(name)(sys.modules.get(module))
-    except AttributeError:
-        resolved = None
-    why = ("it is a lambda" if "<lambda>" in name else "it is defined inside a function" if "<locals>" in name else
-           "it is defined in a notebook or in the script that runs" if module == "__main__" else
-           None if resolved is target else f"the module {module} has something else, or nothing, by that name")
-    if why is not None:
-        raise ConfigError(f"{name} cannot be imported by name, as worker processes and later sessions need: {why}; "
-                          "move it to the top level of a module, such as my_module.py, and import it from there")
-    return f"{module}:{name}"
 
 
 def colon_form(path: str) -> str:

@@ -15,8 +15,9 @@ from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from vantage.errors import ConfigError
-from vantage.importing import colon_form, import_path
+from vantage.importing import colon_form
 from vantage.json_text import parse, shown
+from vantage.objects import ObjectName, is_code, named
 from vantage.other_libraries import KEYS
 from vantage.schedules import Schedule, coefficient, parse_number
 
@@ -65,7 +66,7 @@ def check_fields(instance: Any) -> None:
 def _check(name: str, value: Any, rules: Mapping[str, Any]) -> None:
     """ConfigError for a value that the `rules` of `key` do not allow."""
     choices, low, high = rules.get("choices"), rules.get("low"), rules.get("high")
-    if choices and value not in choices and not (rules["open"] and ":" in value):
+    if choices and value not in choices and not (rules["open"] and is_code(value)):
         raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}"
                           f"{colon_form(value) if rules['open'] else ''}{nearest(str(value), choices)}")
     numbers = value.values if isinstance(value, Schedule) else value if isinstance(value, tuple) else (value,)
@@ -202,8 +203,8 @@ def typed(value: Any, hint: Any) -> Any:
     """`value`, typed or in text, converted to the type `hint`; ValueError names the expected type.
 
     A list of numbers may be one number, or text with commas. For a text field a mapping becomes JSON and a sequence a
-    comma-separated list, as env_kwargs and action_subset are written, and a class or function its import path;
-    ConfigError where it has none, and for a wrong coefficient.
+    comma-separated list, as env_kwargs and action_subset are written, and a class, function or other object its name
+    (`vantage.objects.named`). ConfigError for a wrong coefficient.
     """
     kinds = kinds_of(hint)
     word = value.lower() if isinstance(value, str) else value
@@ -262,6 +263,8 @@ def _list_or_number(value: Any, element: Any, kinds: tuple[Any, ...]) -> Any:
 
 
 def _as_text(value: Any) -> str:
+    if isinstance(value, ObjectName):
+        return value
     if isinstance(value, Mapping):
         return json.dumps(value)
     if isinstance(value, list | tuple):
@@ -270,4 +273,4 @@ def _as_text(value: Any) -> str:
         return str(value)
     if value is None:
         raise TypeError
-    return repr(float(value)) if hasattr(value, "__float__") else import_path(value)
+    return repr(float(value)) if hasattr(value, "__float__") else named(value)

@@ -16,6 +16,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.process import BaseProcess
 from time import sleep
+from types import ModuleType
 from typing import Any
 from weakref import WeakSet
 
@@ -25,6 +26,7 @@ _LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1  # Linux's prctl.h
 LEAVE_SECONDS = 1.0
 """Seconds that a process of a run may take to end after its work."""
+_main_hidden = threading.Lock()
 _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
@@ -56,6 +58,23 @@ def deaf_to_signals() -> Iterator[None]:
                 signal.raise_signal(number)  # stays pending until the mask is restored
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def importing_main(imports: bool) -> Iterator[None]:
+    """Start processes that import the program's main module only if `imports`.
+
+    With multiprocessing's default every script that trains with workers would need `if __name__ == "__main__"`.
+    """
+    if imports:
+        yield
+        return
+    with _main_hidden:
+        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        try:
+            yield
+        finally:
+            sys.modules["__main__"] = main
 
 
 def hear_nothing() -> None:

@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -31,6 +32,7 @@ from vantage.runs.hub import local_path
 from vantage.runs.lock import locked
 from vantage.runs.mirror import fetch, mirror_to
 from vantage.runs.policy_file import SavedPolicy, read_policy
+from vantage.runs.unnamed import handed_over
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.beginning import load_learner, new_model
 from vantage.runtimes.collectives import launched
@@ -79,6 +81,7 @@ def train_updates(config: Config, *, asked: Config | None = None, run: str | Pat
 
 def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
                    max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+                   env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
                    on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
     """Continue the run in directory `run` from its newest valid checkpoint, as `Trainer.resume` describes.
 
@@ -87,7 +90,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     if follow_torchrun() is not None:
         return
     path = fetch(str(run)) if is_url(run) else Path(run)
-    directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True)
+    directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True, call="resume",
+                                  objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
     saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule, device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     directory = directory.from_start()  # finding out what this machine has tries the environment

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import pickle
+import threading
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,6 +23,7 @@ from vantage.config_groups import PolicyConfig
 from vantage.envs import make_environments
 from vantage.errors import ConfigError
 from vantage.keys import plain
+from vantage.objects import ObjectName
 from vantage.presets import configure
 from vantage.schedules import Schedule, coefficient, parse_number
 
@@ -166,7 +171,7 @@ def make_bandits(num_envs: int) -> SyncVectorEnv:
 
 def test_classes_and_factories_are_saved_by_their_import_path() -> None:
     config = configure(A2C, env=Bandit, network=Identity)
-    assert (config.algo, config.env.id) == ("vantage.algorithms.a2c:A2C", "tiny:Bandit")
+    assert (config.algo, config.env.id) == ("a2c", "tiny:Bandit")
     assert config.policy.network == "torch.nn.modules.linear:Identity"
     config = configure("a2c", env=make_bandits, num_envs=3, obs_norm=False)
     assert Config.from_json(config.to_json(), source="it").env.id == f"{__name__}:make_bandits"
@@ -175,23 +180,65 @@ def test_classes_and_factories_are_saved_by_their_import_path() -> None:
     envs.close()
 
 
-def test_what_processes_cannot_import_is_refused_with_its_key_the_reason_and_the_remedy() -> None:
+def test_objects_without_an_import_path_are_named_in_brackets_and_kept() -> None:
     class Local(Bandit):
         """Not at the top level."""
 
-    notebook = type("Typed", (Bandit,), {"__module__": "__main__"})
+    class MyPPO(PPO):
+        """With PPO's defaults."""
+
+    size = 3
     hidden = type("Bandit", (Bandit,), {"__module__": "tiny"})
-    for unreachable, name, why in ((Local, r"test_.*\.Local", "inside a function"),
-                                   (hidden, "Bandit", "something else"),
-                                   (notebook, "Typed", "a notebook or in the script"),
-                                   (lambda: Bandit(), "test_.*<lambda>", "a lambda")):
-        with pytest.raises(ConfigError, match=f"^env={name} cannot be imported by name.*{why}.* move it to the top"):
-            configure("a2c", env=unreachable)
-    for key, value in (("network", Identity()), ("env", Bandit()), ("env", partial(make_bandits))):
-        with pytest.raises(ConfigError, match=f"^{key}=.* object, .* give the class or function that builds it"):
-            configure("a2c", **{"env": "CartPole-v1", key: value})
-    with pytest.raises(ConfigError, match=r"^algorithm=.*a lambda"):
-        configure(lambda: A2C(), env=Bandit)  # type: ignore[arg-type]
+    for env, name in ((Local, "<Local>"), (hidden, "<Bandit>"), (lambda: Bandit(), "<lambda>"), (Bandit(), "<Bandit>"),
+                      (partial(Local), "<Local>"), (lambda: Local() if size else None, "<lambda>")):
+        config = configure(MyPPO, env=env, network=Identity())
+        assert (config.algo, config.env.id, config.policy.network) == ("<MyPPO>", name, "<Identity>")
+        again = pickle.loads(pickle.dumps(config)) if env is not hidden else config
+        for each in (config, config.change(seed=1), again):
+            assert isinstance(each.env.id, ObjectName)
+            assert type(each.algorithm).__name__ == "MyPPO"
+        assert json.loads(config.to_json())["env"]["id"] == name
+        assert config.env.id.target is env  # type: ignore[attr-defined]
+    assert configure(MyPPO, env=Local).optimizer == configure("ppo", env=Local).optimizer
+
+
+def test_an_instance_of_an_algorithm_sets_the_fields_that_differ_from_its_class() -> None:
+    measured = configure("ppo", env="CartPole-v1")
+    config = configure(PPO(minibatch_size=32, epochs=PPO.epochs), env="CartPole-v1")
+    assert config.algorithm == replace(measured.algorithm, minibatch_size=32)  # type: ignore[type-var]
+    assert measured.algorithm.epochs != PPO.epochs  # type: ignore[union-attr]
+    assert config == configure(PPO, env="CartPole-v1", minibatch_size=32)
+    with pytest.raises(ConfigError, match="epochs is given twice"):
+        configure(PPO(epochs=5), env="CartPole-v1", epochs=6)
+
+
+def test_one_built_environment_cannot_serve_as_several() -> None:
+    built = Bandit()
+    assert configure("ppo", env=built).env.num_envs == 1
+    for options, says in (({"num_envs": 4}, "num_envs=4 asks for others.*lambda"), ({"vector": "async"}, "its own"),
+                          ({"algorithm": "a3c"}, "its own")):
+        with pytest.raises(ConfigError, match=f"^env=<Bandit> .*{says}"):
+            configure(**{"algorithm": "ppo", "env": built} | options)
+    built.lock = threading.Lock()  # type: ignore[attr-defined]
+    assert not configure("ppo", env=built).run.evaluates
+    with pytest.raises(ConfigError, match=r"cannot be copied for evaluations.*eval_every=0"):
+        configure("ppo", env=built, eval_every=100)
+
+
+def test_what_cannot_be_sent_to_a_process_is_named() -> None:
+    lock, file = threading.Lock(), open(os.devnull, "w")  # noqa: SIM115
+
+    class Logging(Bandit):
+        def play(self, action: Any) -> tuple[Any, bool]:
+            file.write("x")
+            return super().play(action)
+
+    with file:
+        for env, variable, kind in ((lambda: Bandit() if lock else None, "lock", "lock"),
+                                    (Logging, "file", "TextIOWrapper"),
+                                    (partial(Logging, writer=file), "func.file|writer", "TextIOWrapper")):
+            with pytest.raises(ConfigError, match=f"^<.*> cannot be sent .* variable .*({variable}) is of type {kind}"):
+                pickle.dumps(configure("ppo", env=env))
 
 
 def test_a_presets_goal_of_evaluations_needs_no_evaluations() -> None:

@@ -113,6 +113,6 @@ def test_an_environment_of_a_notebook_is_refused_by_worker_processes(monkeypatch
     monkeypatch.setattr(sys.modules["__main__"], "__file__", "script.py", raising=False)
     check_processes(env)  # the module of a script is imported again
     monkeypatch.delattr(sys.modules["__main__"], "__file__")
-    with pytest.raises(ConfigError, match=r"defined in a notebook .* move it to a module"):
+    with pytest.raises(ConfigError, match=r"defined in a notebook .* give its class as env"):
         check_processes(env)
     gym.registry.pop("Mine-v0")

@@ -195,8 +195,8 @@ def test_the_networks_of_all_parts_are_named() -> None:
 
 
 @pytest.mark.parametrize(("name", "norm", "message"), [
-    ("Wrong", "none", r"Wrong.*output for 2 observations is \[2, 7\], not \[2, 3\].*it must be an nn.Module class"),
-    ("Broken", "none", r"mat1 and mat2 .* \(line \d+ of .*test_torsos\.py\); it must be an nn.Module class"),
+    ("Wrong", "none", r"Wrong.*output for 2 observations is \[2, 7\], not \[2, 3\].*it must be an nn.Module"),
+    ("Broken", "none", r"mat1 and mat2 .* \(line \d+ of .*test_torsos\.py\); it must be an nn.Module"),
     ("Absent", "none", "has no class 'Absent'"), ("Plain", "layer", "norm=layer is not for network"),
     ("images", "none", "images")])
 def test_a_class_that_cannot_be_used_is_refused_with_the_reason(name: str, norm: str, message: str) -> None:

@@ -21,6 +21,7 @@ from vantage.config import Config
 from vantage.config_groups import OPTIMIZERS
 from vantage.errors import ConfigError
 from vantage.importing import load_class
+from vantage.objects import is_code
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
 from vantage.terminal import MessageHandler, messages_to, write_line
@@ -80,10 +81,9 @@ def _check_imports(config: Config) -> None:
         from vantage.learning.optimizers import make_optimizer
 
         make_optimizer(config.optimizer, torch.zeros(1))
-    if ":" in config.policy.network:
-        load_class(config.policy.network, what="network")
-    if ":" in config.policy.memory:
-        load_class(config.policy.memory, what="memory")
+    for name, path in (("network", config.policy.network), ("memory", config.policy.memory)):
+        if is_code(path):
+            load_class(path, what=name)
     if config.policy.init_from is not None:
         from vantage.training import check_initial
 

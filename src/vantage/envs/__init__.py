@@ -33,10 +33,12 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     """
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.batched import create_vector, is_in_tensors, is_vector, make_batched
+    from vantage.envs.build import copying
     from vantage.envs.short import short_environments
     from vantage.envs.single import make_single
 
     short = short_environments(env, num_envs, place) & (not evaluation)
+    env = copying(env) if evaluation else env
     name = resolve_env(env.id, env.atari_protocol)
     seeds = Seeds(name.name, seed, stream, first_env)
     if name.atari is not None:

@@ -13,7 +13,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, Vecto
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
-from vantage.envs.build import check_space, create
+from vantage.envs.build import check_space, create, is_built
 from vantage.envs.checks import bounds_of
 from vantage.envs.foreign import metadata_of, own_time_limit, refusal
 from vantage.envs.ids import EnvId
@@ -41,13 +41,14 @@ def is_vector(env: EnvId) -> bool:
     target = load_class(env.name, what="env")
     if isinstance(target, type) and issubclass(target, VectorEnv | gym.Env):
         return issubclass(target, VectorEnv)
+    if isinstance(target, gym.Env | VectorEnv):
+        return isinstance(target, VectorEnv)
+    if not callable(target):
+        raise ConfigError(f"env={env.name!r} is {refusal(target)}")
     try:
         return "num_envs" in inspect.signature(target).parameters
     except ValueError:  # of a function written in C
         return False
-    except TypeError:
-        raise ConfigError(f"env={env.name!r} is a {type(target).__name__}; give a class of environments, or a function "
-                          "that builds one") from None
 
 
 def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: bool) -> Any:
@@ -103,7 +104,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, nu
         spec=batch.spec, bounds=bounds_of(space, batch.spec.obs),
         why=reasons(space, config.kinds_of_parts), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.close, exact=exact, reseed_steps=RESEED_STEPS,
+        close=batch.forget if is_built(config) else batch.close, exact=exact, reseed_steps=RESEED_STEPS,
         longest_game=longest_game if own_limit is None else math.inf,
         cut_after=float if own_limit is None else None)
 
@@ -155,6 +156,9 @@ class Batch:
         """Close the vector environment, or leave it behind if it fails or takes too long."""
         with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
+
+    def forget(self) -> None:
+        """Leave a vector environment open that the user has built."""
 
     def _place(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

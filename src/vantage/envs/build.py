@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import multiprocessing
 import warnings
 from collections.abc import Collection
 from contextlib import ExitStack, suppress
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from inspect import Parameter, signature
 from typing import Any
@@ -22,6 +25,7 @@ from vantage.envs.words import shown
 from vantage.errors import ConfigError
 from vantage.extras import missing
 from vantage.importing import add_current_folder, load_class
+from vantage.objects import ObjectName, target_of
 
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_checker": "leave it out",
                "id": "give --env"}
@@ -46,7 +50,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
                 built.close()
             raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it "
                               "in its metadata's render_modes")
-        built = taking_options(built)
+        built = taking_options(Borrowed(built) if is_built(config) else built)
         return play_of(config, built).wrap(built)
 
 
@@ -79,6 +83,8 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
     ConfigError if one of them cannot be reset with a seed.
     """
+    if isinstance(env, WithoutOptions):  # of an object that is wrapped for the second time
+        return env
     if isinstance(env, gym.Wrapper):
         env.env = taking_options(env.env)
     try:
@@ -93,16 +99,63 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
     return env if "options" in names else WithoutOptions(env)
 
 
+def is_built(config: EnvConfig) -> bool:
+    """The environment is an object that the user has built, not a class or function that builds any number."""
+    return isinstance(target_of(config.id), gym.Env | gym.vector.VectorEnv)
+
+
+def num_built(config: EnvConfig) -> int:
+    """How many environments the user's object has."""
+    built = target_of(config.id)
+    return int(built.num_envs) if isinstance(built, gym.vector.VectorEnv) else 1
+
+
+def copying(config: EnvConfig) -> EnvConfig:
+    """`config` with copies of an environment that the user has built, which training goes on with. ConfigError if that
+    cannot be copied.
+    """
+    if not is_built(config):
+        return config
+    built = target_of(config.id)
+    try:
+        first = copy.deepcopy(built)
+    except Exception as error:
+        raise ConfigError(f"env={config.id} cannot be copied for evaluations: {type(error).__name__}: {error}; give "
+                          "its class or a lambda that builds it, or eval_every=0") from error
+    return replace(config, id=ObjectName(config.id, first if isinstance(built, gym.vector.VectorEnv) else
+                                         partial(copy.deepcopy, built)))
+
+
+class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
+    """An environment that the user has built, and closes."""
+
+    def close(self) -> None:
+        pass
+
+
+def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
+    """The result of calling the class or function `factory`; the object itself where it is an environment."""
+    if isinstance(factory, type) and (words := refusal(factory)):
+        raise ConfigError(f"env={env.name!r} is {words}")
+    if not isinstance(factory, gym.Env | gym.vector.VectorEnv):
+        takes = {} if isinstance(factory, type) else signature(factory).parameters
+        any_name = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
+        # A lambda that takes no render_mode may have its own.
+        given = {name: each for name, each in more.items() if name != "render_mode" or name in takes or any_name
+                 or isinstance(factory, type)}
+        return factory(**config.env_options, **given)
+    if config.env_options:
+        raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built already; leave it out")
+    return factory
+
+
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
     options = {**config.env_options, **more}
     with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings(), ExitStack() as after:
         try:
             if env.is_path:
-                factory = load_class(env.name, what="env")
-                if isinstance(factory, type) and (words := refusal(factory)):
-                    raise ConfigError(f"env={env.name!r} is {words}")
-                return factory(**options)
+                return _call(load_class(env.name, what="env"), env, config, more)
             if ":" in env.name:
                 add_current_folder(env.name.partition(":")[0])
             find_plugin(env.name)  # again in worker processes

@@ -14,12 +14,14 @@ from typing import Literal
 
 import gymnasium as gym
 
+from vantage.config_groups import EnvConfig
 from vantage.envs import snake
 from vantage.envs.packages import hint
 from vantage.errors import ConfigError
 from vantage.extras import install_command
 from vantage.importing import colon_form, load_class
 from vantage.keys import nearest
+from vantage.objects import is_code, is_object
 
 snake.register()
 
@@ -67,7 +69,7 @@ class EnvId:
     name: str
     family: Family
     atari: AtariId | None = None
-    is_path: bool = False  # the name is module:Class or module:function, not a Gymnasium id
+    is_path: bool = False  # the name is that of a class, function or object, not a Gymnasium id
 
     @property
     def gym_id(self) -> str:
@@ -76,11 +78,11 @@ class EnvId:
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
-    """The environment called `name`: a Gymnasium id, a short Atari name in any case, or module:Class.
+    """The environment called `name`: a Gymnasium id, a short Atari name in any case, module:Class or an object.
 
     Imports the module that the name mentions. Raises ConfigError with the nearest match for an unknown name.
     """
-    env = _atari(name) or (_from_module(name) if ":" in name else _registered(name, name))
+    env = _atari(name) or (_from_module(name) if is_code(name) else _registered(name, name))
     if atari_protocol == "auto":
         return env
     if atari_protocol not in PROTOCOLS:
@@ -105,7 +107,12 @@ def check_processes(env: EnvId) -> None:
         module = "__main__"
     if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
         raise ConfigError(f"env={env.name!r} is defined in a notebook or an interactive session, which worker "
-                          "processes cannot import; move it to a module and give module:Class, or use one process")
+                          "processes cannot import; give its class as env instead of the name, or use one process")
+
+
+def needs_main(env: EnvConfig) -> bool:
+    """Whether worker processes may have to import the program's main module, which may register the environment."""
+    return not is_object(env.id) and resolve_env(env.id, env.atari_protocol).atari is None
 
 
 def registering_modules(name: str) -> list[str]:
@@ -190,7 +197,7 @@ def _registered(name: str, gym_id: str) -> EnvId:
 
 
 def _from_module(name: str) -> EnvId:
-    """module:Class, or module:id where the import of the module registers the id."""
+    """module:Class or an object, or module:id where the import of the module registers the id."""
     try:
         load_class(name, what="env")
     except ConfigError:

@@ -18,9 +18,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage.config_groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
-from vantage.envs.build import build
+from vantage.envs.build import build, is_built
 from vantage.envs.cut import CutGames, LongestGame, build_cut
-from vantage.envs.ids import EnvId, check_processes
+from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.interface import (
     IDLE,
     Array,
@@ -46,7 +46,7 @@ from vantage.envs.probe import close_quietly, probe
 from vantage.envs.randomness import seed_spaces
 from vantage.envs.spaces import make_observer, policy_spaces
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
-from vantage.errors import EnvError, VantageError
+from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.processes import die_with
 from vantage.specs import EnvSpec
 from vantage.time_limit import TimeLimit
@@ -54,6 +54,8 @@ from vantage.time_limit import TimeLimit
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
+
+GIVEN = "the environment that was given is played as it is and stays open; evaluations play copies of it"
 
 EPISODES, SEED = "episodes", "seed"
 """Keys of a reset's options, for the episode numbers and their seed."""
@@ -174,11 +176,16 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
         for i in range(num_envs)]
     if not parent:
         give(first, factories, short)
-    vector: Any = (Workers(factories, seeds, limit) if parent
+    vector: Any = (Workers(factories, seeds, limit, imports_main=needs_main(config)) if parent
                    else SyncVectorEnv(factories, autoreset_mode=AutoresetMode.NEXT_STEP))
 
     def reset(episodes: Array, which: Array) -> Any:
-        return vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes, SEED: seeds.seed})
+        answer = vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes, SEED: seeds.seed})
+        if which.all() and not parent:
+            built = [id(one.env.unwrapped) for one in vector.envs if one.env is not None]
+            if len({*built}) < len(built):
+                raise ConfigError(f"env={env.name} returns the same object every time; let it build a new one")
+        return answer
 
     def close() -> None:
         for one in vector.envs:
@@ -189,7 +196,8 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
         spec=spec, bounds=probed.bounds, why=probed.why,
         longest_game=config.max_episode_steps or (longest.steps if longest else math.inf),
         cut_after=longest.change if longest and not parent else None,
-        notes=(*probed.notes, f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
+        notes=(*probed.notes, *([GIVEN] if is_built(config) else []),
+               f"time limit {most} steps" if most else "no time limit but that of --max-episode-steps",
                *(f"{name}={getattr(config, name)}" for name in non_defaults(config)),
                f"{num_envs} environments, " + ("each in a process of its own" if parent else "in this process")),
         reset=reset if parent else with_limit(reset, limit, seeds),

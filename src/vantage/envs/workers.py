@@ -22,6 +22,7 @@ from vantage.processes import (
     end_with_this,
     ended_by,
     hear_nothing,
+    importing_main,
     kill_descendants,
     tie_forks,
 )
@@ -51,14 +52,15 @@ def serve(*arguments: Any) -> None:
 class Workers:
     """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
 
-    def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit) -> None:
+    def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit, *,
+                 imports_main: bool) -> None:
         self._seeds, self._limit, self._interrupted = seeds, limit, True
         if current_process().daemon:
             raise ConfigError("vector=async: a daemonic process, such as one of multiprocessing.Pool, cannot start "
                               "others; give vector=sync")
         others = set(active_children())
         try:
-            with deaf_to_signals():  # raises at its end what a signal's handler raises
+            with deaf_to_signals(), importing_main(imports_main):  # raises at its end what a signal's handler raises
                 # No daemons in multiprocessing's sense, which could not start processes of their own.
                 self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
                                               worker=serve, daemon=False)

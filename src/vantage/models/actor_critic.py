@@ -23,6 +23,7 @@ from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso, channels_last, to_pixels
 from vantage.models.trunk import Trunk
+from vantage.objects import is_code
 from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]
@@ -271,8 +272,8 @@ def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", 
 
     A network and a memory of the user's own are not counted.
     """
-    network = "auto" if ":" in policy.network else policy.network
-    memory = "none" if ":" in policy.memory else policy.memory
+    network = "auto" if is_code(policy.network) else policy.network
+    memory = "none" if is_code(policy.memory) else policy.memory
     # std=state slices a bias, for which torch would import its compiler on the meta device; it adds few weights.
     plain = replace(policy, network=network, memory=memory, init="torch", std="free")
     try:
@@ -293,7 +294,7 @@ def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
     """ConfigError for options that have no effect on the observations of `spec`."""
     kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
     network = policy.network
-    for key, used in (("network", network not in ("auto", "mlp") and ":" not in network),
+    for key, used in (("network", network not in ("auto", "mlp") and not is_code(network)),
                       ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
                       ("image_norm", policy.image_norm != "none")):
         kind = "vector" if key == "network" and network == "conv1d" else "image"

@@ -6,9 +6,8 @@ each layer and its activation. Batch normalisation subtracts the mean, so layers
 
 from __future__ import annotations
 
+import copy
 import math
-import sys
-import traceback
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -25,6 +24,7 @@ from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
+from vantage.objects import is_code, line_of
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -196,7 +196,10 @@ class ImpalaTorso(nn.Module):
 
 
 class OpenTorso(nn.Module):
-    """A network named by its import path; it receives pixels as floats from 0 to 1."""
+    """A network of the user's own; it receives pixels as floats from 0 to 1.
+
+    `path` names its class, a function of the shape that builds it, or a module that is built already and is copied.
+    """
 
     network: nn.Module
 
@@ -205,7 +208,8 @@ class OpenTorso(nn.Module):
         self.is_image = len(shape) > 1
         factory = load_class(path, what="network")
         try:
-            self.add_module("network", factory(shape))  # TypeError if it is no module
+            built = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(shape)
+            self.add_module("network", built)  # TypeError if it is no module
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))
                 alike = _same_in_both_modes(self.network, shape)
@@ -217,12 +221,9 @@ class OpenTorso(nn.Module):
                 raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute in "
                                  "another precision within torch.autocast")
         except Exception as error:
-            own = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
-            places = [f" (line {frame.lineno} of {own})" for frame in traceback.extract_tb(error.__traceback__)
-                      if frame.filename == own]
             raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {error!r}"
-                              f"{''.join(places[-1:])}; it must be an nn.Module class built as Class(shape) that maps "
-                              "[N, *shape] to [N, out_features]") from error
+                              f"{line_of(error, path)}; it must be an nn.Module, or its class or a function that "
+                              "builds it from the shape, and map [N, *shape] to [N, out_features]") from error
 
         if not alike:
             raise ConfigError(f"network={path!r} computes otherwise in training than in play, as dropout and batch "
@@ -249,7 +250,7 @@ def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> 
 
     An imported network is not for a vector beside an image, which gets an mlp.
     """
-    if part.kind != "image" and (":" not in network or beside_image):
+    if part.kind != "image" and (not is_code(network) or beside_image):
         return "conv1d" if network == "conv1d" else "mlp"
     if network not in ("auto", "conv1d"):
         return network

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Mapping
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vantage.algorithms.ppo import PPO
-from vantage.config import ALGORITHMS, Config, base_of, defaults_of_body, runtimes_of
+from vantage.config import ALGORITHMS, Config, base_of, defaults_of_body, name_and_values, runtimes_of
 from vantage.config_groups import Hogwild, PolicyConfig, Ray
 from vantage.consistency import check_sources, check_together
 from vantage.envs import check_options, known_names, resolve_env
+from vantage.envs.build import copying, is_built, num_built
 from vantage.errors import ConfigError
 from vantage.importing import colon_form
 from vantage.keys import convert, nearest
+from vantage.objects import is_code
 from vantage.presets.measured import MEASURED, Defaults
 from vantage.presets.systems import SYSTEMS
 
@@ -22,9 +25,12 @@ if TYPE_CHECKING:
 
     from vantage.config_keys import A2CKeys, A3CKeys, ACERKeys, EveryKey, PPOKeys
 
+log = logging.getLogger(__name__)
+
 __all__ = ["SYSTEMS", "Defaults", "catalogue", "configure", "defaults"]
 
-Env = str | Callable[..., Any]
+Env = Any
+"""A name, a class, a function that builds an environment, or an environment."""
 
 MAX_EVAL_SHARE = 0.25
 """Default bound on the steps of evaluations for each step of training, if their interval is a default too.
@@ -45,7 +51,7 @@ def defaults(algo: str, env: str, atari_protocol: str = "auto", runtime: str | N
     `runtime` hogwild, a subclass of A2C has those of a3c.
     """
     names = [*ALGORITHMS, *SYSTEMS]
-    if algo not in names and ":" not in algo:
+    if algo not in names and not is_code(algo):
         raise ConfigError(f"unknown algorithm or preset {algo!r}{colon_form(algo) or nearest(algo, names)}; known: "
                           f"{', '.join(names)}, or module:Class")
     env_id = resolve_env(env, atari_protocol)
@@ -92,27 +98,35 @@ def configure(algorithm: Literal["acer"], *, env: Env, **overrides: Unpack[ACERK
 @overload
 def configure(algorithm: str, *, env: Env, **overrides: Unpack[EveryKey]) -> Config: ...
 @overload
-def configure(algorithm: type[Any], *, env: Env, **overrides: Any) -> Config: ...
+def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config: ...
 
 
-def configure(algorithm: str | type[Any], *, env: Env, **overrides: Any) -> Config:
+def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config:
     """The config of a run: the defaults of `algorithm` on `env`, with `overrides`.
 
         config = vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0", hidden=[64, 64])
-        config = vantage.configure(MyAlgorithm, env=make_maze, env_kwargs={"size": 9}, network=MyTorso)
+        config = vantage.configure(vantage.PPO(epochs=4), env=lambda: Maze(size=9), network=MyTorso)
 
-    `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), or a class. `env` is a Gymnasium id, a
-    short Atari name such as "Pong", a class, or a function that returns a `gymnasium.Env`, or, if it takes `num_envs`,
-    a `gymnasium.vector.VectorEnv`. Classes and functions, also of `network`, are saved by their import path, which may
-    be given instead ("my_module:MyClass"): workers, resumes and evaluations import them again.
+    `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class, or an instance, whose fields
+    are taken where they differ from the defaults of their class. `env` is a Gymnasium id, a short Atari name such as
+    "Pong", a class, a function that returns a `gymnasium.Env`, or, if it takes `num_envs`, a
+    `gymnasium.vector.VectorEnv`, or one such environment that is built already. `network` is a name, a class, a
+    function of the observation's shape, or an `nn.Module`, which is copied.
+
+    Classes and functions may come from a notebook, the script that runs or another function: worker processes receive
+    them. config.json holds the import path ("my_module:MyClass") of those that have one, and the names of others in
+    angle brackets; a resume, and whatever else builds them, takes them as arguments again.
 
     The keys of `overrides` and their meanings are those of the command's flags; `vantage.config_keys` lists them, and
     `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A coefficient may be a
     schedule in text, or a function of the progress from 0 to 1, such as `lambda progress: 1e-3 * (1 - progress)`.
 
-    ConfigError for a key that the algorithm does not have, a value that does not fit, an unknown environment, and a
-    class or function that cannot be imported by name, such as a lambda or one of a notebook.
+    ConfigError for a key that the algorithm does not have, a value that does not fit, and an unknown environment.
     """
+    algorithm, own = name_and_values(algorithm)
+    if twice := sorted(own.keys() & overrides.keys()):
+        raise ConfigError(f"{twice[0]} is given twice, by the algorithm and as an argument; leave one out")
+    overrides |= own
     name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
     if "algo" in overrides:
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")
@@ -135,10 +149,12 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
     values: dict[str, Any] = {}
     if config.policy.memory != "none" and not preset:
         values["frame_stack"] = 1  # memory keeps what the frames would show
-    if config.policy.network == "impala" or ":" in config.policy.network:
+    if config.policy.network == "impala" or is_code(config.policy.network):
         values["norm"] = "none"  # residual sums need none; a network of one's own has layers of its own
     if config.policy.image_norm == "none":
         values["image_norm_steps"] = 0
+    if is_built(config.env):
+        values["num_envs"] = num_built(config.env)
     values["save_every"] = min(config.run.save_every, max(1, config.run.steps // 10))
     if config.policy.init_from is not None:  # its weights replace the first ones
         values["init"] = PolicyConfig.init
@@ -148,13 +164,22 @@ def _following(config: Config, overrides: Mapping[str, Any], family: str, *, pre
         values |= _ray_values(config, overrides)
     values = {key: value for key, value in values.items() if key not in overrides or key == "send"}
     if config.run.eval_every == -1:
-        never = config.run.eval_every_seconds > 0 or family == "atari"
+        never = config.run.eval_every_seconds > 0 or family == "atari" or not _can_copy(config)
         values["eval_every"] = 0 if never else max(1, config.run.steps // 20)
         if not never and "max_eval_share" not in overrides:
             values["max_eval_share"] = MAX_EVAL_SHARE
     if "stop_at_eval" not in overrides and not config.override(values).run.evaluates:
         values["stop_at_eval"] = None
     return values
+
+
+def _can_copy(config: Config) -> bool:
+    """Evaluations have environments of their own."""
+    try:
+        return copying(config.env) is not None
+    except ConfigError as error:
+        log.warning("no evaluations during training: %s", error)
+        return False
 
 
 def _ray_values(config: Config, overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from vantage.extras import version_of
 from vantage.keys import read_json_object
 from vantage.runs.files import read_text, working_directory, write_atomically
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
+from vantage.runs.unnamed import check_objects, check_values, replacing, sources
 
 log = logging.getLogger(__name__)
 
@@ -62,7 +63,9 @@ class RunDirectory:
             text = asked.to_json()
             meta = _describe(config, sys.argv if argv is None else argv) | {
                 _RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
-            made = path = make_directory(path, root / directory_name(config.env.id) / config.algo.rpartition(":")[2])
+            if texts := sources(config):
+                meta["sources"] = texts
+            made = path = make_directory(path, folder_of(config, root))
             write_atomically(path / "meta.json", json.dumps(meta, indent=2))
             # The config comes last: a directory is a run once it holds one.
             write_atomically(path / "config.json", text)
@@ -77,13 +80,16 @@ class RunDirectory:
         return cls(path, config, asked)
 
     @classmethod
-    def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False, trains: bool = False) -> RunDirectory:
+    def open(cls, path: Path, *, trust: bool = False, runs_code: bool = False, trains: bool = False,
+             objects: Mapping[str, Any] | None = None, call: str = "") -> RunDirectory:
         """The run that was created at `path`; ConfigError names the nearest run if there is none.
 
         Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller also
         imports those of network and environment, and with `trains` connects to what the config names. ConfigError for
-        foreign code and such connections without `trust` in a run of someone else.
+        foreign code and such connections without `trust` in a run of someone else. `objects` is the code that was
+        `handed_over`; ConfigError where the function `call` of Vantage needs more.
         """
+        objects = objects or {}
         source = path / "config.json"
         if not os.path.lexists(source):
             what = "not a run directory: it has no config.json" if path.exists() else "no such run directory"
@@ -91,14 +97,17 @@ class RunDirectory:
         with _reading(source):
             text = read_text(source)
             values = read_json_object(text, source=str(source))
-            paths = foreign_code(values, runs_code=runs_code)
+            paths = foreign_code(values, runs_code=runs_code, given=objects)
         meta, damage = _read_meta(path / "meta.json")
         own = is_own(text, signed := meta.get(SIGNATURE))
         check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
         with _reading(source, other_version(meta.get("versions"))):
-            asked = Config.from_json(text, source=str(source))
+            asked = Config.from_json(text, source=str(source), objects=replacing(objects))
+        check_values(asked, objects, path)
+        if call:
+            check_objects(asked, path, call)
         if damage and runs_code:
             log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
         return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
@@ -243,9 +252,14 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], str]:
     return meta, ""
 
 
-def directory_name(env_name: str) -> str:
-    """The environment's id as one directory name, with - for / and :."""
-    return re.sub(r"[/:\\\s]+", "-", env_name).strip("-.") or "env"
+def folder_of(config: Config, root: Path) -> Path:
+    """`root`/ENV/ALGO, to which a run's number is added."""
+    return root / directory_name(config.env.id) / directory_name(config.algo.rpartition(":")[2])
+
+
+def directory_name(name: str) -> str:
+    """The name of an environment or algorithm as one directory name, with - for / and :, and without brackets."""
+    return re.sub(r"[/:\\\s<>]+", "-", name).strip("-.") or "env"
 
 
 def make_directory(path: Path | None, numbered: Path) -> Path:

@@ -16,6 +16,7 @@ from vantage.config_groups import PolicyConfig
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys import in_text
 from vantage.models.actor_critic import ActorCritic
+from vantage.objects import is_code
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.content import read_spec
 from vantage.runs.policy_file import SavedPolicy
@@ -44,7 +45,7 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config:
     except (KeyError, RuntimeError, ValueError) as error:
         different = differences(saved, model)
         for key, own in (("network", model.policy.network), ("memory", model.policy.memory)):
-            if ":" in own and any(f".{key}." in name for name in different):
+            if is_code(own) and any(f".{key}." in name for name in different):
                 config = f"the class {key}={own}"
         others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
         reason = ", ".join(different[:3] + others) or " ".join(str(error).split())

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
@@ -26,6 +27,7 @@ from vantage.runs.checkpoint import load_named
 from vantage.runs.content import check_finite, read_spec
 from vantage.runs.directory import RunDirectory, other_version
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
+from vantage.runs.unnamed import check_objects, check_values, replacing
 from vantage.types import EnvSpec
 
 SUFFIX = ".safetensors"
@@ -63,17 +65,17 @@ class SavedPolicy:
 
 
 def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False,
-                runs_code: bool = True) -> SavedPolicy:
+                runs_code: bool = True, objects: Mapping[str, Any] | None = None, call: str = "") -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
 
-    Error messages call that option `key`. `trust` and `runs_code` are those of `RunDirectory.open`; without `runs_code`
-    the caller only takes the tensors.
+    Error messages call that option `key`. `trust`, `runs_code`, `objects` and `call` are those of `RunDirectory.open`;
+    without `runs_code` the caller only takes the tensors.
     """
     if path.suffix.lower() == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
             raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
-        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code))
-    run = RunDirectory.open(path, trust=trust, runs_code=runs_code)
+        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code, objects=objects, call=call))
+    run = RunDirectory.open(path, trust=trust, runs_code=runs_code, objects=objects, call=call)
     saved = load_named(run.path, checkpoint, key=key)
     progress, scores = saved.state["progress"], {}
     if progress["recent"]:
@@ -95,7 +97,8 @@ def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Descri
     path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=header))
 
 
-def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> tuple[dict[str, Tensor], Description]:
+def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True, objects: Mapping[str, Any] | None = None,
+                 call: str = "") -> tuple[dict[str, Tensor], Description]:
     """Read a policy file. Code from outside Vantage needs `trust`, unless this user wrote the file."""
     try:
         with safe_open(path, framework="pt") as file:
@@ -103,14 +106,19 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True) -> 
             if header.get("vantage") != _KIND:
                 raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
                                   "a file or a run directory")
-            paths = foreign_code(read_json_object(header["config"], source=source), runs_code=runs_code)
+            objects = objects or {}
+            values = read_json_object(header["config"], source=source)
+            paths = foreign_code(values, runs_code=runs_code, given=objects)
             check_code(paths, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
             try:
-                config = Config.from_json(header["config"], source=source)
+                config = Config.from_json(header["config"], source=source, objects=replacing(objects))
             except ConfigError as error:
                 if note := other_version({"vantage": header.get("vantage_version")}):
                     raise ConfigError(f"{error}; {note}") from error.__cause__
                 raise
+            check_values(config, objects, path)
+            if call:
+                check_objects(config, path, call)
             spec, scores = read_spec(parse(header["spec"])), parse(header["scores"])
             step, checkpoint = header["step"], header["checkpoint"]
             if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable() and isinstance(scores, dict)

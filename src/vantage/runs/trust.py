@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,13 @@ _CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!h
 """Config keys that connect to other machines, unless their value matches."""
 
 
-def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[str]:
+def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True, given: Collection[str] = ()) -> list[str]:
     """Import paths outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would use.
 
     Reading the config imports the module of `algo`; with `runs_code`, those of the environment, the network and the
     memory count too, and so do paths through these packages to something else than a class. Each key counts at the top
-    level and in every group, because `Config.from_json` takes a key from any of them.
+    level and in every group, because `Config.from_json` takes a key from any of them. Keys of `given` do not count,
+    because an object replaces what they name.
     """
     names: dict[str, None] = {}
     # The environments' modules are imported before the current folder is on sys.path, other code after that.
@@ -52,6 +53,8 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True) -> list[s
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
         for key in ("algo", "env", "id", "network", "memory") if runs_code else ("algo",):
             value = group.get(key)
+            if {"id": "env"}.get(key, key) in given:
+                continue
             if key == "env" and group is values and isinstance(value, Mapping):
                 continue  # a group of keys
             path = value if isinstance(value, str) else json.dumps(value)

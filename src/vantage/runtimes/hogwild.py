@@ -16,10 +16,11 @@ from time import monotonic
 from typing import Any
 
 from vantage.config import Config
+from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
-from vantage.processes import deaf_to_signals
+from vantage.processes import deaf_to_signals, importing_main
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
@@ -182,7 +183,7 @@ class HogwildRun:
 
     def _start(self, worker: int) -> None:
         self._counters["heartbeat"][worker] = monotonic() + START_SECONDS  # its first own one comes sooner
-        with deaf_to_signals():
+        with deaf_to_signals(), importing_main(needs_main(self.config.env)):
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
                                           self.recorder.workers_started, self._shared, self._replay_bytes)
         self.recorder.workers_started += 1

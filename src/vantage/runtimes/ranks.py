@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,19 +15,17 @@ from enum import IntEnum
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from vantage.config import Config
-from vantage.envs.ids import resolve_env
+from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
-from vantage.processes import deaf_to_signals
+from vantage.processes import deaf_to_signals, importing_main
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
@@ -44,7 +41,6 @@ log = logging.getLogger(__name__)
 STOP_SECONDS = 3.5
 """Seconds that ranks have to close their environments when the run stops; then they are killed."""
 
-_main_hidden = Lock()
 
 
 class Command(IntEnum):
@@ -87,7 +83,7 @@ class Ranks:
             buffers = 0 if one.learner.buffers is None else len(one.learner.buffers.read())
             columns = max(512, sum(numbers), buffers, _row_size(one.config))  # an update has at most 254 metrics
             shared = RankMemory(len(one.learner.flat.vector), size, columns, self._config.optimizer, context)
-        with deaf_to_signals(), _without_main(self._config):
+        with deaf_to_signals(), importing_main(needs_main(self._config.env)):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
         for process in self._processes.values():
@@ -290,20 +286,3 @@ def _from_row(row: Tensor) -> Advance:
 def rank_config(config: Config) -> Config:
     """The config of one rank, with its share of the environments."""
     return config.change(num_envs=config.env.num_envs // config.num_processes)
-
-
-@contextmanager
-def _without_main(config: Config) -> Iterator[None]:
-    """Start processes that do not import the program's main module, on Atari, where they need nothing from it.
-
-    With multiprocessing's default a script that trains A2C on Atari would need `if __name__ == "__main__"`.
-    """
-    if resolve_env(config.env.id, config.env.atari_protocol).atari is None:
-        yield
-        return
-    with _main_hidden:
-        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
-        try:
-            yield
-        finally:
-            sys.modules["__main__"] = main

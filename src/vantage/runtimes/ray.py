@@ -21,6 +21,7 @@ from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
+from vantage.objects import pack, unpack
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
@@ -60,7 +61,7 @@ class RayRun:
         self._received_at = self._receiving_since = self._rated_at = monotonic()
         self._node_sums: dict[str, Counter[str]] = {}
         self._node_restarts: Counter[str] = Counter()
-        self._worker_config = ""
+        self._worker_config = b""
         self._owns_cluster = connect(config)
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self._release)
@@ -105,8 +106,7 @@ class RayRun:
         self.config = self.config.change(**values)
         self._learner.config = self._learner.config.change(**values)
         self.recorder.change(values)
-        worker_config = Config.from_json(self._worker_config, source="config")
-        self._worker_config = worker_config.change(**values).to_json()
+        self._worker_config = pack(unpack(self._worker_config).change(**values), "the config")
         for member in self._requests.values():
             member.actor.change.remote(dict(values))
 
@@ -150,8 +150,8 @@ class RayRun:
         load_learner(self._learner, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
         # This process watches the workers. Their evaluator, which plays for as long as it takes, watches itself.
-        self._worker_config = config.change(device="cpu", env_timeout=0, **changes).to_json()
-        self._evaluator_config = config.change(device="cpu").to_json()
+        self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes), "the config")
+        self._evaluator_config = pack(config.change(device="cpu"), "the config")
         log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
                  f"{config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step

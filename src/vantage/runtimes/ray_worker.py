@@ -28,6 +28,7 @@ from vantage.learning.play import result_of
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
+from vantage.objects import pack, unpack
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.beginning import new_model
 from vantage.runtimes.child import portable, prepare_process
@@ -74,7 +75,7 @@ def answering(method: Callable[..., Any]) -> Callable[..., Any]:
 class Worker:
     """Acts in environments of its own with the newest weights; sends its rollouts, or their gradients."""
 
-    def __init__(self, config: str, worker: int, index: int) -> None:
+    def __init__(self, config: bytes, worker: int, index: int) -> None:
         self._arguments = config, worker, index
         self._updates: Iterator[dict[str, float]] = iter(())
         self._evaluator: Evaluator | None = None
@@ -86,8 +87,8 @@ class Worker:
 
     @answering
     def begin(self) -> None:
-        text, worker, index = self._arguments
-        config = Config.from_json(text, source="config")
+        packed, worker, index = self._arguments
+        config: Config = unpack(packed)
         prepare_process(config)
         room = max(1, int(available_cores() / config.ray.worker_cpus))
         self._one = one = ActorLearner(config, worker=worker, index=index,
@@ -100,9 +101,9 @@ class Worker:
     @answering
     def change(self, values: Mapping[str, Any]) -> None:
         """Learn with other coefficients from the next request on."""
-        text, worker, index = self._arguments
-        config = Config.from_json(text, source="config").change(**values)
-        self._arguments = config.to_json(), worker, index
+        packed, worker, index = self._arguments
+        config = unpack(packed).change(**values)
+        self._arguments = pack(config, "the config"), worker, index
         if hasattr(self, "_one"):  # it has begun
             self._one.change(values)
 
@@ -136,7 +137,8 @@ class Worker:
     def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int, best: float | None
                  ) -> tuple[Evaluated, float]:
         """Play the games of an evaluation; returns its result, and seconds."""
-        config, started = Config.from_json(self._arguments[0], source="config"), perf_counter()
+        started = perf_counter()
+        config: Config = unpack(self._arguments[0])
         prepare_process(config)
         TimeLimit.ends_process = True  # where native code hangs
         learner = Learner(new_model(config, spec), config)

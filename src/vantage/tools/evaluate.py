@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean, pstdev
+from typing import Any
 
 import torch
 
-from vantage.agent import STREAM, Agent, load
+from vantage.agent import STREAM, Agent, load_for
 from vantage.config import Config
 from vantage.consistency import check_sources
 from vantage.envs import Environments, make_environments, make_single, resolve_env
 from vantage.envs.batched import is_vector
 from vantage.errors import ConfigError
 from vantage.learning.play import play_games, result_of
+from vantage.runs.unnamed import handed_over
 from vantage.runtimes.evaluator import evaluation_envs, even_envs, plays_both_ways, torch_threads
 from vantage.seeding import derive_seed
 from vantage.system import available_cores
@@ -71,7 +73,8 @@ class Evaluation:
 
 def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
              seed: int = 0, num_envs: int | None = None, max_episode_steps: int = 0,
-             trust: bool = False) -> Evaluation:
+             trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
+             algorithm: Any = None) -> Evaluation:
     """Play `episodes` whole games with the policy of `run`.
 
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
@@ -81,11 +84,12 @@ def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None
     `eval_deterministic`, and except on Atari, whose games are long, the other way as well. `num_envs` games are played
     at a time, by default 16, and of a vector environment as many as it was trained with; `seed` seeds the environments
     and the sampled actions. `checkpoint`: auto (best if there is one, else latest), latest, best, or a
-    step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust` is that of
-    `vantage.load`.
+    step. `max_episode_steps` cuts games; 0: the run's own limit, or 10,000 where there is none. `trust`, `env`,
+    `network`, `memory` and `algorithm` are those of `vantage.load`.
     """
     check_games(episodes, seed, num_envs)
-    agent, _ = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+    agent, _ = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust, call="evaluate",
+                           objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
     if max_episode_steps:
         agent = replace(agent, config=agent.config.change(max_episode_steps=max_episode_steps))
     return evaluate_policy(agent, episodes=episodes, deterministic=deterministic, seed=seed, num_envs=num_envs)
@@ -135,13 +139,15 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
 
 
 def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
-                seed: int, trust: bool) -> tuple[Agent, bool]:
+                seed: int, trust: bool, call: str = "record", objects: Mapping[str, Any] | None = None
+                ) -> tuple[Agent, bool]:
     """The agent of `run`, and whether it takes the most probable actions.
 
-    `deterministic` None: as `Agent.deterministic` says.
+    `deterministic` None: as `Agent.deterministic` says. `call` is the function of Vantage to which code that the run
+    cannot name, the `objects`, is to be handed over.
     """
     check_games(episodes, seed)
-    agent = load(run, checkpoint=checkpoint, trust=trust)
+    agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
     check_sources(agent.config)
     return agent, agent.deterministic if deterministic is None else deterministic
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
-from vantage.agent import load
+from vantage.agent import load, load_for
 from vantage.errors import ConfigError, VantageError
 from vantage.extras import require
 from vantage.runs.files import whole_file
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import write_weights
+from vantage.runs.unnamed import handed_over
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 
 Format = Literal["onnx", "safetensors"]
@@ -44,15 +45,15 @@ class Export:
 
 
 def export(run: str | Path, *, format: Format, output: str | Path | None = None, checkpoint: str = "auto",
-           trust: bool = False) -> Export:
+           trust: bool = False, network: Any = None, memory: Any = None, algorithm: Any = None) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
         file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
         agent = vantage.load(file)
 
     safetensors is for `vantage.load`, onnx for programs without torch. An existing file is replaced only after the new
-    one has been read back and computes the same; otherwise nothing changes and VantageError is raised. `checkpoint` and
-    `trust` are those of `vantage.load`.
+    one has been read back and computes the same; otherwise nothing changes and VantageError is raised. `checkpoint`,
+    `trust`, `network`, `memory` and `algorithm` are those of `vantage.load`.
     """
     if format not in get_args(Format):
         raise ConfigError(f"format={format!r} is not onnx or safetensors")
@@ -67,7 +68,8 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
             require("export", "onnx", "onnxruntime", "onnxscript")
         except ConfigError as error:
             raise ConfigError(f"{error}, or use --format safetensors") from None
-    agent = load(run, checkpoint=checkpoint, trust=trust)
+    objects = handed_over(network=network, memory=memory, algorithm=algorithm)
+    agent = load_for("export", run, checkpoint=checkpoint, trust=trust, objects=objects)
     model, description = agent.described()
     policy = PolicyStep(model)
     with whole_file(output, f".{format}") as temporary:
@@ -76,7 +78,8 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
             difference = compare(load_onnx(temporary), policy)
         else:
             write_weights(temporary, model.state_dict(), description)
-            difference = compare(PolicyStep(load(temporary, trust=True).model).call, policy)
+            again = load(temporary, trust=True, network=network, memory=memory, algorithm=algorithm)
+            difference = compare(PolicyStep(again.model).call, policy)
     return Export(output, policy.inputs, policy.outputs, difference)
 
 

@@ -17,6 +17,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.extras import needs
 from vantage.learning.play import game_steps
 from vantage.runs.files import whole_file
+from vantage.runs.unnamed import handed_over
 from vantage.runtimes.evaluator import torch_threads
 from vantage.tools.evaluate import action_generator, load_player, shown_game
 from vantage.tools.frames import Picture, Screens, describe, draw_frame, number
@@ -55,20 +56,23 @@ class Recording:
 
 
 def record(run: str | Path, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
-           checkpoint: str = "auto", seed: int = 0, trust: bool = False) -> Recording:
+           checkpoint: str = "auto", seed: int = 0, trust: bool = False, env: Any = None, network: Any = None,
+           memory: Any = None, algorithm: Any = None) -> Recording:
     """Record whole games of a `run` at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
 
         recording = vantage.record("runs/CartPole-v1/a2c-1", "game.mp4")
         print(recording.scores, recording.frames / recording.fps)
 
-    The games are those that `vantage.evaluate` plays with num_envs=1; `episodes`, `deterministic`, `checkpoint`, `seed`
-    and `trust` are its options. No screen is needed. ConfigError for an environment that draws no pictures and for an
-    output that cannot be written.
+    The games are those that `vantage.evaluate` plays with num_envs=1; `episodes`, `deterministic`, `checkpoint`,
+    `seed`, `trust`, `env`, `network`, `memory` and `algorithm` are its options. No screen is needed. ConfigError for an
+    environment that draws no pictures and for an output that cannot be written.
     """
     scores: list[float] = []
     screens = Screens()
+    objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     with whole_file(output, ".mp4", ".gif") as path:
-        agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust)
+        agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust,
+                                           objects=objects)
 
         def frames() -> Iterator[Picture]:
             for moment in game_steps(agent.model, envs, deterministic=bool(deterministic),

@@ -7,10 +7,11 @@ import io
 import json
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
+from typing import Any
 
 from vantage.config import Config
 from vantage.errors import VantageError
@@ -20,6 +21,7 @@ from vantage.runs.files import whole_file
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE
+from vantage.runs.unnamed import handed_over
 from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
@@ -53,26 +55,28 @@ img, video { max-width: 100%; max-height: 24rem } pre { white-space: pre-wrap; o
 
 
 def report(run: str | Path, output: str | Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", trust: bool = False) -> Path:
+           checkpoint: str = "auto", trust: bool = False, env: Any = None, network: Any = None,
+           memory: Any = None, algorithm: Any = None) -> Path:
     """Write `run` as one HTML page: an evaluation over `episodes` games, one recorded game, curves and the config.
 
         page = vantage.report("runs/CartPole-v1/a2c-1")
 
     Returns the path of the page, by default report.html in the run. It loads nothing, so it can be passed on as it is.
-    `checkpoint` and `trust` are those of `vantage.evaluate`. Without `video`, or where no game can be recorded, which a
-    warning explains, the page has no game. ConfigError for an output that cannot be written and a run without a
-    checkpoint.
+    `checkpoint`, `trust`, `env`, `network`, `memory` and `algorithm` are those of `vantage.evaluate`. Without
+    `video`, or where no game can be recorded, which a warning explains, the page has no game. ConfigError for an output
+    that cannot be written and a run without a checkpoint.
     """
-    directory = RunDirectory.open(Path(run), trust=trust)
+    objects: dict[str, Any] = {"env": env, "network": network, "memory": memory, "algorithm": algorithm}
+    directory = RunDirectory.open(Path(run), trust=trust, objects=handed_over(**objects), call="report")
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
         lead, lines, meta = directory.summary_line(), read_metrics(directory.path), directory.read_meta()
         if not lead:
             log.warning("%s: summary.json is missing or empty; the page leaves its line out", directory.path)
-        for private in ("host", SIGNATURE, URL, URL_SIGNATURE):  # the page may be passed on
+        for private in ("host", "sources", SIGNATURE, URL, URL_SIGNATURE):  # the page may be passed on
             meta.pop(private, None)
-        result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust)
+        result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust, **objects)
         config, defaults = directory.config, Config.of(directory.config.algo).flat()
         texts = {
             "title": f"{config.algo} on {config.env.id}", "lead": lead,
@@ -82,7 +86,7 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
         page.write_text(_PAGE.substitute(
             {name: escape(text) for name, text in texts.items()}, evaluation=_evaluation(result),
             changed=_table(("key", "value", "default"), changed), curves=_curves(directory, lines),
-            video=_video(directory.path, checkpoint, trust) if video else "Not recorded."), encoding="utf-8",
+            video=_video(directory.path, checkpoint, trust, objects) if video else "Not recorded."), encoding="utf-8",
             errors="backslashreplace")  # a lone surrogate of a damaged name
     return output
 
@@ -120,11 +124,11 @@ def _curves(run: RunDirectory, lines: Lines) -> str:
     return "".join(images)
 
 
-def _video(run: Path, checkpoint: str, trust: bool) -> str:
+def _video(run: Path, checkpoint: str, trust: bool, objects: Mapping[str, Any]) -> str:
     """A game as HTML; the reason as text if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            record(run, path := Path(folder, "game.mp4"), checkpoint=checkpoint, trust=trust)
+            record(run, path := Path(folder, "game.mp4"), checkpoint=checkpoint, trust=trust, **objects)
         except VantageError as error:
             log.warning("no video in the page: %s", error)
             return f"No video: {escape(str(error))}"

@@ -21,7 +21,7 @@ from vantage.errors import ConfigError, VantageError
 from vantage.machine import threads_of
 from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import load_latest, newest_step
-from vantage.runs.directory import RunDirectory, directory_name, make_directory
+from vantage.runs.directory import RunDirectory, folder_of, make_directory
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.metrics import FILE_NAME
@@ -110,7 +110,7 @@ def _directory(config: Config, run: str | None) -> Path:
                               "its command to go on, or choose another --run")
         return path
     try:
-        path = make_directory(path, Path("runs") / directory_name(config.env.id) / config.algo.rpartition(":")[2])
+        path = make_directory(path, folder_of(config, Path("runs")))
         write_atomically(path / _FILE, config.to_json())
     except OSError as error:
         raise ConfigError(f"cannot create {run or 'runs'}: {error.strerror}; choose another --run") from None

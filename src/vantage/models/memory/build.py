@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-import traceback
 from collections.abc import Callable
 from typing import cast
 
@@ -17,6 +15,7 @@ from vantage.models.memory.gru import Gru
 from vantage.models.memory.interface import Memory
 from vantage.models.memory.lstm import Lstm
 from vantage.models.memory.trial import NotAMemoryError, try_memory
+from vantage.objects import line_of
 from vantage.types import State
 
 _BUILT_IN: dict[str, Callable[..., Memory]] = {"lstm": Lstm, "gru": Gru}
@@ -36,7 +35,7 @@ def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
         reason = str(error) if isinstance(error, NotAMemoryError) else repr(error)
         raise ConfigError(
             f"memory={policy.memory!r} cannot be used on {input_size} features: {reason}"
-            f"{_own_line(error, policy.memory)}; it must be an nn.Module class built as "
+            f"{line_of(error, policy.memory)}; it must be an nn.Module class built as "
             "Class(input_size=, memory_size=) with initial_state(batch) and step(features, is_first, state)"
         ) from error
     return cast(Memory, memory)
@@ -53,11 +52,3 @@ def unroll(memory: Memory, features: Tensor, is_first: Tensor, state: State, *, 
         output, state = memory.step(row, first, state)
         outputs.append(output)
     return torch.stack(outputs)
-
-
-def _own_line(error: Exception, path: str) -> str:
-    """The last line of the user's module that raised `error`, in brackets; an empty string if none did."""
-    file = getattr(sys.modules.get(path.partition(":")[0]), "__file__", None)
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__)
-             if frame.filename == file]
-    return f" (line {lines[-1]} of {file})" if lines else ""

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from vantage.config import of_run
 from vantage.errors import ConfigError
 from vantage.extras import require
-from vantage.importing import import_path
 from vantage.json_text import parse
 from vantage.keys import convert
+from vantage.objects import importable
 from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
@@ -68,10 +68,13 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mappin
     from vantage.tools.search.scheduler import train_all
     from vantage.tools.search.study import open_storage
 
-    text = {name: json.dumps(value, default=import_path) if isinstance(value, Mapping) else str(value)
+    text = {name: json.dumps(value, default=importable) if isinstance(value, Mapping) else str(value)
             for name, value in given.items()}
     options = Options(**text, trials=trials, seeds=seeds, jobs=jobs, pruner=pruner, reduction=reduction,
                       storage=storage)
+    for value in (algorithm, env, *overrides.values()):
+        if callable(value):
+            importable(value)
     plan = make_plan(convert("algorithm", algorithm, str), convert("env", env, str), overrides, options)
     if storage is not None:  # before the directory exists
         open_storage(storage, Path())

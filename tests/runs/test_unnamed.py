@@ -1,0 +1,88 @@
+"""Runs whose code a file cannot name: what resumes, loads and plays them takes it again as arguments."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tiny import Bandit
+from torch import nn
+
+import vantage
+from vantage.errors import ConfigError
+
+
+@pytest.fixture
+def code() -> dict[str, Any]:
+    """An environment, a network and an algorithm without import paths."""
+    class Own(vantage.PPO):
+        """Of a function."""
+
+    return {"env": lambda: Bandit(), "network": lambda shape: nn.Linear(shape[0], 4), "algorithm": Own}
+
+
+def begun(path: Path, code: dict[str, Any], stop: int | None = None) -> Path:
+    """A run of 256 steps, or one that is stopped after `stop`."""
+    config = vantage.configure(code["algorithm"], env=code["env"], network=code["network"], steps=256, save_every=64,
+                               num_envs=2, rollout_length=16, minibatch_size=16, threads=1, tensorboard=False,
+                               log_every_seconds=0, eval_every=128, eval_episodes=2)
+    reports = vantage.train(config, run=path)
+    for report in reports:
+        if stop is not None and report.step >= stop:
+            reports.close()
+    return path
+
+
+def test_a_resume_with_the_code_handed_over_equals_never_having_stopped(tmp_path: Path, code: dict[str, Any]) -> None:
+    whole, part = begun(tmp_path / "whole", code), begun(tmp_path / "part", code, stop=96)
+    assert [report.step for report in vantage.resume(part, **code)][-1] == 256
+    loading = {"network": code["network"], "algorithm": code["algorithm"]}
+    one, other = (vantage.load(run, checkpoint="latest", **loading).model.state_dict() for run in (whole, part))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, code: dict[str, Any]) -> None:
+    run = begun(tmp_path / "run", code)
+    saved = json.loads((run / "config.json").read_text())
+    assert (saved["algo"], saved["env"]["id"], saved["policy"]["network"]) == ("<Own>", "<lambda>", "<lambda>")
+    assert "lambda: Bandit()" in json.loads((run / "meta.json").read_text())["sources"]["env"]
+    calls: dict[str, Any] = {"resume": lambda **given: list(vantage.resume(run, **given)),
+                             "evaluate": lambda **given: vantage.evaluate(run, **given),
+                             "load": lambda **given: vantage.load(run, **given)}
+    for name, call in calls.items():
+        with pytest.raises(ConfigError, match=rf'network=<lambda>, .*: vantage\.{name}\("{run}", network=\.\.\.\)'):
+            call(**code | {"network": None})
+    with pytest.raises(ConfigError, match=r"algorithm=<Own>.*env=<lambda>.*algorithm=\.\.\., env=\.\.\., network="):
+        vantage.evaluate(run)
+    with pytest.raises(ConfigError, match=r"the algorithm has epochs=77, and .* epochs=10; give the same"):
+        vantage.evaluate(run, **code | {"algorithm": code["algorithm"](epochs=77)})
+    agent = vantage.load(run, **code | {"env": None})
+    assert agent.act([0.0])[0] in (0, 1)
+    with pytest.raises(ConfigError, match=r"env=<lambda> .* give it as env="):
+        agent.make_env()
+    assert vantage.evaluate(run, episodes=2, **code).episodes == 2
+
+
+def test_files_and_pages_of_such_a_run(tmp_path: Path, code: dict[str, Any]) -> None:
+    run = begun(tmp_path / "run", code)
+    loading = {"network": code["network"], "algorithm": code["algorithm"]}
+    file = vantage.export(run, format="safetensors", **loading).path
+    with pytest.raises(ConfigError, match=r"vantage\.load\(.*policy.safetensors"):
+        vantage.load(file)
+    assert vantage.load(file, **loading).step == 256
+    assert vantage.plot([run], tmp_path / "curve.svg")  # its config is read without the algorithm's class
+    page = vantage.report(run, episodes=2, video=False, **code).read_text()
+    assert "&lt;Own&gt; on &lt;lambda&gt;" in page
+    assert "Bandit()" not in page
+
+
+def test_code_of_others_that_is_replaced_is_not_imported(tmp_path: Path) -> None:
+    run = begun(tmp_path / "run", {"env": Bandit, "network": "mlp", "algorithm": "ppo"})
+    path = run / "config.json"
+    path.write_text(path.read_text().replace("tiny:Bandit", "not_there:Bandit"))
+    with pytest.raises(ConfigError, match="imports not_there:Bandit"):
+        vantage.evaluate(run, episodes=2)
+    assert vantage.evaluate(run, episodes=2, env=lambda: Bandit()).episodes == 2

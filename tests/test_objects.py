@@ -1,0 +1,208 @@
+"""Lambdas, closures, local classes, partials and objects of a script as arguments, in one process and in workers."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from tiny import Bandit
+from torch import nn
+
+import vantage
+from vantage.errors import ConfigError
+from vantage.objects import source_text
+
+
+class Sized(Bandit):
+    """A bandit that takes an argument."""
+
+    def __init__(self, size: int = 1) -> None:
+        super().__init__()
+        self.obs_size = size
+
+
+class Linear(nn.Module):
+    """A network with a width."""
+
+    def __init__(self, shape: tuple[int, ...], width: int = 4) -> None:
+        super().__init__()
+        self.layer = nn.Linear(shape[0], width)
+        self.out_features = width
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)  # type: ignore[no-any-return]
+
+
+def trained(path: Path, algorithm: Any = "a2c", **options: Any) -> dict[str, torch.Tensor]:
+    """The weights of a short run of two environments."""
+    values = {"num_envs": 2, "steps": 64, "threads": 1, "tensorboard": False, "eval_every": 0} | options
+    config = vantage.configure(algorithm, **values)
+    assert [report.step for report in vantage.train(config, run=path)][-1] >= 64
+    agent = vantage.load(path, checkpoint="latest", network=options.get("network"), algorithm=algorithm)
+    return dict(agent.model.state_dict())
+
+
+def assert_same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+def make_all(num_envs: int) -> SyncVectorEnv:
+    return SyncVectorEnv([Bandit] * num_envs, autoreset_mode=AutoresetMode.NEXT_STEP)
+
+
+def test_every_way_to_give_an_environment_trains_as_its_class_does(tmp_path: Path) -> None:
+    class Local(Sized):
+        """Not at the top level."""
+
+    size = 3
+    expected = trained(tmp_path / "class", env=Sized)
+    for i, env in enumerate((lambda: Sized(size=size), lambda: Local(size), Local, partial(Sized, size=size))):
+        assert_same(trained(tmp_path / str(i), env=env), expected)
+    vectors = trained(tmp_path / "vector", env=make_all(2), num_envs=2)
+    assert_same(trained(tmp_path / "vectors", env=lambda num_envs: make_all(num_envs)), vectors)
+
+
+def test_a_built_environment_trains_as_its_class_does_and_stays_open(tmp_path: Path) -> None:
+    class Closing(Bandit):
+        closed = 0
+
+        def close(self) -> None:
+            Closing.closed += 1
+
+    built = Closing()
+    options = {"num_envs": 1, "eval_every": 32, "eval_episodes": 2}
+    assert_same(trained(tmp_path / "built", env=built, **options), trained(tmp_path / "class", env=Bandit, **options))
+    evaluated = Closing.closed  # copies, which are closed
+    assert evaluated > 0
+    trained(tmp_path / "again", env=built, num_envs=1)
+    assert Closing.closed == evaluated
+
+
+def test_a_function_that_returns_one_object_again_is_refused(tmp_path: Path) -> None:
+    built = Bandit()
+    with pytest.raises(ConfigError, match="env=<lambda> returns the same object every time"):
+        trained(tmp_path / "run", env=lambda: built)
+
+
+def test_every_way_to_give_a_network_builds_it(tmp_path: Path) -> None:
+    for i, network in enumerate((partial(Linear, width=7), lambda shape: Linear(shape, 7))):
+        weights = trained(tmp_path / str(i), env=Bandit, network=network)
+        assert {tensor.shape[-1] for name, tensor in weights.items() if "head.weight" in name} == {7}
+    built = Linear((1,), 7)
+    before = built.layer.weight.clone()
+    weights = trained(tmp_path / "built", env=Bandit, network=built, lr=0)
+    assert all(torch.equal(weight, before) for name, weight in weights.items() if "network.layer.weight" in name)
+    assert torch.equal(built.layer.weight, before)
+    with pytest.raises(ConfigError, match=r"network='<Linear>' cannot be used for observations \[1\]"):
+        trained(tmp_path / "wrong", env=Bandit, network=Linear((9,)))
+
+
+def test_a_subclass_of_a_function_trains_as_its_algorithm_does(tmp_path: Path) -> None:
+    class MyPPO(vantage.PPO):
+        """PPO by another name."""
+
+    assert_same(trained(tmp_path / "own", MyPPO, env="CartPole-v1", steps=512),
+                trained(tmp_path / "ppo", "ppo", env="CartPole-v1", steps=512))
+
+
+@pytest.mark.parametrize("options", [{"algorithm": "ppo", "num_workers": 2}, {"algorithm": "a3c", "num_workers": 2},
+                                     {"vector": "async"}], ids=["ranks", "a3c", "async"])
+def test_workers_receive_objects(options: dict[str, Any], tmp_path: Path) -> None:
+    class Local(Bandit):
+        """Not at the top level."""
+
+    size = 3
+    network = partial(Linear, width=7)
+    trained(tmp_path / "run", env=lambda: Local() if size else None, network=network, **options)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.xdist_group("ray")
+@pytest.mark.timeout(300)
+def test_workers_of_ray_receive_objects(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    size = 3
+    cart = gym.make("CartPole-v1").unwrapped.__class__  # of a module that every process finds
+
+    class MyA2C(vantage.A2C):
+        """A2C by another name."""
+
+    class Net(nn.Module):
+        def __init__(self, shape: tuple[int, ...]) -> None:
+            super().__init__()
+            self.layer = nn.Linear(shape[0], size)
+            self.out_features = size
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.layer(x)  # type: ignore[no-any-return]
+
+    trained(tmp_path / "run", MyA2C, env=lambda: cart() if size else None, network=Net, runtime="ray", num_workers=2,
+            device="cpu")
+
+
+def test_what_a_script_defines_reaches_its_workers_which_do_not_import_it(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text('''
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import vantage
+from gymnasium.envs.classic_control import CartPoleEnv
+from torch import nn
+
+
+class Maze(CartPoleEnv):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+
+
+class Torso(nn.Module):
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.layer, self.out_features = nn.Linear(shape[0], 5), 5
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+Number = float
+
+
+@dataclass(frozen=True)
+class MyPPO(vantage.PPO):
+    extra: Number = 0.5
+
+
+size = 3
+print(__name__)
+for algorithm, options in ((MyPPO, {"num_workers": 2, "rollout_length": 16, "minibatch_size": 8}),
+                           ("a3c", {"num_workers": 1}), ("a2c", {"vector": "async"})):
+    config = vantage.configure(algorithm, env=lambda: Maze(size), network=Torso, steps=64, num_envs=2, threads=1,
+                               tensorboard=False, eval_every=0, **options)
+    for report in vantage.train(config):
+        pass
+    agent = vantage.load(report.run, network=Torso, algorithm=algorithm, env=lambda: Maze(size))
+    obs, _ = agent.make_env().reset()
+    print(*str(report.run).split("/")[-2:], agent.act(obs)[0] in (0, 1))
+''', encoding="utf-8")
+    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
+                          check=False)
+    assert done.stdout.splitlines() == ["__main__", "lambda MyPPO-1 True", "lambda a3c-1 True", "lambda a2c-1 True"], \
+        done.stderr
+
+
+def test_the_source_of_an_object_is_its_text() -> None:
+    make = lambda: Sized(size=9)  # noqa: E731
+    assert "Sized(size=9)" in (source_text(make) or "")
+    assert (source_text(partial(Sized, size=9)) or "").startswith("class Sized")
+    assert (source_text(Sized()) or "").startswith("class Sized")
+    assert source_text(len) is None
