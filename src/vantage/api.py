@@ -11,6 +11,7 @@ from vantage.agent import Agent, load
 from vantage.config import Config
 from vantage.presets import Env
 from vantage.runs.checkpoint import newest_step
+from vantage.runs.unnamed import objects_of
 from vantage.tools.follow import shown_progress
 from vantage.trainer import Trainer, config_of
 from vantage.types import Report
@@ -38,16 +39,17 @@ def train(algorithm: str | type[Any] | Config, *, env: Env | None = None,
 
 def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
            max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+           env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
            progress: bool = True) -> Agent:
     """Continue the run in directory `run` to its end, and return the agent: the best policy of the run.
 
         agent = vantage.resume("runs/first", steps=200_000)
 
-    `steps`, `extend_schedule`, `max_minutes`, `device` and `trust` are those of
-    `vantage.Trainer.resume`, `progress` is that of `vantage.train`.
+    `progress` is that of `vantage.train`, the other arguments are those of `vantage.Trainer.resume`.
     """
     trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                             device=device, trust=trust)
+                             device=device, trust=trust, env=env, network=network, memory=memory,
+                             algorithm=algorithm)
     with shown_progress(trainer.config, progress) as show:
         return _to_the_end(trainer, show, trust=trust)
 
@@ -63,4 +65,4 @@ def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *, trust: bo
         raise
     if not trainer.has_run:  # a rank above 0, which has no directory
         return trainer.agent
-    return load(trainer.run, trust=trust)
+    return load(trainer.run, trust=trust, **objects_of(trainer.config))

@@ -100,7 +100,8 @@ class Trainer:
     @classmethod
     def resume(cls, run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
                max_minutes: float | None = None, device: str | None = None,
-               trust: bool = False) -> Self:
+               trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
+               algorithm: Any = None) -> Self:
         """Continue the run in directory `run` from its newest valid checkpoint, as if it had not stopped.
 
             trainer = vantage.Trainer.resume("runs/first", steps=200_000)
@@ -108,12 +109,15 @@ class Trainer:
         `run` may be the URL of a copy, see `root`. `steps` is the new total; schedules keep running
         over the former total unless `extend_schedule`. `max_minutes` applies to this session only,
         `device` from now on. `trust` allows code from outside Vantage that the config of someone
-        else's run names. ConfigError for a run that has nothing left to do.
+        else's run names. `env`, `network`, `memory` and `algorithm` take the place of those that the
+        run names; a lambda, a class of a notebook and the like, which a file cannot name, have to be
+        given again. ConfigError for a run that has nothing left to do.
         """
         trainer = cls.__new__(cls)
         trainer._begin(lambda on_start: resume_updates(
             run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
-            trust=trust, on_start=on_start))
+            trust=trust, env=env, network=network, memory=memory, algorithm=algorithm,
+            on_start=on_start))
         return trainer
 
     def _begin(self, begin: Callable[[Callable[[Run], object]], _Updates]) -> None:

@@ -52,9 +52,13 @@ def check_values(config: Config, objects: Mapping[str, Any], source: object) -> 
                               f"{key}={config.flat()[key]}; give the same, or the algorithm's class")
 
 
+def objects_of(config: Config) -> dict[str, ObjectName]:
+    """The objects in `config` that a file cannot name, by the arguments that hand them over."""
+    flat = config.flat()
+    return {name: flat[key] for key, name in ARGUMENTS.items() if isinstance(flat[key], ObjectName)}
+
+
 def sources(config: Config) -> dict[str, str]:
     """The source texts of the objects in `config`, by the arguments that hand them over."""
-    flat = config.flat()
-    texts = {name: source_text(flat[key].target) for key, name in ARGUMENTS.items()
-             if isinstance(flat[key], ObjectName)}
+    texts = {name: source_text(each.target) for name, each in objects_of(config).items()}
     return {name: text for name, text in texts.items() if text is not None}
