@@ -16,6 +16,7 @@ from tiny import Bandit
 from torch import nn
 
 import vantage
+from vantage.envs import make_single
 from vantage.errors import ConfigError
 from vantage.objects import source_text
 
@@ -84,6 +85,16 @@ def test_a_built_environment_trains_as_its_class_does_and_stays_open(tmp_path: P
     assert evaluated > 0
     trained(tmp_path / "again", env=built, num_envs=1)
     assert Closing.closed == evaluated
+
+
+def test_a_function_may_set_its_own_render_mode() -> None:
+    config = vantage.configure("a2c", env=lambda: gym.make("CartPole-v1", render_mode="rgb_array")).env
+    envs = make_single(config, seed=0, stream=2)
+    envs.reset()
+    assert envs.render().shape == (400, 600, 3)
+    envs.close()
+    with pytest.raises(ConfigError, match="<lambda> draws no pictures"):
+        make_single(vantage.configure("a2c", env=lambda: gym.make("CartPole-v1")).env, seed=0, stream=2)
 
 
 def test_a_function_that_returns_one_object_again_is_refused(tmp_path: Path) -> None:

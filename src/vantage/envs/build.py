@@ -135,18 +135,24 @@ class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
 
 def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
     """The result of calling the class or function `factory`; the object itself where it is an environment."""
+    if isinstance(factory, gym.Env | gym.vector.VectorEnv):
+        if config.env_options:
+            raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built already; leave it out")
+        return factory
     if isinstance(factory, type) and (words := refusal(factory)):
         raise ConfigError(f"env={env.name!r} is {words}")
-    if not isinstance(factory, gym.Env | gym.vector.VectorEnv):
-        takes = {} if isinstance(factory, type) else signature(factory).parameters
-        any_name = any(each.kind is Parameter.VAR_KEYWORD for each in takes.values())
-        # A lambda that takes no render_mode may have its own.
-        given = {name: each for name, each in more.items() if name != "render_mode" or name in takes or any_name
-                 or isinstance(factory, type)}
-        return factory(**config.env_options, **given)
-    if config.env_options:
-        raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built already; leave it out")
-    return factory
+    if not isinstance(factory, type) and not _takes(factory, "render_mode"):
+        more = {name: each for name, each in more.items() if name != "render_mode"}  # it may set its own
+    return factory(**config.env_options, **more)
+
+
+def _takes(function: Any, name: str) -> bool:
+    """Whether a function has the parameter `name`, as far as that is known."""
+    try:
+        parameters = signature(function).parameters
+    except ValueError:  # of a function written in C
+        return True
+    return name in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
