@@ -21,6 +21,7 @@ import torch
 
 import vantage
 from vantage.learning.learner import Learner
+from vantage.objects import pack
 from vantage.runtimes import ray_worker
 from vantage.runtimes.beginning import new_model
 
@@ -38,7 +39,7 @@ def checked(answer: Any) -> Any:
 
 def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
     """Train to the end with weights that are `lag` updates old; the first `lag` rollouts use the initial ones."""
-    worker = ray_worker.Worker(config.to_json(), 0, 0)
+    worker = ray_worker.Worker(pack(config, "the config"), 0, 0)
     checked(worker.begin())
     spec = worker._one.spec
     learner = Learner(new_model(config, spec), config)
@@ -57,8 +58,8 @@ def train(config: vantage.Config, lag: int, goal: float) -> dict[str, Any]:
         if reached is None and len(recent) == WINDOW and statistics.fmean(recent) >= goal:
             reached = step
     worker._one.close()
-    evaluated, _ = checked(ray_worker.Worker(config.to_json(), 0, 0).evaluate(spec, weights(learner), step, 10_000,
-                                                                              None))
+    evaluator = ray_worker.Worker(pack(config, "the config"), 0, 0)
+    evaluated, _ = checked(evaluator.evaluate(spec, weights(learner), step, 10_000, None))
     return {"steps": step, "score": round(evaluated.metrics["eval/mean_reward"], 2), "steps_to_goal": reached,
             "rho_mean": round(statistics.fmean(rhos), 4)}
 

@@ -22,6 +22,7 @@ import numpy as np
 from scaling import waiting
 
 import vantage
+from vantage.objects import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +78,7 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
     from vantage.runtimes.beginning import new_model
 
     torch.set_num_threads(1)
-    worker = ray_worker.Worker(config.change(device="cpu").to_json(), 0, 0)
+    worker = ray_worker.Worker(pack(config.change(device="cpu"), "the config"), 0, 0)
     if isinstance(answer := worker.begin(), Exception):
         raise answer
     learner = Learner(new_model(config, worker._one.spec), config)
