@@ -19,7 +19,7 @@ from vantage.types import Report
 log = logging.getLogger(__name__)
 
 
-def train(algorithm: str | type[Any] | Config, *, env: Env | None = None,
+def train(algorithm: Any, *, env: Env | None = None,
           run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
           progress: bool = True, **keys: Any) -> Agent:
     """Train to the end in a new run directory, and return the agent: the best policy of the run.

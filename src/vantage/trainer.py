@@ -77,7 +77,7 @@ class Trainer:
     updates of rank 0 within the constructor, to the end of its training, and are done after it.
     """
 
-    def __init__(self, algorithm: str | type[Any] | Config, *, env: Env | None = None,
+    def __init__(self, algorithm: Any, *, env: Env | None = None,
                  run: str | Path | None = None, root: str | Path = "runs",
                  argv: Sequence[str] | None = None, **keys: Any) -> None:
         """Begin a training in a new run directory.
@@ -351,7 +351,7 @@ class Trainer:
         return f"a trainer has no {name!r}{nearest(name, public)}"
 
 
-def config_of(algorithm: str | type[Any] | Config, env: Env | None, keys: dict[str, Any]) -> Config:
+def config_of(algorithm: Any, env: Env | None, keys: dict[str, Any]) -> Config:
     """The config that is given whole, as `algorithm`, or as the arguments of `configure`."""
     if isinstance(algorithm, Config):
         if given := [*([] if env is None else ["env"]), *keys]:
