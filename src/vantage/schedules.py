@@ -105,6 +105,22 @@ class Schedule:
                                   "number") from None
         return cls("curve", tuple(values), text="curve:" + ",".join(map(repr, values)))
 
+    def __mul__(self, factor: float) -> Schedule:
+        """The schedule with each of its values multiplied by `factor`."""
+        values = tuple(value * factor for value in self.values)
+        return Schedule(self.kind, values, self.points, self._notation(values))
+
+    __rmul__ = __mul__
+
+    def _notation(self, values: tuple[float, ...]) -> str:
+        """The text of a schedule of this kind and these points with other `values`."""
+        if self.kind == "piecewise":
+            places = (part.partition("=")[0] for part in self.text.partition(":")[2].split(","))
+            pairs = zip(places, values, strict=True)
+            return "piecewise:" + ",".join(f"{place}={value!r}" for place, value in pairs)
+        separator = "," if self.kind == "curve" else ":"
+        return f"{self.kind}:" + separator.join(map(repr, values))
+
     def __str__(self) -> str:
         return self.text
 

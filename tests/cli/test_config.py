@@ -47,6 +47,14 @@ def test_schedules(text: str, at: dict[int, float]) -> None:
     assert {step: Schedule.parse(text)(step, 100) for step in at} == pytest.approx(at)
 
 
+@pytest.mark.parametrize("text", ["linear:2:1", "cosine:1:0.5", "curve:1,2,4", "piecewise:0=1,10=3,50%=2"])
+def test_a_schedule_times_a_number_has_each_value_times_that_number(text: str) -> None:
+    doubled = 2 * Schedule.parse(text)
+    assert doubled == Schedule.parse(text) * 2 == Schedule.parse(doubled.text)
+    assert [doubled(step, 100) for step in (0, 30, 80)] == pytest.approx(
+        [2 * Schedule.parse(text)(step, 100) for step in (0, 30, 80)])
+
+
 @pytest.mark.parametrize("text", [
     "lin:1:0",
     "linear:1",
