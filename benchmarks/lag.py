@@ -20,10 +20,10 @@ from typing import Any
 import torch
 
 import vantage
+from vantage.keys.objects import pack
 from vantage.learning.learner import Learner
-from vantage.objects import pack
 from vantage.runtimes import ray_worker
-from vantage.runtimes.beginning import new_model
+from vantage.runtimes.startup import new_model
 
 COLUMNS = ("algo", "env", "lag", "vtrace", "seed", "steps", "score", "steps_to_goal", "rho_mean")
 GOALS = {"CartPole-v1": 400.0, "Acrobot-v1": -100.0, "MinAtar/Breakout-v1": 4.0}

@@ -22,7 +22,7 @@ import numpy as np
 from scaling import waiting
 
 import vantage
-from vantage.objects import pack
+from vantage.keys.objects import pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ def measure_costs(config: vantage.Config, *, repeats: int = 40, seconds: float =
 
     from vantage.learning.learner import Learner
     from vantage.runtimes import ray_worker
-    from vantage.runtimes.beginning import new_model
+    from vantage.runtimes.startup import new_model
 
     torch.set_num_threads(1)
     worker = ray_worker.Worker(pack(config.change(device="cpu"), "the config"), 0, 0)

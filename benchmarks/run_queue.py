@@ -35,14 +35,14 @@ from types import FrameType
 from typing import Any
 
 import vantage
+from vantage._host.processes import die_with
+from vantage._host.system import compute_for_long
 from vantage.errors import ConfigError
-from vantage.keys import convert
-from vantage.processes import die_with
+from vantage.keys.fields import convert
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import HeldError, is_locked, locked
 from vantage.runs.metrics import read_metrics
-from vantage.system import compute_for_long
 from vantage.tools.plot import plot
 from vantage.tools.scores import score, write_results
 from vantage.tools.seeds import share_cores

@@ -110,7 +110,7 @@ def keys_table(algo: str, env: str) -> str:
 
 def names_table(library: str) -> str:
     """The keys of another library with Vantage's, which the command answers them with."""
-    from vantage.other_libraries import KEYS
+    from vantage.keys.other_libraries import KEYS
 
     rows = ["| there | here |", "|---|---|"]
     for name, text in sorted((name, text) for name, (owner, text) in KEYS.items() if owner == library):
@@ -134,7 +134,7 @@ def text(value: object) -> str:
 def keys_page() -> str:
     """Every key of every group."""
     import vantage
-    from vantage.config import GROUPS
+    from vantage.config.config import GROUPS
 
     parts = ["# Config keys\n\nA flag is the key with dashes: `rollout_length` is `--rollout-length`. "
              "`vantage train ALGO --env ENV --help` shows the defaults in force; those here are of CartPole-v1.\n"]

@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from vantage.algorithms.interface import Model, Needs, Update
 from vantage.algorithms.losses import masked_mean
 from vantage.algorithms.returns import gae
-from vantage.keys import key
-from vantage.schedules import Coefficient
+from vantage.keys.fields import key
+from vantage.keys.schedules import Coefficient
 from vantage.types import Rollout
 
 

@@ -1,4 +1,4 @@
-"""Writes src/vantage/config_keys.py, the types of configure's keywords, from the config dataclasses.
+"""Writes src/vantage/config/keywords.py, the types of configure's keywords, from the config dataclasses.
 
 Run it after a config key has changed: python tests/config_keys.py
 """
@@ -10,11 +10,11 @@ from textwrap import fill
 from types import NoneType
 from typing import get_origin
 
-from vantage.config import ALGORITHMS, Config, Key, runtimes_of
-from vantage.keys import kinds_of
-from vantage.schedules import Schedule
+from vantage.config.config import ALGORITHMS, Config, Key, runtimes_of
+from vantage.keys.fields import kinds_of
+from vantage.keys.schedules import Schedule
 
-PATH = Path(__file__).parents[1] / "src/vantage/config_keys.py"
+PATH = Path(__file__).parents[1] / "src/vantage/config/keywords.py"
 
 RUNTIMES = {algo: runtimes_of(algo if algo != "a3g" else "a3c") for algo in ALGORITHMS}
 """The keys of a3g are typed as those of a3c, though it does not run under ray."""
@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal, TypedDict
 
-from vantage.schedules import Schedule
+from vantage.keys.schedules import Schedule
 
 Number = float | str
 """A number, also as people write it: 1e6, "10M"."""

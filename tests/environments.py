@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import Environments, make_environments, resolve_env
 from vantage.envs.atari import make_atari
 from vantage.envs.ids import AtariId, AtariProtocol

@@ -11,7 +11,7 @@ import pytest
 
 import vantage
 from vantage.runs.checkpoint import load_latest
-from vantage.training import train_updates
+from vantage.runtimes.training import train_updates
 
 ray = pytest.importorskip("ray")
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import vantage
 from vantage.runs.checkpoint import load_latest, newest_step
-from vantage.training import resume_updates, train_updates
+from vantage.runtimes.training import resume_updates, train_updates
 
 
 def stop_after(count: int, run: Path, config: vantage.Config | None = None,

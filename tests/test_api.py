@@ -17,12 +17,12 @@ from tiny import Bandit
 from torch.nn import Identity
 
 import vantage
-from vantage import config_keys
+from vantage.agents.evaluate import evaluate
 from vantage.algorithms.a2c import A2C
 from vantage.cli import main
-from vantage.config import ALGORITHMS, Config
-from vantage.config_groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
-from vantage.tools.evaluate import evaluate
+from vantage.config import keywords as config_keys
+from vantage.config.config import ALGORITHMS, Config
+from vantage.config.groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
 from vantage.tools.search.worker import Worker
 
 

@@ -34,7 +34,7 @@ ONLY_IN = {
     "objects": "cloudpickle", "": "argparse pickle cPickle dill joblib marshal shelve"}
 
 # What the maths may see.
-ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys", "vantage.schedules",
+ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields", "vantage.keys.schedules",
                   "vantage.errors", "vantage.algorithms"}
 
 

@@ -18,7 +18,7 @@ from torch import nn
 import vantage
 from vantage.envs import make_single
 from vantage.errors import ConfigError
-from vantage.objects import source_text
+from vantage.keys.objects import source_text
 
 
 class Sized(Bandit):

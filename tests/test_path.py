@@ -17,7 +17,7 @@ from vantage.algorithms import returns
 from vantage.envs import Environments
 from vantage.learning.optimizers import FlatOptimizer
 from vantage.runtimes import train_loop
-from vantage.training import train_updates
+from vantage.runtimes.training import train_updates
 
 SOURCE = Path(vantage.__file__).parent
 ARCHITECTURE = Path(__file__).parents[1] / "docs" / "architecture.md"

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vantage.cli import main
-from vantage.config import ALGORITHMS, Config
+from vantage.config.config import ALGORITHMS, Config
 from vantage.errors import CheckpointError, ConfigError
+from vantage.keys.schedules import Schedule
 from vantage.runs.checkpoint import load_latest
-from vantage.schedules import Schedule
 
 QUICK = settings(derandomize=True, max_examples=60, deadline=None, database=None,
                  suppress_health_check=list(HealthCheck))

@@ -17,11 +17,12 @@ import torch
 from processes import assert_ends, wait_for
 
 import vantage
-from vantage import machine, system, time_limit
+from vantage._host import system, time_limit
+from vantage._host.processes import ended_by
+from vantage._host.system import available_cores, compute_for_long, used_memory
+from vantage._host.time_limit import Interrupted, TimeLimit
 from vantage.errors import ConfigError
-from vantage.processes import ended_by
-from vantage.system import available_cores, compute_for_long, used_memory
-from vantage.time_limit import Interrupted, TimeLimit
+from vantage.runtimes import machine
 
 MIB = 2**20
 HOLD = "import sys\nheld = b'x' * (64 << 20)\nprint(flush=True)\nsys.stdin.read()"
@@ -37,7 +38,7 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning() -> None:
-    code = ("import multiprocessing, os\nfrom vantage.processes import deaf_to_signals\nwith deaf_to_signals():\n"
+    code = ("import multiprocessing, os\nfrom vantage._host.processes import deaf_to_signals\nwith deaf_to_signals():\n"
             "    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
@@ -231,7 +232,7 @@ def test_a_time_limit_leaves_a_handler_of_the_program_alone(looks: Callable[[int
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
     program = """
 import multiprocessing, os, sys, time
-from vantage.processes import die_with
+from vantage._host.processes import die_with
 
 def work(parent):
     sys.platform = "darwin"
@@ -262,7 +263,7 @@ def work(): pass
 """)
     (tmp_path / "program.py").write_text("""
 import multiprocessing, sys, time
-from vantage.processes import tied_process
+from vantage._host.processes import tied_process
 if __name__ == "__main__":
     import slow
     tied_process(multiprocessing.get_context("spawn"), "slow", slow.work).start()

@@ -20,7 +20,7 @@ import vantage
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runs.metrics import read_metrics
-from vantage.tools import follow
+from vantage.tools import shown_progress as follow
 
 SMALL: dict[str, Any] = {"steps": 10**6, "num_envs": 2, "rollout_length": 8, "hidden": [8], "eval_every": 0,
                          "tensorboard": False, "threads": 1, "log_every_seconds": 1000}

@@ -23,21 +23,21 @@ from typing import TYPE_CHECKING
 from vantage.errors import CheckpointError, ConfigError, EnvError, NonFiniteError, VantageError
 
 if TYPE_CHECKING:
-    from vantage.agent import Agent, load
+    from vantage.agents.agent import Agent, load
+    from vantage.agents.evaluate import Evaluation, evaluate
     from vantage.algorithms.a2c import A2C
     from vantage.algorithms.acer import ACER
     from vantage.algorithms.ppo import PPO
     from vantage.api import resume, train
-    from vantage.config import Config
-    from vantage.presets import configure
-    from vantage.schedules import Coefficient, Schedule
-    from vantage.tools.evaluate import Evaluation, evaluate
+    from vantage.config.config import Config
+    from vantage.config.configure import configure
+    from vantage.keys.schedules import Coefficient, Schedule
+    from vantage.runtimes.trainer import Trainer
     from vantage.tools.export import Export, export
     from vantage.tools.plot import plot
     from vantage.tools.record import Recording, record
     from vantage.tools.report import report
     from vantage.tools.search.command import SearchResult, search
-    from vantage.trainer import Trainer
     from vantage.types import Episode, Report
 
     __version__: str
@@ -53,11 +53,11 @@ __all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Con
            "report", "resume", "search", "train"]
 
 _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
-            "Agent": "vantage.agent", "load": "vantage.agent", "Config": "vantage.config", "Report": "vantage.types",
-            "Coefficient": "vantage.schedules", "Schedule": "vantage.schedules",
-            "Episode": "vantage.types", "configure": "vantage.presets",
-            "Trainer": "vantage.trainer", "resume": "vantage.api", "train": "vantage.api",
-            "Evaluation": "vantage.tools.evaluate", "evaluate": "vantage.tools.evaluate",
+            "Agent": "vantage.agents.agent", "load": "vantage.agents.agent", "Config": "vantage.config.config", "Report": "vantage.types",
+            "Coefficient": "vantage.keys.schedules", "Schedule": "vantage.keys.schedules",
+            "Episode": "vantage.types", "configure": "vantage.config.configure",
+            "Trainer": "vantage.runtimes.trainer", "resume": "vantage.api", "train": "vantage.api",
+            "Evaluation": "vantage.agents.evaluate", "evaluate": "vantage.agents.evaluate",
             "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",
             "Recording": "vantage.tools.record", "record": "vantage.tools.record", "report": "vantage.tools.report",
             "SearchResult": "vantage.tools.search.command", "search": "vantage.tools.search.command"}

@@ -8,7 +8,7 @@ from vantage.cli import EXIT_SECONDS, main
 if __name__ == "__main__":
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         sys.exit(main())
-    from vantage.processes import end_within
+    from vantage._host.processes import end_within
 
     if os.environ["RANK"] == "0":
         try:
@@ -21,7 +21,7 @@ if __name__ == "__main__":
             dismiss()
         end_within(EXIT_SECONDS, status)
         sys.exit(status)
-    from vantage.processes import hear_nothing, kill_descendants
+    from vantage._host.processes import hear_nothing, kill_descendants
     from vantage.runtimes.ranks import follow_torchrun
 
     hear_nothing()  # rank 0 saves and stops all

@@ -7,13 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from vantage.agent import Agent, load
-from vantage.config import Config
-from vantage.presets import Env
+from vantage.agents.agent import Agent, load
+from vantage.config.configure import Env
 from vantage.runs.checkpoint import newest_step
-from vantage.runs.unnamed import objects_of
-from vantage.tools.follow import shown_progress
-from vantage.trainer import Trainer, config_of
+from vantage.runs.handed_over import objects_of
+from vantage.runtimes.trainer import Trainer, config_of
+from vantage.tools.shown_progress import shown_progress
 from vantage.types import Report
 
 log = logging.getLogger(__name__)

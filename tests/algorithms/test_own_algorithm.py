@@ -18,7 +18,7 @@ import vantage
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.interface import Needs, Reuse, Update
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
@@ -181,12 +181,12 @@ reveal_type(config.policy.hidden)
 reveal_type(Bold().gamma)
 """)
     # Modules that take most of the time and are not at issue.
-    skipped = ("torch numpy gymnasium jaxtyping vantage.agent vantage.envs vantage.learning vantage.models "
-               "vantage.runs vantage.runtimes vantage.tools vantage.training")
+    skipped = ("torch numpy gymnasium jaxtyping vantage.agents.agent vantage.envs vantage.learning vantage.models "
+               "vantage.runs vantage.runtimes vantage.tools vantage.runtimes.training")
     modules = ",".join(f"{name},{name}.*" for name in skipped.split())
     (tmp_path / "mypy.ini").write_text(f"[mypy]\nstrict = True\n[mypy-{modules}]\nfollow_imports = skip\n")
     result = subprocess.run([sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "own.py"], cwd=tmp_path,
                             capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     revealed = re.findall('Revealed type is "(.*)"', result.stdout)
-    assert revealed == ["float | vantage.schedules.Schedule", "int", "tuple[int, ...]", "float"]
+    assert revealed == ["float | vantage.keys.schedules.Schedule", "int", "tuple[int, ...]", "float"]

@@ -229,7 +229,7 @@ def test_a_report_that_is_interrupted_says_that_the_training_is_saved(
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("vantage.tools.finish.evaluate", interrupted)
+    monkeypatch.setattr("vantage.tools.final_report.evaluate", interrupted)
     run = tmp_path / "run"
     status, out, _ = call([*CARTPOLE, "--steps", "200", "--report", "--run", str(run)], capsys)
     assert status == 130 and f"saved in {run}" in out and f"vantage report {run}" in out

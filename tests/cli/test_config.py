@@ -18,14 +18,14 @@ from torch.nn import Identity
 
 from vantage.algorithms.a2c import A2C
 from vantage.algorithms.ppo import PPO
-from vantage.config import Config
-from vantage.config_groups import PolicyConfig
+from vantage.config.config import Config
+from vantage.config.configure import configure
+from vantage.config.groups import PolicyConfig
 from vantage.envs import make_environments
 from vantage.errors import ConfigError
-from vantage.keys import plain
-from vantage.objects import ObjectName
-from vantage.presets import configure
-from vantage.schedules import Schedule, coefficient, parse_number
+from vantage.keys.fields import plain
+from vantage.keys.objects import ObjectName
+from vantage.keys.schedules import Schedule, coefficient, parse_number
 
 
 def test_numbers_as_people_write_them() -> None:

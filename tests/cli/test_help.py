@@ -10,11 +10,11 @@ import pytest
 import vantage
 from vantage.cli import main
 from vantage.cli.entry import COMMANDS
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import in_text, suggestion
-from vantage.other_libraries import COMMANDS as OTHER_COMMANDS
-from vantage.other_libraries import KEYS, LIBRARIES
+from vantage.keys.fields import in_text, suggestion
+from vantage.keys.other_libraries import COMMANDS as OTHER_COMMANDS
+from vantage.keys.other_libraries import KEYS, LIBRARIES
 
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from vantage.cli import entry
 from vantage.errors import EnvError
-from vantage.runtimes.child import portable
+from vantage.runtimes.child_processes import portable
 
 FILES = OSError(errno.EMFILE, os.strerror(errno.EMFILE), "a.py")
 TORCH = RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
@@ -84,7 +84,7 @@ def test_an_error_of_the_program_keeps_its_traceback(error: Exception, monkeypat
 def test_a_limit_of_the_shell_is_named(limit: str, options: str) -> None:
     program = f"""
 import psutil, resource, sys
-import vantage.tools.display, vantage.training
+import vantage.tools.display, vantage.runtimes.training
 from vantage.cli import main
 from vantage.envs import batched, single
 if __name__ == "__main__":

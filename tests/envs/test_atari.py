@@ -10,7 +10,7 @@ import pytest
 from environments import make
 from gymnasium.wrappers import AtariPreprocessing
 
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs.atari import Game, native_emulators
 from vantage.envs.ids import PROTOCOLS, resolve_env
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from test_env_resume import check, moments, uninterrupted
 
 import vantage
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs import make_environments, make_single
 from vantage.errors import ConfigError, EnvError
 

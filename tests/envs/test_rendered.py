@@ -8,7 +8,7 @@ import drawn
 import numpy as np
 import pytest
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import Environments, make_environments, make_single
 from vantage.errors import ConfigError, EnvError
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from torch import Tensor
 
 import vantage
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs import make_environments
 from vantage.errors import ConfigError, EnvError
 

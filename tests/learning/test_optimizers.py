@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.config_groups import OPTIMIZERS, OptimizerConfig
+from vantage.config.groups import OPTIMIZERS, OptimizerConfig
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer
 

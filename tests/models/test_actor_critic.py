@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from vantage.algorithms.distributions import MASKED
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.models import ActorCritic, make_model
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Obs, State, map_parts

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.heads import GaussianHead
 from vantage.types import ActionSpec

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.models import ActorCritic, make_model
 from vantage.models.memory.gru import Gru
 from vantage.models.memory.lstm import Lstm

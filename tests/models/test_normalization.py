@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.weights import AveragePolicy
 from vantage.models import ActorCritic, make_model

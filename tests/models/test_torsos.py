@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import vantage
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import make_model
 from vantage.models.inputs import networks_in_words

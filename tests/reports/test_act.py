@@ -16,7 +16,7 @@ from raw_envs import SPACES, Raw
 import vantage
 from vantage.envs.space_json import space_from_json, space_to_json
 from vantage.envs.spaces import make_observer
-from vantage.runs.content import read_spec
+from vantage.runs.validation import read_spec
 
 
 @pytest.fixture(scope="module")

@@ -15,12 +15,12 @@ import pytest
 from gymnasium import spaces
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import make_environments
 from vantage.envs.actions import make_actor
 from vantage.envs.spaces import describe
 from vantage.errors import ConfigError
-from vantage.runs.content import read_spec
+from vantage.runs.validation import read_spec
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 SHORT: dict[str, Any] = {"eval_every": 0, "threads": 1, "tensorboard": False, "log_every_seconds": 1000}

@@ -10,11 +10,11 @@ import pytest
 from conftest import train_shortly
 
 import vantage
-from vantage import training
 from vantage.cli import main
-from vantage.config import Config
-from vantage.machine import prepare
+from vantage.config.config import Config
 from vantage.runs.directory import RunDirectory
+from vantage.runtimes import training
+from vantage.runtimes.machine import prepare
 
 
 def read(run: Path, name: str) -> Any:

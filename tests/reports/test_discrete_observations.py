@@ -15,11 +15,11 @@ from gymnasium import spaces
 from torch import Tensor
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs.spaces import make_observer
 from vantage.models import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, save_as
-from vantage.runs.content import read_spec
+from vantage.runs.validation import read_spec
 from vantage.types import ActionSpec, ArraySpec, EnvSpec
 
 TWO = ActionSpec("discrete", (2,))

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 import vantage
+from vantage.agents.evaluate import evaluate, shown_game
 from vantage.errors import VantageError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
-from vantage.tools.evaluate import evaluate, shown_game
+from vantage.runtimes.training import check
 from vantage.tools.preview import preview
-from vantage.training import check
 
 SMALL = {"threads": 1, "hidden": "8", "tensorboard": False, "num_envs": 4, "rollout_length": 4, "log_every_seconds": 0}
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs import Environments, make_environments
 from vantage.errors import ConfigError, EnvError
 

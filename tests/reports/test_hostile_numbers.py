@@ -13,8 +13,8 @@ import pytest
 from conftest import train_shortly
 
 import vantage
-from vantage import json_text
 from vantage.cli import main
+from vantage.keys import json_text
 
 HUGE = 10**400
 ODD: dict[str, Any] = {

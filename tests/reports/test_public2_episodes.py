@@ -17,7 +17,7 @@ from environments import make
 
 import vantage
 from vantage.algorithms.interface import Update
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import make_model
 

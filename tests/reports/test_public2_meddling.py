@@ -19,7 +19,7 @@ from environments import make
 from public_envs import Overwriting
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import make_model
 

@@ -17,7 +17,7 @@ from environments import make
 from torch import Tensor
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import make_model

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 
 
 def config(algo: str = "ppo", env: str = "tiny:DelayedReward", **keys: Any) -> Config:

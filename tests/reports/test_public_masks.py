@@ -10,7 +10,7 @@ import pytest
 import torch
 from environments import make
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import make_model
 

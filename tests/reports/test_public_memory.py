@@ -11,8 +11,8 @@ import pytest
 import torch
 from environments import make
 
-from vantage.config import Config
-from vantage.learning.play import game_steps
+from vantage.config.config import Config
+from vantage.learning.evaluation import game_steps
 from vantage.models.actor_critic import make_model
 
 

@@ -10,7 +10,7 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs.build import create
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import Seeds

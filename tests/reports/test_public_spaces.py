@@ -12,7 +12,7 @@ import torch
 from environments import make
 from public_cases import ACTION_SPACES
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import make_model
 

@@ -18,10 +18,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 import vantage
-from vantage.config_groups import OptimizerConfig
+from vantage.config.groups import OptimizerConfig
 from vantage.runs.checkpoint import load_latest
-from vantage.runtimes.barrier import RankMemory, SharedRankWeights
 from vantage.runtimes.collectives import RankWeights
+from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 
 
 class Moved:

@@ -12,7 +12,7 @@ from conftest import train_shortly
 from raw_envs import GRAY, RGB
 
 import vantage
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs import Environments, make_single
 from vantage.errors import EnvError
 

@@ -14,7 +14,7 @@ from gymnasium import spaces
 from shown_envs import Shown
 
 import vantage
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs.spaces import check_obs_size, describe, make_observer, reasons
 from vantage.errors import ConfigError, EnvError
 from vantage.learning.collect import check_rollouts

@@ -12,7 +12,7 @@ import torch
 
 import vantage
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.tools.search.command import Options
 from vantage.tools.search.plan import make_plan
 

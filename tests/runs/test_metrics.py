@@ -14,10 +14,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import vantage
-from vantage import extras
+from vantage._host import extras
 from vantage.errors import ConfigError
-from vantage.machine import prepare
 from vantage.runs.metrics import MetricWriter, read_metrics
+from vantage.runtimes.machine import prepare
 
 
 def write(run: Path, steps: range, *, resume_step: int | None = None, tensorboard: bool = False) -> None:

@@ -19,7 +19,7 @@ from vantage.cli import main
 from vantage.errors import CheckpointError, ConfigError
 from vantage.runs.checkpoint import load, load_latest
 from vantage.runs.policy_file import read_policy
-from vantage.training import train_updates
+from vantage.runtimes.training import train_updates
 
 NETWORK = """
 import torch

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.directory import RunDirectory, directory_name
 

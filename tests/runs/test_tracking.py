@@ -18,9 +18,9 @@ from conftest import train_shortly
 from stopping import stop_after
 
 import vantage
-from vantage import extras
+from vantage._host import extras
 from vantage.cli import main
-from vantage.keys import plain
+from vantage.keys.fields import plain
 from vantage.runs import tracking
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import read_metrics

@@ -16,7 +16,7 @@ from checkpoints import save
 
 import vantage
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.runs import trust
 from vantage.runs.directory import RunDirectory

@@ -11,7 +11,7 @@ from rollouts import begun
 
 import vantage
 from vantage.envs import LONGEST_GAME
-from vantage.learning.play import result_of
+from vantage.learning.evaluation import result_of
 from vantage.runtimes.evaluator import Evaluated, Evaluator, even_envs
 from vantage.types import Episode
 

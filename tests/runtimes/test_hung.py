@@ -17,7 +17,8 @@ from processes import children
 from tiny import Bandit
 
 import vantage
-from vantage.cli import main, stop
+from vantage.cli import main
+from vantage.cli import stop_signals as stop
 from vantage.envs import batched, single, workers
 from vantage.errors import EnvError
 from vantage.runs.checkpoint import load_latest

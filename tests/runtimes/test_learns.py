@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vantage
-from vantage.agent import Agent
+from vantage.agents.agent import Agent
 
 FAST = {"num_envs": 8, "rollout_length": 4, "lr": "5e-3", "gamma": "0.95", "gae_lambda": "0.95",
         "entropy_coef": "0.01", "optimizer": "adam", "separate": False, "obs_norm": False,

@@ -22,10 +22,10 @@ from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
-from vantage.runtimes.barrier import RankMemory, SharedRankWeights
-from vantage.runtimes.beginning import new_model
 from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.ranks import rank_config
+from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
+from vantage.runtimes.startup import new_model
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout
 
 FIRST, SECOND = slice(0, 2), slice(2, 4)

@@ -17,9 +17,9 @@ from rollouts import begun
 from stopping import saved_tensors, stop_after
 
 import vantage
-from vantage import machine, training
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
+from vantage.runtimes import machine, training
 from vantage.runtimes.ranks import rank_config
 from vantage.tools.bench import bench
 

@@ -18,7 +18,7 @@ from ray_training import configure
 from vantage.errors import ConfigError
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
-from vantage.runtimes.beginning import model_of_workers
+from vantage.runtimes.startup import model_of_workers
 
 ray = pytest.importorskip("ray")
 

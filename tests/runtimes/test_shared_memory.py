@@ -17,8 +17,8 @@ from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.models.normalization import ObsNormalizer
-from vantage.runtimes.beginning import new_model
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
+from vantage.runtimes.startup import new_model
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.types import Rollout
 

@@ -19,10 +19,10 @@ from vantage.runs.checkpoint import load_latest
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter, read_metrics
-from vantage.runtimes.beginning import new_model
 from vantage.runtimes.evaluator import Evaluated
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder
+from vantage.runtimes.startup import new_model
 from vantage.runtimes.train_loop import updates
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 from vantage.tools.plot import make_curve
@@ -183,7 +183,7 @@ def test_a_resume_that_cannot_write_the_config_lets_go_of_what_it_started(
     def full(directory: RunDirectory, changed: vantage.Config, *, device: str | None = None) -> None:
         raise ConfigError("no space")
 
-    monkeypatch.setattr("vantage.training.runtime_of", lambda config: lambda *arguments: run)
+    monkeypatch.setattr("vantage.runtimes.training.runtime_of", lambda config: lambda *arguments: run)
     monkeypatch.setattr(RunDirectory, "change_config", full)
     with pytest.raises(ConfigError, match="no space"):
         next(vantage.Trainer.resume(tmp_path / "run"))

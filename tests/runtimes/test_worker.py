@@ -21,12 +21,12 @@ from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.runs.checkpoint import load_latest, load_named
 from vantage.runs.metrics import read_metrics
 from vantage.runtimes import hogwild
-from vantage.runtimes.child import Process
+from vantage.runtimes.child_processes import Process
 from vantage.runtimes.evaluator import Evaluated, Evaluator
+from vantage.runtimes.hogwild_worker import work
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import work
-from vantage.training import train_updates
+from vantage.runtimes.training import train_updates
 
 B = 2
 CONTEXT = multiprocessing.get_context("spawn")
@@ -100,7 +100,7 @@ def test_schedules_follow_the_steps_of_all_workers(monkeypatch: pytest.MonkeyPat
             shared.workers["steps"][0] += 30
             before.append(int(shared.workers["steps"].sum()))
 
-    monkeypatch.setattr("vantage.runtimes.worker.REPORT_EVERY_SECONDS", 0.0)
+    monkeypatch.setattr("vantage.runtimes.hogwild_worker.REPORT_EVERY_SECONDS", 0.0)
     messages = OtherWorkerContinues()
     work(messages, config, 1, 1, shared, 0)  # type: ignore[arg-type]
     rates = [message.metrics["train/learning_rate"] for message in messages if message.updates]

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 import vantage
-from vantage.cli.stop import Stop
-from vantage.terminal import MessageHandler
-from vantage.time_limit import TimeLimit
+from vantage._host.terminal import MessageHandler
+from vantage._host.time_limit import TimeLimit
+from vantage.cli.stop_signals import Stop
 from vantage.tools import display as module
 from vantage.tools.display import Display
 

@@ -18,11 +18,11 @@ import torch
 from safetensors.torch import save_file
 
 import vantage
-from vantage import extras
-from vantage.agent import Agent, load
+from vantage._host import extras
+from vantage.agents.agent import Agent, load
 from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.models import make_model
 from vantage.runs import checkpoint

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.metrics import MetricWriter

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import make_single
 from vantage.errors import ConfigError
 from vantage.tools.preview import STREAM, look, preview

@@ -20,7 +20,7 @@ from hub_stub import TOKEN, Hub, serving
 from huggingface_hub import ModelCard, constants
 
 import vantage
-from vantage import extras
+from vantage._host import extras
 from vantage.cli import main
 from vantage.errors import ConfigError
 from vantage.runs.policy_file import read_weights, write_weights

@@ -13,11 +13,11 @@ import pytest
 from conftest import train_shortly
 from PIL import Image
 
-from vantage.agent import load
+from vantage.agents.agent import load
+from vantage.agents.evaluate import evaluate, shown_game
 from vantage.cli import main
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.tools import record as module
-from vantage.tools.evaluate import evaluate, shown_game
 from vantage.tools.frames import draw_frame
 from vantage.tools.record import record, write_video
 

@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 import vantage
-from vantage import machine
 from vantage.cli import main
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.directory import RunDirectory
+from vantage.runtimes import machine
 from vantage.tools import seeds
 from vantage.tools.scores import table
 from vantage.tools.seeds import share_cores

@@ -15,11 +15,12 @@ from conftest import train_shortly
 
 import vantage
 from vantage.cli import main
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import make_single
 from vantage.errors import ConfigError
-from vantage.tools import play, watch
-from vantage.tools.play import action_of, choose_keys
+from vantage.tools import keyboard_play as play
+from vantage.tools import watch
+from vantage.tools.keyboard_play import action_of, choose_keys
 from vantage.tools.window import Window
 
 

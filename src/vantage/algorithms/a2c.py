@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys import check_fields, documented, key
-from vantage.schedules import Coefficient
+from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys import check_fields, documented, key
-from vantage.schedules import Coefficient
+from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
     from torch import Tensor

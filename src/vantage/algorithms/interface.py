@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from vantage.schedules import Coefficient, value_at
+from vantage.keys.schedules import Coefficient, value_at
 
 if TYPE_CHECKING:
     from torch import Generator, Tensor, nn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from types import FrameType
 
-from vantage.cli.postponed import Postponed
+from vantage.cli.deferred_signals import Postponed
 
 __all__ = ["main"]
 
@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
+        from vantage._host.processes import end_within, kill_descendants, status_of, tie_forks
         from vantage.cli import entry
-        from vantage.processes import end_within, kill_descendants, status_of, tie_forks
 
         if argv is not None:
             return entry.main(argv)

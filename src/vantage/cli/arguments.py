@@ -15,11 +15,11 @@ from tyro.conf import Positional, arg
 
 from vantage.cli.help import print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
-from vantage.config import Config, flatten, of_run
-from vantage.consistency import check_flags
+from vantage.config.checks import check_flags
+from vantage.config.config import Config, flatten, of_run
+from vantage.config.configure import configure, defaults
 from vantage.errors import ConfigError
-from vantage.keys import read_json_object, suggestion
-from vantage.presets import configure, defaults
+from vantage.keys.fields import read_json_object, suggestion
 from vantage.runs.directory import meta_of
 from vantage.runs.files import read_small
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own

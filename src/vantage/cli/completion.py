@@ -12,7 +12,7 @@ import tyro
 from vantage.cli.arguments import chooser
 from vantage.cli.help import options
 from vantage.cli.parsing import CONFIG, REGISTRY, arguments_of, errors_in_one_line
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 
 

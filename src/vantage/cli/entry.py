@@ -13,15 +13,15 @@ from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Any
 
+from vantage._host.system import check_address_space, shortage
+from vantage._host.terminal import command_output, messages_to, printable
 from vantage.cli import tools, training
 from vantage.cli.arguments import read
 from vantage.cli.parsing import first_line
-from vantage.cli.stop import Stopped
+from vantage.cli.stop_signals import Stopped
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.keys import nearest
-from vantage.other_libraries import COMMANDS as OTHERS
-from vantage.system import check_address_space, shortage
-from vantage.terminal import command_output, messages_to, printable
+from vantage.keys.fields import nearest
+from vantage.keys.other_libraries import COMMANDS as OTHERS
 from vantage.wording import flags_in_errors
 
 COMMANDS: dict[str, Callable[..., Any]] = {

@@ -11,8 +11,8 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 from tyro.conf import FlagConversionOff, arg
 
 from vantage.cli.parsing import first_line, parse
-from vantage.config import GROUPS, Config
-from vantage.keys import in_text
+from vantage.config.config import GROUPS, Config
+from vantage.keys.fields import in_text
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr", "rollout_length",

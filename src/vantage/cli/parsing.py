@@ -19,8 +19,8 @@ from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from vantage.errors import ConfigError
-from vantage.keys import in_text, kinds_of, typed
-from vantage.schedules import Schedule
+from vantage.keys.fields import in_text, kinds_of, typed
+from vantage.keys.schedules import Schedule
 
 CONFIG = (OmitArgPrefixes, FlagCreatePairsOff)
 REGISTRY = ConstructorRegistry()

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal
 from typing_extensions import Doc
 from tyro.conf import Positional, arg
 
+from vantage._host.terminal import printable, write_line
 from vantage.cli.arguments import Settings
 from vantage.errors import ConfigError
-from vantage.terminal import printable, write_line
 
 Run = Positional[Annotated[str, Doc("run directory"), arg(metavar="RUN")]]
 Checkpoint = Annotated[str, Doc("latest, best or a step; auto: best if there is one")]
@@ -44,7 +44,7 @@ def evaluate(run: Run, *, episodes: Annotated[int, Doc("games to play")] = 100, 
              json: Json = False) -> None:
     """Evaluate a run's policy on whole games."""
     arguments = play.arguments()
-    from vantage.tools.evaluate import evaluate
+    from vantage.agents.evaluate import evaluate
 
     result = evaluate(run, episodes=episodes, max_episode_steps=max_episode_steps, **arguments)
     write_line(dumps(asdict(result)) if json else result.sentence())
@@ -81,7 +81,7 @@ def preview(settings: Settings, *, output: Annotated[Path, Doc("the picture, .pn
 def play(settings: Settings) -> None:
     """Play an environment with the keyboard."""
     config = settings.config()
-    from vantage.tools.play import play
+    from vantage.tools.keyboard_play import play
 
     play(config, say=write_line)
 
@@ -168,7 +168,7 @@ def doctor(*, json: Json = False) -> int:
 def list_(what: Positional[Annotated[str, Doc("algorithms, networks, presets, defaults, environments or all"),
                                      arg(metavar="WHAT")]] = "all") -> None:
     """List algorithms, networks, presets, defaults and environments, or one of these."""
-    from vantage.presets import catalogue
+    from vantage.config.configure import catalogue
 
     lists = catalogue()
     lists["all"] = "\n\n".join(lists.values())

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import Doc
 
+from vantage._host.terminal import MessageHandler, messages_to, write_line
+from vantage._host.time_limit import Interrupted
 from vantage.cli.arguments import Settings
-from vantage.cli.stop import Stop
+from vantage.cli.stop_signals import Stop
 from vantage.cli.tools import Run, Trust
-from vantage.config import Config
-from vantage.config_groups import OPTIMIZERS
+from vantage.config.config import Config
+from vantage.config.groups import OPTIMIZERS
 from vantage.errors import ConfigError
-from vantage.importing import load_class
-from vantage.objects import is_code
+from vantage.keys.import_paths import load_class
+from vantage.keys.objects import is_code
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
-from vantage.terminal import MessageHandler, messages_to, write_line
-from vantage.time_limit import Interrupted
 from vantage.tools.search.command import Options
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
         write_line(config.to_json())
         return 0
     if seeds > 1:
+        from vantage.runtimes.training import check
         from vantage.tools.display import say
         from vantage.tools.seeds import train_seeds
-        from vantage.training import check
 
         check(config)
         with Stop() as stop:
@@ -68,7 +68,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
             say(f"stopped by {signal.Signals(stop.signal).name}, all runs saved; go on with: {join(again)}")
             return 128 + stop.signal
         return 0
-    from vantage.training import train_updates
+    from vantage.runtimes.training import train_updates
 
     return _follow(config, train_updates(config, run=run, root=root), report, settings.note)
 
@@ -85,7 +85,7 @@ def _check_imports(config: Config) -> None:
         if is_code(path):
             load_class(path, what=name)
     if config.policy.init_from is not None:
-        from vantage.training import check_initial
+        from vantage.runtimes.training import check_initial
 
         check_initial(config)
 
@@ -102,7 +102,7 @@ def resume(run: Run, *, steps: Annotated[int | None, Doc("new total of agent ste
 
         path = fetch(run)
     config = RunDirectory.open(path, trust=trust).config  # the updates check what it connects to and runs
-    from vantage.training import resume_updates
+    from vantage.runtimes.training import resume_updates
 
     updates = resume_updates(path, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes, device=device,
                              trust=trust)
@@ -163,7 +163,7 @@ def _follow(config: Config, updates: Generator[Report | None], report: bool, not
             f"vantage resume {quote(last.run)}")
         return 128 + stop.signal
     if report:
-        from vantage.tools.finish import final_report
+        from vantage.tools.final_report import final_report
 
         try:
             final_report(Path(last.run))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs.ids import EnvId, is_atari, known_names, resolve_env
 from vantage.envs.interface import LONGEST_GAME, First, Seeds, Snapshot, Step
 from vantage.envs.options import check_options
@@ -34,7 +34,7 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.batched import create_vector, is_in_tensors, is_vector, make_batched
     from vantage.envs.build import copying
-    from vantage.envs.short import short_environments
+    from vantage.envs.short_episodes import short_environments
     from vantage.envs.single import make_single
 
     short = short_environments(env, num_envs, place) & (not evaluation)

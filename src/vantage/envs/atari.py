@@ -12,16 +12,16 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vantage.config_groups import EnvConfig
+from vantage._host.extras import needs
+from vantage._host.system import available_cores
+from vantage.config.groups import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Picture, Play, margins_of, numbers
-from vantage.envs.short import SideBySide
+from vantage.envs.short_episodes import SideBySide
 from vantage.envs.vector_env import FIRE
 from vantage.errors import ConfigError
-from vantage.extras import needs
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
-from vantage.system import available_cores
 
 with needs("atari"):
     import ale_py

@@ -11,24 +11,24 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
-from vantage.config_groups import EnvConfig
+from vantage._host.time_limit import TimeLimit
+from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import check_space, create, is_built
 from vantage.envs.checks import bounds_of
-from vantage.envs.foreign import metadata_of, own_time_limit, refusal
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
+from vantage.envs.other_interfaces import metadata_of, own_time_limit, refusal
 from vantage.envs.outcomes import LAST_INFO, check_reset, check_vector_step, info_of, observed, small_parts
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
-from vantage.importing import load_class
+from vantage.keys.import_paths import load_class
 from vantage.specs import EnvSpec
-from vantage.time_limit import TimeLimit
 
 # As for Atari: seeded resets are too rare to cost time, and replays stay short.
 RESEED_STEPS = 20_000

@@ -16,16 +16,16 @@ from typing import Any
 
 import gymnasium as gym
 
-from vantage.config_groups import EnvConfig
-from vantage.envs.foreign import foreign_space, instance_refusal, metadata_of, refusal
+from vantage._host.extras import missing
+from vantage.config.groups import EnvConfig
+from vantage.envs.descriptions import shown
 from vantage.envs.ids import EnvId, find_plugin
 from vantage.envs.interface import named_errors
 from vantage.envs.options import play_of
-from vantage.envs.words import shown
+from vantage.envs.other_interfaces import foreign_space, instance_refusal, metadata_of, refusal
 from vantage.errors import ConfigError
-from vantage.extras import missing
-from vantage.importing import add_current_folder, load_class
-from vantage.objects import ObjectName, target_of
+from vantage.keys.import_paths import add_current_folder, load_class
+from vantage.keys.objects import ObjectName, target_of
 
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_checker": "leave it out",
                "id": "give --env"}

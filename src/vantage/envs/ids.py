@@ -14,14 +14,14 @@ from typing import Literal
 
 import gymnasium as gym
 
-from vantage.config_groups import EnvConfig
+from vantage._host.extras import install_command
+from vantage.config.groups import EnvConfig
 from vantage.envs import snake
-from vantage.envs.packages import hint
+from vantage.envs.known_packages import hint
 from vantage.errors import ConfigError
-from vantage.extras import install_command
-from vantage.importing import colon_form, load_class
-from vantage.keys import nearest
-from vantage.objects import is_code, is_object
+from vantage.keys.fields import nearest
+from vantage.keys.import_paths import colon_form, load_class
+from vantage.keys.objects import is_code, is_object
 
 snake.register()
 

@@ -12,11 +12,11 @@ from typing import Any
 import gymnasium as gym
 from numpy.typing import NDArray
 
+from vantage._host.seeding import episode_seed
+from vantage.envs.descriptions import error_words
 from vantage.envs.outcomes import MASK as MASK
 from vantage.envs.outcomes import OutcomeError, unpacking
-from vantage.envs.words import error_words
 from vantage.errors import EnvError, VantageError
-from vantage.seeding import episode_seed
 from vantage.specs import EnvSpec, Episode
 
 Array = NDArray[Any]

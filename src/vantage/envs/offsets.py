@@ -17,10 +17,10 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
+from vantage._host.seeding import episode_seed
 from vantage.envs.interface import Array
 from vantage.envs.parts import Path, leaves_of, names_of
 from vantage.errors import ConfigError
-from vantage.seeding import episode_seed
 from vantage.specs import ArraySpec
 
 Shifts = Mapping[str, tuple[float, ...]]

@@ -12,14 +12,14 @@ import gymnasium as gym
 import numpy as np
 from gymnasium import spaces
 
-from vantage.config_groups import EnvConfig
+from vantage._host.extras import needs
+from vantage.config.groups import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.masks import allows, masks_of
 from vantage.envs.outcomes import Checked
 from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
-from vantage.extras import needs
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.envs.words import cut, shown
+from vantage.envs.descriptions import cut, shown
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
 RESET = "return (observation, info), with {} as info if there is none"

@@ -9,20 +9,20 @@ from typing import Any
 
 import gymnasium as gym
 
-from vantage.config_groups import EnvConfig
+from vantage._host.time_limit import TimeLimit
+from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor
 from vantage.envs.checks import Bounds, bounds_of
-from vantage.envs.foreign import own_time_limit
 from vantage.envs.interface import MASK, Seeds, named_errors
 from vantage.envs.masks import masks_of
 from vantage.envs.offsets import Shifts, first_offsets
+from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import check_reset
 from vantage.envs.randomness import layers
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.specs import EnvSpec
-from vantage.time_limit import TimeLimit
 
 NOT_SAVED = {
     gym.wrappers.NormalizeObservation:

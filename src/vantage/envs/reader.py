@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces
 
+from vantage.envs.descriptions import cut, shown
 from vantage.envs.interface import Array
 from vantage.envs.parts import leaves_of, names_of
 from vantage.envs.space_json import space_from_json
 from vantage.envs.spaces import make_observer
-from vantage.envs.words import cut, shown
 from vantage.specs import ArraySpec, EnvSpec
 
 WHOLE = "obs"

@@ -16,10 +16,12 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vantage.config_groups import EnvConfig
+from vantage._host.processes import die_with
+from vantage._host.time_limit import TimeLimit
+from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import build, is_built
-from vantage.envs.cut import CutGames, LongestGame, build_cut
+from vantage.envs.evaluation_limit import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.interface import (
     IDLE,
@@ -47,9 +49,7 @@ from vantage.envs.randomness import seed_spaces
 from vantage.envs.spaces import make_observer, policy_spaces
 from vantage.envs.workers import CLOSE_SECONDS, ERROR, Workers
 from vantage.errors import ConfigError, EnvError, VantageError
-from vantage.processes import die_with
 from vantage.specs import EnvSpec
-from vantage.time_limit import TimeLimit
 
 # Both keep one Box2D world for all episodes: 12 of 20 random episodes of BipedalWalker differed from those on a new
 # instance (gymnasium 1.4.0), none of 12 of CarRacing. A new instance costs less than half a millisecond.

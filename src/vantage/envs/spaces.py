@@ -22,7 +22,7 @@ from vantage.envs.observations import read_box, to_image
 from vantage.envs.offsets import Shifts, shifted
 from vantage.envs.parts import Path, leaves_of, names_of, texts_of
 from vantage.errors import ConfigError
-from vantage.keys import nearest
+from vantage.keys.fields import nearest
 from vantage.specs import ArraySpec, EnvSpec
 
 Shape = tuple[int, ...]

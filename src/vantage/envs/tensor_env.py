@@ -12,20 +12,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.config_groups import EnvConfig
+from vantage._host.time_limit import TimeLimit
+from vantage.config.groups import EnvConfig
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
-from vantage.envs.foreign import metadata_of, own_time_limit
+from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
+from vantage.envs.other_interfaces import metadata_of, own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
 from vantage.envs.tensors import TensorObs, check_device, is_tensors, tensor_actor, tensor_observer
 from vantage.envs.vec_env import VecEnv
-from vantage.envs.words import shown
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.errors import ConfigError
 from vantage.specs import EnvSpec, Episode
-from vantage.time_limit import TimeLimit
 
 SAVED = ("episode", "length", "score", "over")
 """Private tensors that a snapshot holds, one number for each environment."""

@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from vantage.envs.actions import make_actor
+from vantage.envs.descriptions import shown
 from vantage.envs.observations import read_box
 from vantage.envs.outcomes import OutcomeError
 from vantage.envs.parts import leaves_of, names_of
 from vantage.envs.spaces import make_observer
-from vantage.envs.words import shown
 from vantage.specs import ActionSpec, ArraySpec
 
 Convert = Callable[[Tensor], Tensor]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
-from vantage.config_groups import EnvConfig
+from vantage.config.groups import EnvConfig
 from vantage.envs.checks import Checks
 from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
 from vantage.envs.options import choose_actions
 from vantage.envs.outcomes import LAST_INFO
-from vantage.envs.pictures import as_picture, frames_per_second
+from vantage.envs.rendering import as_picture, frames_per_second
 from vantage.envs.spaces import describe, policy_spaces
 from vantage.errors import ConfigError, EnvError
 from vantage.specs import ActionSpec, Episode

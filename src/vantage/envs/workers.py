@@ -15,9 +15,7 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
-from vantage.envs.interface import Array, Info, Obs, Seeds
-from vantage.errors import ConfigError, EnvError
-from vantage.processes import (
+from vantage._host.processes import (
     deaf_to_signals,
     end_with_this,
     ended_by,
@@ -26,7 +24,9 @@ from vantage.processes import (
     kill_descendants,
     tie_forks,
 )
-from vantage.time_limit import SLOW, TimeLimit
+from vantage._host.time_limit import SLOW, TimeLimit
+from vantage.envs.interface import Array, Info, Obs, Seeds
+from vantage.errors import ConfigError, EnvError
 
 CLOSE_SECONDS = 1.0  # that environments may take to close; then they are left behind
 ERROR = "error"

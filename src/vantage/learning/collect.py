@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vantage._host.system import free_memory
 from vantage.envs import Environments, First, Step
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic
-from vantage.system import free_memory
 from vantage.types import EnvSpec, Episode, Obs, Rollout, State, map_parts
 
 Array = np.ndarray | Mapping[str, np.ndarray]

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from vantage.config_groups import OptimizerConfig
+from vantage.config.groups import OptimizerConfig
 from vantage.errors import NonFiniteError
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.step_metrics import LOSS, Number, read_at_once

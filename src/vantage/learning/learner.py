@@ -10,8 +10,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from vantage._host.seeding import derive_seed
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import by_current_policy, minibatches
@@ -21,7 +22,6 @@ from vantage.learning.step_metrics import LOSS, Number, StepMetrics, means
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
 from vantage.models.actor_critic import ActorCritic
 from vantage.models.normalization import RunningStats, merge_batches
-from vantage.seeding import derive_seed
 from vantage.types import Minibatch, Rollout
 
 APPROX_KL = "train/approx_kl"

@@ -7,10 +7,10 @@ from itertools import chain
 import torch
 from torch import Tensor, nn
 
-from vantage.config import Config
+from vantage._host.seeding import derive_seed
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.models.actor_critic import ActorCritic
-from vantage.seeding import derive_seed
 
 
 def make_module(config: Config, model: ActorCritic) -> nn.Module | None:

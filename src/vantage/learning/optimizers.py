@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 
-from vantage.config_groups import OptimizerConfig
+from vantage.config.groups import OptimizerConfig
 from vantage.errors import ConfigError
-from vantage.keys import nearest
+from vantage.keys.fields import nearest
 
 STATISTICS: Mapping[str, Mapping[str, float]] = {
     "rmsprop_tf": {"square_avg": 1.0},

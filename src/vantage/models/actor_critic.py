@@ -13,9 +13,10 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vantage.algorithms.distributions import Distribution, make_distribution
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.keys import in_text
+from vantage.keys.fields import in_text
+from vantage.keys.objects import is_code
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.frame_stack import push_frame, stack_frames
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
@@ -23,7 +24,6 @@ from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
 from vantage.models.torsos import ConvTorso, channels_last, to_pixels
 from vantage.models.trunk import Trunk
-from vantage.objects import is_code
 from vantage.types import EnvSpec, Obs, State
 
 IsFirst = Bool[Tensor, "*T B"]

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.algorithms.distributions import mask_logits
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.models.initialization import initialise
 from vantage.specs import WIDEST, is_bounded

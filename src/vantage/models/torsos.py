@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.importing import load_class
+from vantage.keys.import_paths import load_class
+from vantage.keys.objects import is_code, line_of
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
-from vantage.objects import is_code, line_of
 from vantage.types import ArraySpec
 
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

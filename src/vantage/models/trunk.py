@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.memory import Memory, make_memory, unroll
 from vantage.models.torsos import make_torso

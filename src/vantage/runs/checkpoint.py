@@ -20,12 +20,12 @@ from typing import Any
 
 from torch import Tensor
 
+from vantage._host.system import shortage
 from vantage.errors import CheckpointError, ConfigError
+from vantage.keys.schedules import parse_number
 from vantage.runs.checkpoint_files import Groups, is_valid, locate, read, remove, write
-from vantage.runs.content import check_finite, check_state
 from vantage.runs.metrics import read_metrics
-from vantage.schedules import parse_number
-from vantage.system import shortage
+from vantage.runs.validation import check_finite, check_state
 
 log = logging.getLogger(__name__)
 

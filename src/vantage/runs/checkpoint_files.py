@@ -22,7 +22,7 @@ from safetensors import torch as safetensors
 from torch import Tensor, contiguous_format
 
 from vantage.errors import CheckpointError, ConfigError
-from vantage.keys import read_json_object
+from vantage.keys.fields import read_json_object
 from vantage.runs.files import open_file, read_small, sync
 
 VERSION = 2

@@ -21,13 +21,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vantage.config import Config
+from vantage._host.extras import version_of
+from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.extras import version_of
-from vantage.keys import read_json_object
+from vantage.keys.fields import read_json_object
 from vantage.runs.files import read_text, working_directory, write_atomically
+from vantage.runs.handed_over import check_objects, check_values, replacing, sources
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
-from vantage.runs.unnamed import check_objects, check_values, replacing, sources
 
 log = logging.getLogger(__name__)
 

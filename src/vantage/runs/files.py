@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from vantage._host.system import shortage
 from vantage.errors import ConfigError
-from vantage.system import shortage
 
 
 def is_url(place: object) -> bool:

@@ -12,8 +12,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vantage._host.extras import require
 from vantage.errors import ConfigError, VantageError
-from vantage.extras import require
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -18,9 +18,9 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from vantage._host.extras import require
 from vantage.errors import ConfigError
-from vantage.extras import require
-from vantage.json_text import parse
+from vantage.keys.json_text import parse
 from vantage.runs.files import open_file, read_small
 
 if TYPE_CHECKING:

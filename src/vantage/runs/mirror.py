@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 
 from vantage.errors import ConfigError
-from vantage.json_text import parse
+from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.checkpoint_files import is_valid
 from vantage.runs.directory import RunDirectory, directory_name, meta_of, read_object

@@ -19,15 +19,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import CheckpointError, ConfigError
-from vantage.json_text import parse
-from vantage.keys import read_json_object
+from vantage.keys.fields import read_json_object
+from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import load_named
-from vantage.runs.content import check_finite, read_spec
 from vantage.runs.directory import RunDirectory, other_version
+from vantage.runs.handed_over import check_objects, check_values, replacing
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
-from vantage.runs.unnamed import check_objects, check_values, replacing
+from vantage.runs.validation import check_finite, read_spec
 from vantage.types import EnvSpec
 
 SUFFIX = ".safetensors"

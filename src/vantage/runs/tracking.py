@@ -19,9 +19,9 @@ from threading import Thread
 from time import time
 from typing import Any
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.keys import plain, read_json_object
+from vantage.keys.fields import plain, read_json_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.tracker_clients import CLIENTS, Client
 

@@ -21,8 +21,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from vantage._host.extras import version_of
 from vantage.errors import ConfigError
-from vantage.extras import version_of
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.config import Config
+from vantage._host.seeding import derive_seed
+from vantage._host.system import free_memory
+from vantage.config.config import Config
 from vantage.envs import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
@@ -20,12 +22,10 @@ from vantage.learning.learner import Learner, restore_generator
 from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.runs.checkpoint import load_replay
-from vantage.runs.fit import check_policy_state, restoring
-from vantage.runtimes.beginning import new_model
+from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.seeding import derive_seed
-from vantage.system import free_memory
+from vantage.runtimes.startup import new_model
 from vantage.types import Rollout
 
 log = logging.getLogger(__name__)

@@ -9,12 +9,12 @@ from statistics import fmean
 
 import torch
 
-from vantage.config import Config
+from vantage._host.seeding import derive_seed
+from vantage.config.config import Config
 from vantage.envs import is_atari, make_environments, resolve_env
 from vantage.envs.batched import is_vector
-from vantage.learning.play import play_games
+from vantage.learning.evaluation import play_games
 from vantage.models.actor_critic import ActorCritic
-from vantage.seeding import derive_seed
 from vantage.types import EnvSpec, Episode
 
 STREAM = 1

@@ -15,24 +15,24 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
-from vantage.config import Config
+from vantage._host.processes import deaf_to_signals, importing_main
+from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
-from vantage.processes import deaf_to_signals, importing_main
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import replay_share
-from vantage.runtimes.beginning import load_learner, model_of_workers
-from vantage.runtimes.child import Process, start
+from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.evaluator import Evaluator
+from vantage.runtimes.hogwild_worker import work
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.recorder import Recorder, Status, passed
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.worker import work
+from vantage.runtimes.startup import load_learner, model_of_workers
 
 log = logging.getLogger(__name__)
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack, closing
 
 import torch
 
-from vantage.config import Config
+from vantage._host.seeding import derive_seed
+from vantage.config.config import Config
 from vantage.envs import Environments, make_environments
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import ActorCritic
-from vantage.seeding import derive_seed
 
 log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.learning.learner import APPROX_KL
 from vantage.learning.own_state import own_state
 from vantage.runtimes.progress import Progress

@@ -9,9 +9,9 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.envs import LONGEST_GAME
-from vantage.runs.content import COUNTERS, FLAGS
+from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.types import Episode
 
 _SAVED = (*COUNTERS, *FLAGS, "best_return")

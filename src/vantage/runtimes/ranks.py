@@ -21,19 +21,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vantage.config import Config
+from vantage._host.processes import deaf_to_signals, importing_main
+from vantage._host.time_limit import TimeLimit
+from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
 from vantage.learning.learner import Learner
-from vantage.processes import deaf_to_signals, importing_main
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.barrier import RankMemory, SharedRankWeights
-from vantage.runtimes.child import Process, prepare_process, start
+from vantage.runtimes.child_processes import Process, prepare_process, start
 from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
 from vantage.runtimes.progress import Advance
-from vantage.time_limit import TimeLimit
+from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)

@@ -16,21 +16,21 @@ from typing import Any
 import ray
 import torch
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import ConfigError, EnvError, NonFiniteError, VantageError
+from vantage.keys.objects import pack, unpack
 from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
-from vantage.objects import pack, unpack
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
-from vantage.runtimes.beginning import load_learner, model_of_workers
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
 from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.runtimes.startup import load_learner, model_of_workers
 from vantage.types import Rollout
 
 log = logging.getLogger(__name__)

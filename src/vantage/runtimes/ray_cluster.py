@@ -16,10 +16,10 @@ from typing import Any
 import ray
 from ray._private.services import canonicalize_bootstrap_address_or_die as find_cluster
 
-from vantage.config import Config
+from vantage._host.system import available_cores
+from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.runtimes.ray_guard import Guard
-from vantage.system import available_cores
 
 log = logging.getLogger(__name__)
 

@@ -19,23 +19,23 @@ import torch
 from torch import Tensor
 
 from vantage import __version__
-from vantage.config import Config
+from vantage._host.system import available_cores
+from vantage._host.time_limit import TimeLimit
+from vantage.config.config import Config
+from vantage.keys.objects import pack, unpack
 from vantage.learning.collect import join_rollouts
+from vantage.learning.evaluation import result_of
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
 from vantage.learning.own_state import own_state
-from vantage.learning.play import result_of
 from vantage.learning.step_metrics import Number
 from vantage.learning.weights import GradientSink
 from vantage.models.normalization import Stats
-from vantage.objects import pack, unpack
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.beginning import new_model
-from vantage.runtimes.child import portable, prepare_process
+from vantage.runtimes.child_processes import portable, prepare_process
 from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.runtimes.progress import Advance
-from vantage.system import available_cores
-from vantage.time_limit import TimeLimit
+from vantage.runtimes.startup import new_model
 from vantage.types import EnvSpec, Rollout, map_parts
 
 Arrays = list[np.ndarray]

@@ -10,8 +10,9 @@ from statistics import fmean
 from time import perf_counter
 from typing import Any, Literal
 
-from vantage.config import Config
-from vantage.config_groups import Sync
+from vantage._host.system import used_memory
+from vantage.config.config import Config
+from vantage.config.groups import Sync
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
@@ -24,7 +25,6 @@ from vantage.runs.weight_log import WeightLog
 from vantage.runtimes.evaluator import Evaluated, plays_both_ways
 from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress
-from vantage.system import used_memory
 from vantage.types import Report
 
 log = logging.getLogger(__name__)

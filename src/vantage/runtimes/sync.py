@@ -11,19 +11,19 @@ from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.beginning import load_learner, log_setting
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks, rank_config
 from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.runtimes.startup import load_learner, log_setting
 
 log = logging.getLogger(__name__)
 

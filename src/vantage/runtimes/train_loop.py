@@ -7,7 +7,7 @@ import os
 from collections.abc import Generator, Mapping
 from typing import Any, Protocol
 
-from vantage.config import Config
+from vantage.config.config import Config
 from vantage.errors import CheckpointError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runtimes.recorder import Recorder, Status

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from vantage.config import Config
-from vantage.training import train_updates
+from vantage.config.config import Config
+from vantage.runtimes.training import train_updates
 
 
 @dataclass(frozen=True, slots=True)

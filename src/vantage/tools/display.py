@@ -18,8 +18,8 @@ from rich.panel import Panel
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
-from vantage.config import Config
-from vantage.terminal import printable, write_line
+from vantage._host.terminal import printable, write_line
+from vantage.config.config import Config
 from vantage.tools.progress_line import LINE_EVERY_SECONDS, clock, number, progress, progress_line
 
 if TYPE_CHECKING:

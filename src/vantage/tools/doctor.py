@@ -18,9 +18,9 @@ from typing import Literal
 
 import psutil
 
-from vantage.extras import install_command
-from vantage.processes import ended_by
-from vantage.system import available_cores, free_memory
+from vantage._host.extras import install_command
+from vantage._host.processes import ended_by
+from vantage._host.system import available_cores, free_memory
 
 SHARED_MEMORY = Path("/dev/shm")
 MIN_SHARED_MEMORY = 256 << 20

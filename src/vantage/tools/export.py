@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
-from vantage.agent import load, load_for
+from vantage._host.extras import require
+from vantage.agents.agent import load, load_for
 from vantage.errors import ConfigError, VantageError
-from vantage.extras import require
 from vantage.runs.files import whole_file
+from vantage.runs.handed_over import handed_over
 from vantage.runs.hub import PREFIX
 from vantage.runs.policy_file import write_weights
-from vantage.runs.unnamed import handed_over
 from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 
 Format = Literal["onnx", "safetensors"]

@@ -9,8 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.extras import needs
-from vantage.learning.play import GameStep
+from vantage._host.extras import needs
+from vantage.learning.evaluation import GameStep
 
 with needs("video"):
     from PIL import Image, ImageDraw, ImageFont

@@ -15,15 +15,15 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from vantage.config import Config
-from vantage.config_groups import RunConfig, Sync
+from vantage._host.extras import needs
+from vantage._host.terminal import printable
+from vantage.config.config import Config
+from vantage.config.groups import RunConfig, Sync
 from vantage.errors import ConfigError
-from vantage.extras import needs
-from vantage.keys import in_text, nearest
+from vantage.keys.fields import in_text, nearest
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
 from vantage.runs.metrics import read_metrics
-from vantage.terminal import printable
 
 with needs("plot"):
     from matplotlib.figure import Figure

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from vantage.config import Config
+from vantage._host.extras import needs
+from vantage.config.config import Config
 from vantage.envs import Environments, make_single
-from vantage.extras import needs
 from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from vantage.config import Config
+from vantage.config.config import Config
 
 if TYPE_CHECKING:
     from vantage.types import Report

@@ -9,12 +9,12 @@ from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
+from vantage.agents.evaluate import Evaluation, evaluate
 from vantage.errors import ConfigError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text
 from vantage.runs.hub import POLICY, PREFIX, hub_api
 from vantage.runs.metrics import FILE_NAME
-from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.export import export
 
 VIDEO = "replay.mp4"

@@ -13,13 +13,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from vantage._host.extras import needs
+from vantage.agents.evaluate import action_generator, load_player, shown_game
 from vantage.errors import ConfigError, VantageError
-from vantage.extras import needs
-from vantage.learning.play import game_steps
+from vantage.learning.evaluation import game_steps
 from vantage.runs.files import whole_file
-from vantage.runs.unnamed import handed_over
+from vantage.runs.handed_over import handed_over
 from vantage.runtimes.evaluator import torch_threads
-from vantage.tools.evaluate import action_generator, load_player, shown_game
 from vantage.tools.frames import Picture, Screens, describe, draw_frame, number
 
 with needs("video"):

@@ -13,16 +13,16 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from vantage.config import Config
+from vantage.agents.evaluate import Evaluation, evaluate
+from vantage.config.config import Config
 from vantage.errors import VantageError
-from vantage.keys import in_text
+from vantage.keys.fields import in_text
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file
+from vantage.runs.handed_over import handed_over
 from vantage.runs.metrics import FILE_NAME, read_metrics
 from vantage.runs.mirror import URL, URL_SIGNATURE
 from vantage.runs.trust import SIGNATURE
-from vantage.runs.unnamed import handed_over
-from vantage.tools.evaluate import Evaluation, evaluate
 from vantage.tools.plot import Lines, draw, group_curves, make_curve
 from vantage.tools.record import record
 

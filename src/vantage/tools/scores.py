@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import psutil
 
-from vantage.agent import load
+from vantage.agents.agent import load
+from vantage.agents.evaluate import evaluate_agent
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import whole_file, write_atomically
-from vantage.tools.evaluate import evaluate_agent
 from vantage.tools.plot import bootstrap_interval, middle, plot
 
 EPISODES = 100

@@ -15,24 +15,24 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from vantage.config import Config
-from vantage.config_groups import Hogwild, Ray
+from vantage._host.processes import deaf_to_signals
+from vantage._host.system import available_cores
+from vantage._host.terminal import MessageHandler
+from vantage.config.config import Config
+from vantage.config.groups import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
-from vantage.machine import threads_of
-from vantage.processes import deaf_to_signals
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, folder_of, make_directory
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.metrics import FILE_NAME
-from vantage.runtimes.child import Process, start
+from vantage.runtimes.child_processes import Process, start
+from vantage.runtimes.machine import threads_of
 from vantage.runtimes.progress import goal_reached
-from vantage.system import available_cores
-from vantage.terminal import MessageHandler
+from vantage.runtimes.training import resume_updates, train_updates
 from vantage.tools.display import say
 from vantage.tools.progress_line import LINE_EVERY_SECONDS, progress_line
 from vantage.tools.scores import EPISODES, Row, score, write_results
-from vantage.training import resume_updates, train_updates
 from vantage.types import Report
 
 _FILE = "seeds.json"

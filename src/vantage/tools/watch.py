@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from vantage.agent import load
+from vantage._host.seeding import derive_seed
+from vantage.agents.agent import load
+from vantage.agents.evaluate import load_player, shown_game
 from vantage.errors import VantageError
-from vantage.learning.play import game_steps
+from vantage.learning.evaluation import game_steps
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.hub import local_path
 from vantage.runtimes.evaluator import torch_threads
-from vantage.seeding import derive_seed
-from vantage.tools.evaluate import load_player, shown_game
 from vantage.tools.frames import describe, draw_frame
 from vantage.tools.window import Window
 

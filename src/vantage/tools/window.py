@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from vantage._host.extras import needs
 from vantage.errors import ConfigError
-from vantage.extras import needs
 from vantage.tools.frames import Picture
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")  # read when pygame is imported

@@ -8,14 +8,14 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from vantage.config_groups import PolicyConfig
+from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
-from vantage.importing import load_class
+from vantage.keys.import_paths import load_class
+from vantage.keys.objects import line_of
 from vantage.models.memory.gru import Gru
 from vantage.models.memory.interface import Memory
 from vantage.models.memory.lstm import Lstm
 from vantage.models.memory.trial import NotAMemoryError, try_memory
-from vantage.objects import line_of
 from vantage.types import State
 
 _BUILT_IN: dict[str, Callable[..., Memory]] = {"lstm": Lstm, "gru": Gru}

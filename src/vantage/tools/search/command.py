@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vantage.config import of_run
+from vantage._host.extras import require
+from vantage.config.config import of_run
 from vantage.errors import ConfigError
-from vantage.extras import require
-from vantage.json_text import parse
-from vantage.keys import convert
-from vantage.objects import importable
+from vantage.keys.fields import convert
+from vantage.keys.json_text import parse
+from vantage.keys.objects import importable
 from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
@@ -25,7 +25,7 @@ from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from vantage.config_keys import EveryKey
+    from vantage.config.keywords import EveryKey
 
 __all__ = ["Options", "SearchResult", "find_directory", "read_best", "search"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from vantage.config import Config
+from vantage.config.config import Config
 
 MOST = 10_000
 """Largest number of trials, points, seeds and jobs."""

@@ -13,14 +13,14 @@ from typing import Any
 
 from optuna.trial import BaseTrial, FixedTrial
 
-from vantage.config import Config
+from vantage.config.config import Config
+from vantage.config.configure import configure
 from vantage.errors import ConfigError
-from vantage.keys import convert, in_text, kinds_of, plain, read_json_object, suggestion
-from vantage.presets import configure
+from vantage.keys.fields import convert, in_text, kinds_of, plain, read_json_object, suggestion
+from vantage.keys.schedules import Schedule
 from vantage.runs.files import read_small
-from vantage.schedules import Schedule
+from vantage.runtimes.training import check
 from vantage.tools.search.options import MOST, Options
-from vantage.training import check
 
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]

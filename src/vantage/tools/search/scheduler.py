@@ -23,9 +23,9 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
+from vantage._host.processes import deaf_to_signals, tied_process
 from vantage.errors import ConfigError, VantageError
-from vantage.keys import plain
-from vantage.processes import deaf_to_signals, tied_process
+from vantage.keys.fields import plain
 from vantage.runs.files import write_atomically
 from vantage.runs.trust import SIGNATURE, signature
 from vantage.tools.plot import plot

@@ -16,12 +16,12 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState
 
-from vantage.config import Config
+from vantage._host.seeding import derive_seed
+from vantage.config.config import Config
 from vantage.errors import VantageError
 from vantage.runs.directory import RunDirectory
 from vantage.runs.lock import HeldError
 from vantage.runs.metrics import read_metrics
-from vantage.seeding import derive_seed
 from vantage.tools.search.plan import Plan
 from vantage.tools.search.study import distinct, in_state, load_study, open_storage
 from vantage.tools.seeds import updates_to

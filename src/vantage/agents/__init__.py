@@ -1,0 +1,1 @@
+"""A trained policy that acts, and how it is evaluated."""

@@ -1,0 +1,347 @@
+"""Every choice of a run as nested, frozen, validated dataclasses; no torch here, so that bad input is answered at once.
+
+`Config` is the content of config.json. The keys of all groups have different names, so flags and `override` are flat: a
+key that the algorithm or the runtime in use does not have cannot be given.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
+from keyword import iskeyword
+from typing import Any, NamedTuple
+
+from vantage.algorithms.a2c import A2C
+from vantage.algorithms.acer import ACER
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Needs
+from vantage.algorithms.ppo import PPO
+from vantage.config.groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
+from vantage.errors import ConfigError
+from vantage.keys.fields import (
+    check_fields,
+    convert,
+    in_words,
+    kinds_of,
+    plain,
+    read_json_object,
+    suggestion,
+    type_hints,
+)
+from vantage.keys.import_paths import load_class
+from vantage.keys.objects import ObjectName, is_object, pack, unpack
+from vantage.keys.schedules import Schedule, value_at
+
+RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
+
+ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
+    "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
+"""The hyperparameters and the usual runtime of each algorithm. The only place that maps names to classes."""
+
+FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
+"""Flat names of keys, where they differ from those within their group."""
+
+OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0, "precision": "auto"}
+"""Keys with the values that stand for what suits the machine. config.json has these, meta.json what they were."""
+
+_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
+"""Keys that no default can stand for in the config of a run; others may be newer than the run."""
+
+_OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate", "scale_actions": False,
+                             "std_lr_scale": 1.0}
+"""What runs did before these keys existed, where `configure` chooses something else: their config.json lacks them."""
+
+GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
+
+
+class Key(NamedTuple):
+    """Where a key is in the config, its type, and the rules that `vantage.keys.fields.key` declared."""
+
+    group: str
+    attribute: str
+    hint: Any
+    rules: Mapping[str, Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Config:
+    """One run. Coefficients that may change during it are numbers or schedules (`vantage.keys.schedules`)."""
+
+    algo: str = "a2c"
+    """A name of `ALGORITHMS`, or the import path module:Class of an algorithm."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    """Environments, observations and rewards."""
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
+    """The policy and value network."""
+    algorithm: Algorithm | MinibatchAlgorithm = field(default_factory=A2C)
+    """The hyperparameters and the loss: A2C (also of a3c and a3g), PPO, ACER, or a class of one's own."""
+    optimizer: OptimizerConfig = field(default_factory=OptimizerConfig)
+    """The optimizer and its learning rate."""
+    runtime: Sync | Hogwild | Ray = field(default_factory=Sync)
+    """Which processes collect and learn, and on what devices."""
+    run: RunConfig = field(default_factory=RunConfig)
+    """Length, checkpoints, evaluations and logs."""
+
+    def __post_init__(self) -> None:
+        check_fields(self.algorithm)  # a class of one's own need not do it
+
+    def __repr__(self) -> str:
+        return f"<Config {self.algo} on {self.env.id}: {self.run.steps:,} steps, seed {self.run.seed}>"
+
+    @classmethod
+    def of(cls, algo: str) -> Config:
+        """The config of an algorithm with every key at its plain default; ConfigError for an unknown name."""
+        if algo in ALGORITHMS:
+            algorithm, runtime = ALGORITHMS[algo]
+            return cls(algo=algo, algorithm=algorithm(), runtime=runtime())
+        kind = load_class(algo, what="algorithm")
+        if missing := [name for name in ("loss", "needs", "gamma", "__dataclass_fields__") if not hasattr(kind, name)]:
+            raise ConfigError(f"algorithm={algo} is not an algorithm: it lacks {', '.join(missing)}; write a frozen "
+                              "dataclass with gamma, needs and loss, as vantage.algorithms.interface describes")
+        own = {f.name for f in fields(kind)}
+        if taken := own & {"algo", "runtime", *(name for name, key in Config.every_key().items()
+                                                if key.group != "algorithm")}:
+            raise ConfigError(f"algorithm={algo} has a field {min(taken)}, which is the name of another key; rename it")
+        if required := [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]:
+            raise ConfigError(f"algorithm={algo} has a field {required[0]} without a default; give it one")
+        return cls(algo=algo, algorithm=kind(**defaults_of_body(kind)))
+
+    def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
+        """For worker processes, which import the module of an algorithm that has one, and receive other objects."""
+        return _in_worker, (self.algo, pack(vars(self), f"algorithm={self.algo}"))
+
+    @property
+    def runtime_name(self) -> str:
+        """The name of the runtime in `RUNTIMES`."""
+        return next(name for name, kind in RUNTIMES.items() if type(self.runtime) is kind)
+
+    @property
+    def hogwild(self) -> Hogwild:
+        """The runtime, where it is Hogwild."""
+        assert isinstance(self.runtime, Hogwild)
+        return self.runtime
+
+    @property
+    def ray(self) -> Ray:
+        """The runtime, where it is Ray."""
+        assert isinstance(self.runtime, Ray)
+        return self.runtime
+
+    @property
+    def num_processes(self) -> int:
+        """Processes that learn at once; at least 1."""
+        return max(1, self.runtime.num_workers)
+
+    @property
+    def envs_per_process(self) -> int:
+        """Environments in each process that acts."""
+        return self.env.num_envs // self.num_processes if isinstance(self.runtime, Sync) else self.env.num_envs
+
+    @property
+    def all_threads(self) -> int:
+        """CPU threads of all processes that make an update together; 0: all cores."""
+        together = self.num_processes if isinstance(self.runtime, Sync) else 1
+        return self.runtime.threads * together
+
+    def at(self, name: str, step: int) -> float:
+        """The value of the scheduled coefficient `name` at `step`."""
+        part = next(part for part in (getattr(self, group) for group in GROUPS) if hasattr(part, name))
+        return value_at(getattr(part, name), step, self.schedule_steps)
+
+    def coefficients(self) -> list[str]:
+        """The names that `at` takes: what may change during the run."""
+        return [name for name, key in self.flat_keys().items()
+                if key.group in ("algorithm", "optimizer") and self._may_change(key)]
+
+    def _may_change(self, key: Key) -> bool:
+        """The key is a coefficient, or a number of an algorithm of one's own, which declares no more."""
+        kinds = kinds_of(key.hint)
+        return Schedule in kinds or (float in kinds and not key.rules)
+
+    @property
+    def schedule_steps(self) -> int:
+        """Agent steps that schedules run over."""
+        return self.run.schedule_steps or self.run.steps
+
+    def flat(self) -> dict[str, Any]:
+        """Every key of the config in force, by its flat name."""
+        values = {name: getattr(getattr(self, key.group), key.attribute) for name, key in self.flat_keys().items()}
+        return {"algo": self.algo, "runtime": self.runtime_name, **values}
+
+    def to_json(self) -> str:
+        """The text of config.json: the groups as objects, the runtime with its kind."""
+        groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
+        for group, values in groups.items():
+            part = getattr(self, group)
+            values |= {f.name: plain(getattr(part, f.name)) for f in fields(part)}
+        groups["runtime"] = {"kind": self.runtime_name, **groups["runtime"]}
+        return json.dumps({"algo": self.algo, **groups}, indent=2)
+
+    @classmethod
+    def from_json(cls, text: str, *, source: str, objects: Mapping[str, Any] | None = None) -> Config:
+        """The config that `to_json` wrote; `source` names it in the message of a ConfigError.
+
+        Where `algo` is an import path, its module is imported. `objects` by flat key replace what the text names.
+        """
+        groups = read_json_object(text, source=source)
+        values = flatten(groups, source=source) | dict(objects or {})
+        if missing := [name for name in _CORE if name not in values]:
+            raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
+        algo = values["algo"] if isinstance(values["algo"], str) else str(values["algo"])
+        if is_object(algo) and not isinstance(algo, ObjectName):
+            begin = cls(algo=algo, algorithm=_without_loss(algo, groups.get("algorithm")))
+        else:
+            begin = cls.of(algo)
+        return begin.override(of_run(values), source=source)
+
+    def override(self, values: Mapping[str, Any], *, source: str = "") -> Config:
+        """This config with `values` by flat key, typed or in text; ConfigError for a key that it does not have.
+
+        Messages begin with `source`, such as the name of a file.
+        """
+        try:
+            return self._with(dict(values))
+        except ConfigError as error:
+            raise ConfigError(f"{source}: {error.message}" if source else error.message) from error.__cause__
+
+    def _with(self, values: dict[str, Any]) -> Config:
+        config, algo, runtime = self, values.pop("algo", self.algo), values.pop("runtime", None)
+        if algo != self.algo:
+            config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer, run=self.run)
+        if runtime not in (None, config.runtime_name):
+            if runtime not in RUNTIMES:
+                raise ConfigError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
+            kind, common = RUNTIMES[runtime], vars(config.runtime)
+            config = replace(config, runtime=kind(**{f.name: common[f.name] for f in fields(kind) if f.name in common}))
+        keys = config.flat_keys()
+        changes: dict[str, dict[str, Any]] = {}
+        for name, value in values.items():
+            if name not in keys:
+                raise ConfigError(config.why_unknown(name))
+            key = keys[name]
+            if Schedule not in kinds_of(key.hint):  # a coefficient may be a function
+                value = in_words(name, value, key.rules)
+            changes.setdefault(key.group, {})[key.attribute] = convert(name, value, key.hint)
+        parts: Any = {group: replace(getattr(config, group), **change) for group, change in changes.items()}
+        return replace(config, **parts)
+
+    def change(self, **values: Any) -> Config:
+        """`override` by keyword."""
+        return self.override(values)
+
+    def with_shifts(self, shifts: Mapping[str, tuple[float, ...]]) -> Config:
+        """This config with the `shifts` that a policy's observations have, if it leaves them to the first observation.
+
+        The next first observation may be another, as that of a clock.
+        """
+        return self.change(obs_shift=json.dumps(shifts)) if shifts and self.env.shifts is None else self
+
+    def automatic(self) -> dict[str, Any]:
+        """The keys of `OF_MACHINE` that are left to the machine, with those values."""
+        flat = self.flat()
+        return {name: value for name, value in OF_MACHINE.items() if flat[name] == value}
+
+    def flat_keys(self) -> dict[str, Key]:
+        """Every key of this config, by its flat name."""
+        return {FLAT_NAMES.get((group, f.name), f.name): Key(group, f.name, hints[f.name], f.metadata)
+                for group in GROUPS for part in [getattr(self, group)] for hints in [type_hints(part.__class__)]
+                for f in fields(part)}
+
+    @staticmethod
+    def every_key() -> dict[str, Key]:
+        """The keys of all algorithms and runtimes of Vantage, by flat name."""
+        configs = [Config(runtime=Ray()), *map(Config.of, ALGORITHMS)]
+        return {name: key for config in configs for name, key in config.flat_keys().items()}
+
+    def why_unknown(self, name: str) -> str:
+        """The error for a key that this config does not have: unknown, or only for other algorithms or runtimes."""
+        users = [algo for algo in ALGORITHMS if name in Config.of(algo).flat_keys()]
+        runtimes = [each for each in runtimes_of(self.algo)
+                    if name in replace(self, runtime=RUNTIMES[each]()).flat_keys()]
+        if users or runtimes:
+            fits = [", ".join(users)] * bool(users) + [f"--runtime {' or '.join(runtimes)}"] * bool(runtimes)
+            return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
+                    f"{', and for '.join(fits)}")
+        kind = type(self.algorithm)
+        if any(name in getattr(each, "__annotations__", ()) for each in kind.__mro__):
+            return (f"{name} is an attribute of {kind.__name__} and not a field; put @dataclass(frozen=True) on the "
+                    "class")
+        near = suggestion(name, [*Config.every_key(), *self.flat_keys(), *GROUPS])
+        return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
+
+
+def _without_loss(algo: str, values: object) -> Any:
+    """An algorithm whose class a file cannot name: its hyperparameters, to be read only."""
+    own = {name: value for name, value in values.items() if name.isidentifier() and not iskeyword(name)
+           and not name.startswith("_") and isinstance(value, str | int | float | bool | None)
+           } if isinstance(values, Mapping) else {}
+    typed_fields = [(name, type(value), field(default=value)) for name, value in own.items()]
+    return make_dataclass(algo, typed_fields, frozen=True, namespace={"needs": Needs()})()
+
+
+def _in_worker(algo: str, packed: bytes) -> Config:
+    """The config that another process of the run has packed."""
+    if algo not in ALGORITHMS:
+        load_class(algo, what="algorithm")
+    return Config(**unpack(packed))
+
+
+def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
+    """The name or class of an algorithm, and of an instance the fields that differ from their defaults."""
+    kind, values = algorithm, {}
+    if is_dataclass(algorithm) and not isinstance(algorithm, type):
+        kind = type(algorithm)
+        for f in fields(algorithm):
+            default = f.default if f.default_factory is MISSING else f.default_factory()
+            if getattr(algorithm, f.name) != default:
+                values[f.name] = getattr(algorithm, f.name)
+    names = {own: name for name, (own, _) in reversed([*ALGORITHMS.items()])}
+    return names.get(kind, kind), values
+
+
+def base_of(algo: str) -> str:
+    """The algorithm of Vantage that `algo` is or inherits from, by its name; empty for one of the user's own.
+
+    ConfigError for an import path that leads nowhere.
+    """
+    if algo in ALGORITHMS:
+        return algo
+    kinds = getattr(load_class(algo, what="algorithm"), "__mro__", ())
+    names = {kind: name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
+    return next((names[kind] for kind in kinds if kind in names), "")
+
+
+def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
+    """Defaults of fields that the body of a subclass of A2C, PPO or ACER sets, also without an annotation.
+
+    A dataclass takes only annotated ones for new defaults.
+    """
+    plain = {each for each, _ in ALGORITHMS.values()}
+    bodies = [vars(each) for each in kind.__mro__[:-1] if each not in plain] if plain & {*kind.__mro__} else []
+    return {f.name: body[f.name] for body in reversed(bodies) for f in fields(kind)
+            if f.name in body and not hasattr(body[f.name], "__get__")}
+
+
+def runtimes_of(algo: str) -> list[str]:
+    """The runtimes that an algorithm may have."""
+    own = ALGORITHMS[algo][1] if algo in ("a2c", "ppo", "a3c", "a3g") else None
+    return [name for name, kind in RUNTIMES.items()
+            if own in (None, kind) or (kind is Ray and algo != "a3g")]
+
+
+def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
+    """Keys by flat name, from groups such as those of config.json or flat already. ConfigError for a key in two."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        part = {FLAT_NAMES.get((name, str(key)), str(key)): each for key, each in value.items()
+                } if name in GROUPS and isinstance(value, Mapping) else {name: value}
+        if twice := [key for key in part if key in flat]:
+            raise ConfigError(f"{source}: {twice[0]!r} is given twice; leave one out")
+        flat |= part
+    return flat
+
+
+def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat `values` of a file; for a run's whole config.json, also what the run did where a key is newer than it."""
+    whole = all(name in values for name in _CORE)
+    return {**_OLDER, **values} if whole else dict(values)

@@ -1,0 +1,1 @@
+"""Measured defaults and presets, as data."""

@@ -1,0 +1,158 @@
+"""Environments of other libraries, recognised without importing those, and what to write around each.
+
+They are recognised by the modules of their classes, or by their methods where a class was copied or renamed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from inspect import signature
+from types import FunctionType
+from typing import Any
+
+from gymnasium import Env
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from vantage.envs.descriptions import a
+
+_RETURNS = "reset return (observation, info) and step (observation, reward, terminated, truncated, info)"
+_ONE_AGENT = ("Vantage trains one agent: write a gymnasium.Env around it that takes the actions of one agent, returns "
+              "what that one observes and earns, and plays the others by a policy of your own")
+_PORT = f"derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let {_RETURNS}"
+_BATCH = ("write a gymnasium.vector.VectorEnv around it, with num_envs, single_observation_space, "
+          "single_action_space and metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}")
+_WRAP = f"write a gymnasium.Env around it, and let its {_RETURNS}"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Environments of one library."""
+
+    name: str
+    remedy: str
+    modules: tuple[str, ...]
+    """Packages or classes from which theirs derive."""
+    methods: tuple[str, ...]
+    """Methods that all their classes have; () where methods do not identify them."""
+    derives: bool = False
+    """Their classes derive from gymnasium.Env."""
+
+
+KINDS = (
+    Kind("a PettingZoo environment whose agents take turns (AEC)", _ONE_AGENT,
+         ("pettingzoo.utils.env.AECEnv",), ("agent_iter", "last", "observe")),
+    Kind("a PettingZoo environment of several agents at once (ParallelEnv)", _ONE_AGENT,
+         ("pettingzoo", "supersuit"), ()),
+    Kind("an RLlib MultiAgentEnv", _ONE_AGENT, ("ray.rllib.env.multi_agent_env",),
+         ("get_action_space", "get_observation_space"), derives=True),
+    Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are in its time step, "
+         "and terminated is last() with a discount of 0", ("dm_env", "dm_control"),
+         ("observation_spec", "action_spec")),
+    Kind("an EnvPool environment", f"{_BATCH}: EnvPool too resets in the step after an episode's end", ("envpool",),
+         ("recv", "send", "async_reset"), derives=True),
+    Kind("a vector environment of Stable-Baselines3", "give the class or the function that makes a single environment, "
+         "and their number as num_envs", ("stable_baselines3.common.vec_env",),
+         ("step_async", "step_wait", "env_method")),
+    Kind("a Unity environment (ML-Agents)", _WRAP, ("mlagents_envs",), ("get_steps", "set_actions")),
+    Kind("an Isaac environment, which simulates many at once", f"{_BATCH}: the step that ends an episode returns its "
+         "last observation, and the next one resets", ("isaacgym", "isaacgymenvs", "isaaclab", "omni.isaac"),
+         ("allocate_buffers",), derives=True),
+    Kind("an environment of the old gym library",
+         f"import gymnasium as gym in place of gym, and let {_RETURNS}", ("gym",), ()),
+)
+"""In the order in which they are tried."""
+
+# Methods are read from classes alone: an instance's __getattr__ may answer anything, or raise.
+
+
+def refusal(env: Any) -> str:
+    """What a class or an instance is, and the remedy, if it is no gymnasium.Env or VectorEnv; otherwise ""."""
+    cls = env if isinstance(env, type) else type(env)
+    names, is_env = _class_names(cls), issubclass(cls, Env | VectorEnv)
+    for kind in KINDS:
+        if any(_is_within(name, module) for name in names for module in kind.modules) and kind.derives >= is_env:
+            return _words(kind)
+    if is_env:
+        return ""
+    for kind in KINDS:
+        if kind.methods and _has(cls, kind.methods):
+            return _words(kind)
+    if _has(cls, ("reset", "step")):
+        return "" if _is_vec_env(cls, env) else _lookalike(cls, env)
+    return f"{a(cls.__name__)}, not a gymnasium.Env; {_PORT}"
+
+
+def instance_refusal(env: Any) -> str:
+    """`refusal`, and for a gymnasium.Env that resets itself or holds several environments."""
+    if words := refusal(env):
+        return words
+    if not isinstance(env, Env):
+        return (f"{a(type(env).__name__)}, a vector environment; give its class, or a function with the parameter "
+                "num_envs that returns it")
+    mode = metadata_of(env).get("autoreset_mode")
+    if mode not in (None, AutoresetMode.NEXT_STEP):
+        return (f"{a(type(env).__name__)} that resets itself (autoreset_mode={getattr(mode, 'name', mode)}), while "
+                "Vantage resets environments after their episodes; leave autoreset_mode out of its metadata, and let "
+                "reset begin the episodes")
+    return ""
+
+
+def metadata_of(env: Any) -> dict[str, Any]:
+    """The metadata of an environment; {} unless it is a dict."""
+    metadata = getattr(env, "metadata", None)
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def own_time_limit(env: Any) -> int | None:
+    """The time limit in steps of an environment's registration; None without one. Its `spec` may be anything."""
+    limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
+    return int(limit) if isinstance(limit, int) and limit > 0 else None
+
+
+def foreign_space(space: Any) -> str:
+    """The remedy for a space of the old gym library; "" for any other object."""
+    old = any(_is_within(name, "gym") for name in _class_names(type(space)))
+    return "a space of the old gym library; make it from gymnasium.spaces" if old else ""
+
+
+def _words(kind: Kind) -> str:
+    return f"{kind.name}; {kind.remedy}"
+
+
+def _lookalike(cls: type, env: Any) -> str:
+    """Of a class with reset and step that derives from no known one."""
+    attributes = {} if isinstance(env, type) else getattr(env, "__dict__", {})
+    if _has(cls, ("num_envs",)) or "num_envs" in attributes:
+        return f"{a(cls.__name__)}, which has num_envs but is no gymnasium.vector.VectorEnv; {_BATCH}"
+    if "possible_agents" in attributes or _has(cls, ("possible_agents",)) or _has_space_methods(cls):
+        return _words(KINDS[1])
+    return f"{a(cls.__name__)}, which has reset and step but is no gymnasium.Env; {_PORT}"
+
+
+def _is_vec_env(cls: type, env: Any) -> bool:
+    """An instance has what a `VecEnv` has; a class may build one."""
+    if isinstance(env, type):
+        try:
+            return "num_envs" in signature(cls).parameters
+        except (TypeError, ValueError):  # of a class written in C
+            return False
+    names = {*getattr(env, "__dict__", {})}.union(*(vars(base) for base in cls.__mro__))
+    return names >= {"num_envs", "single_observation_space", "single_action_space"}
+
+
+def _has_space_methods(cls: type) -> bool:
+    """Spaces are methods that take an agent."""
+    return any(isinstance(vars(base).get("action_space"), FunctionType) for base in cls.__mro__)
+
+
+def _class_names(cls: type) -> list[str]:
+    return [f"{base.__module__}.{base.__qualname__}" for base in cls.__mro__]
+
+
+def _is_within(name: str, module: str) -> bool:
+    return name == module or name.startswith(f"{module}.")
+
+
+def _has(cls: type, methods: tuple[str, ...]) -> bool:
+    defined = {name for base in cls.__mro__ for name in vars(base)}
+    return defined.issuperset(methods)

@@ -1,0 +1,59 @@
+"""What render returns, as a picture that can be shown and filmed. Observations are converted in `spaces`."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vantage.envs.descriptions import shown
+from vantage.envs.other_interfaces import metadata_of
+from vantage.envs.outcomes import OutcomeError
+
+DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
+MOST_FPS = 1000.0
+"""More pictures a second than any video or screen shows."""
+_REMEDY = "return a picture of uint8 [height, width, 3] from render() where render_mode is 'rgb_array'"
+
+
+def as_picture(rendered: Any) -> NDArray[np.uint8]:
+    """`rendered` as uint8 RGB [H, W, 3]. OutcomeError for what is no picture.
+
+    Gray pictures and those with an opacity become RGB, floats from 0 to 1 bytes, of a list of frames the last is taken.
+    """
+    if isinstance(rendered, list | tuple) and rendered and np.ndim(rendered[-1]) in (2, 3):
+        rendered = rendered[-1]
+    try:
+        array = np.asarray(rendered)
+    except Exception:
+        array = np.empty(0)
+    if array.ndim == 2:
+        array = array[..., None]
+    if array.ndim != 3 or 0 in array.shape or array.shape[2] not in (1, 3, 4) or array.dtype.kind not in "fiub":
+        raise OutcomeError(f"render() returned {shown(rendered)}; {_REMEDY}")
+    colours = _bytes(array[..., :3])
+    return np.repeat(colours, 3, axis=2) if colours.shape[2] == 1 else colours
+
+
+def frames_per_second(env: Any) -> float:
+    """`render_fps` of an environment's metadata; DEFAULT_FPS where that is no speed at which to show pictures."""
+    try:
+        fps = float(metadata_of(env).get("render_fps") or DEFAULT_FPS)
+    except (TypeError, ValueError):
+        return DEFAULT_FPS
+    return fps if math.isfinite(fps) and 0 < fps <= MOST_FPS else DEFAULT_FPS
+
+
+def _bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind == "b":
+        return array.astype(np.uint8) * np.uint8(255)
+    low, high = array.min(), array.max()
+    if not (low >= 0 and high <= 255):  # also where it is not a number
+        raise OutcomeError(f"render() returned numbers from {low:g} to {high:g}; {_REMEDY}")
+    scale = 255 if array.dtype.kind == "f" and high <= 1 else 1
+    colours: NDArray[np.uint8] = np.rint(array * scale).astype(np.uint8)
+    return colours

@@ -1,0 +1,60 @@
+"""Training environments that cut their episodes short, so that starts are learned sooner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vantage.config.groups import EnvConfig
+from vantage.envs.interface import Array, Info
+
+
+def short_environments(config: EnvConfig, num_envs: int, place: int) -> Array:
+    """[B] bool: which environments are short. `place` is that of the first among all that run at once.
+
+    So the share does not depend on the number of processes, nor on workers that were replaced.
+    """
+    steps, limit, every = config.short_episode_steps, config.max_episode_steps, config.short_episode_every
+    short = (np.arange(place, place + num_envs) + 1) % every == 0
+    return short if steps > 0 and (limit == 0 or steps < limit) else np.zeros(num_envs, bool)
+
+
+class SideBySide:
+    """Gymnasium vectors of Atari games in one batch: each has a time limit of its own, and the places given with it."""
+
+    def __init__(self, vectors: list[tuple[Any, Array]]) -> None:
+        self.vectors = vectors
+        self._latest: list[tuple[Array, Info]] = [(np.empty(0), {}) for _ in vectors]
+
+    def reset(self, seeds: Array | None, which: Array, *, compact: bool) -> tuple[Array, Info]:
+        """Reset where `which` is True. With `compact` a vector takes the seeds of those alone."""
+        for i, (vector, places) in enumerate(self.vectors):
+            if not (mine := which[places]).any():
+                continue
+            seed = None if seeds is None else seeds[places][mine] if compact else seeds[places].tolist()
+            self._latest[i] = vector.reset(seed=seed, options={"reset_mask": mine})
+        return self._joined()
+
+    def step(self, actions: Array) -> tuple[Array, Array, Array, Array, Info]:
+        outcomes = [vector.step(actions[places]) for vector, places in self.vectors]
+        self._latest = [(obs, info) for obs, *_, info in outcomes]
+        rewards, terminated, truncated = (self._join([outcome[i] for outcome in outcomes]) for i in (1, 2, 3))
+        obs, info = self._joined()
+        return obs, rewards, terminated, truncated, info
+
+    def close(self) -> None:
+        for vector, _ in self.vectors:
+            vector.close()
+
+    def _joined(self) -> tuple[Array, Info]:
+        return (self._join([obs for obs, _ in self._latest]),
+                {"lives": self._join([info["lives"] for _, info in self._latest])})
+
+    def _join(self, parts: list[Array]) -> Array:
+        if len(parts) == 1:
+            return parts[0]
+        joined = np.empty((sum(len(part) for part in parts), *parts[0].shape[1:]), parts[0].dtype)
+        for (_, places), part in zip(self.vectors, parts, strict=True):
+            joined[places] = part
+        return joined

@@ -1,0 +1,1 @@
+"""What a config key is: its type and bounds, its text notation, schedules, import paths, JSON."""

@@ -1,0 +1,112 @@
+"""Whole games with a frozen policy, for evaluations and for showing them. Nothing is learned or drawn here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vantage.agents.act_inputs import to_numpy
+from vantage.envs import Environments
+from vantage.errors import ConfigError
+from vantage.learning.collect import Position, reset_envs, step_envs
+from vantage.models.actor_critic import ActorCritic
+from vantage.types import Episode
+
+Result = TypeVar("Result")
+
+
+def result_of(games: Generator[None, None, Result]) -> Result:
+    """What `games` returns at its end."""
+    while True:
+        try:
+            next(games)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+@torch.no_grad()
+def play_games(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
+               generator: torch.Generator, seed: int | None = None) -> Generator[None, None, list[Episode]]:
+    """Play `episodes` whole games; yields before every step and returns raw scores in the order of the games' ends.
+
+    With a `seed` these are the first games of that seed, else the next ones. Each environment plays a fixed share of
+    the games, its first ones: otherwise short games would be counted more often than long ones. Of more environments
+    than games some play games that do not count.
+    A game that reaches `envs.longest_game` steps is cut, and is the last one of an environment that cannot be reset.
+    """
+    _check_fits(model, envs)
+    share, rest = divmod(episodes, envs.num_envs)
+    remaining = [share + (env < rest) for env in range(envs.num_envs)]
+    device = next(model.parameters()).device
+    position = Position.after(reset_envs(envs, seed), model.initial_state(envs.num_envs), device)
+    scores, lengths = np.zeros(envs.num_envs), np.zeros(envs.num_envs, np.int64)
+    finished: list[Episode] = []
+    while any(remaining):
+        yield
+        params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
+        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
+        position = Position.after(step, state, device)
+        is_first = to_numpy(step.is_first)
+        scores = np.where(is_first, 0.0, scores + to_numpy(step.rewards))
+        lengths = np.where(is_first, 0, lengths + 1)
+        ended = {episode.env: episode for episode in step.episodes}
+        for env in np.flatnonzero(lengths >= envs.longest_game).tolist():
+            if env not in ended:
+                ended[env] = Episode(env, float(scores[env]), int(lengths[env]))
+                remaining[env] = min(remaining[env], 1)
+        for env, episode in ended.items():
+            if remaining[env]:
+                remaining[env] -= 1
+                finished.append(episode)
+    return finished
+
+
+@dataclass(frozen=True, slots=True)
+class GameStep:
+    """One step of a game: its score and length so far, and the policy's value estimate."""
+
+    value: float
+    """V of the observation, in the units of the rewards that the policy was trained on."""
+    score: float
+    length: int
+    over: bool
+    """The game ended here."""
+
+
+@torch.no_grad()
+def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
+               generator: torch.Generator) -> Iterator[GameStep]:
+    """Every step of the games that `play_games` would play in a single environment, from reset to end.
+
+    The environment does not move between yields, so the caller can render it.
+    """
+    _check_fits(model, envs)
+    device = next(model.parameters()).device
+    position = Position.after(reset_envs(envs), model.initial_state(1), device)
+    score, length, ended = 0.0, 0, False
+    while True:
+        params, values, state = model.step_with_values(position.obs, position.is_first, position.state,
+                                                       position.action_mask)
+        yield GameStep(float(values[0]), score, length, ended)
+        step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
+        position = Position.after(step, state, device)
+        ended = bool(step.episodes)
+        score, length = (0.0, 0) if step.is_first[0] else (score + float(step.rewards[0]), length + 1)
+
+
+def _check_fits(model: ActorCritic, envs: Environments) -> None:
+    """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
+    for what, here, trained in envs.spec.differences(model.spec):
+        raise ConfigError(f"the environment has {what} {here}, the policy was trained with {trained}; restore the "
+                          "environment, or the config that names it")
+
+
+def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> Tensor:
+    """Actions [B, *action] of the distributions with parameters `params` [B, P]."""
+    distribution = model.distribution
+    return distribution.mode(params) if deterministic else distribution.sample(params, generator)

@@ -1,0 +1,64 @@
+"""Code of a run that its config.json cannot name, such as a lambda, and that is handed over again to use the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from vantage.config.config import Config, name_and_values
+from vantage.errors import ConfigError
+from vantage.keys.fields import convert
+from vantage.keys.objects import ObjectName, is_object, source_text
+
+ARGUMENTS: Mapping[str, str] = {"algo": "algorithm", "env": "env", "network": "network",
+                                "memory": "memory"}
+"""Config keys that may name an object, and the arguments that hand it over."""
+_LOADING = ("algo", "network", "memory")  # acting needs no environment
+
+
+def handed_over(**objects: Any) -> dict[str, Any]:
+    """Values of config keys, from the arguments of ARGUMENTS that are not None."""
+    given = {key: objects[name] for key, name in ARGUMENTS.items() if objects.get(name) is not None}
+    kind, values = name_and_values(given.pop("algo", None))
+    if kind is not None:
+        given["algo"] = kind
+    return {key: convert(ARGUMENTS[key], each, str) for key, each in given.items()} | values
+
+
+def replacing(objects: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the `objects` that replace what a config names."""
+    return {key: each for key, each in objects.items() if key in ARGUMENTS}
+
+
+def check_objects(config: Config, source: object, call: str) -> None:
+    """ConfigError where the `config` that was read from `source` names objects that are missing, and `call` needs them.
+    """
+    flat = config.flat()
+    keys = _LOADING if call in ("load", "export") else ARGUMENTS
+    missing = {ARGUMENTS[key]: flat[key] for key in keys
+               if is_object(flat[key]) and not isinstance(flat[key], ObjectName)}
+    if missing:
+        names = " and ".join(f"{name}={each}" for name, each in missing.items())
+        again = ", ".join(f"{name}=..." for name in missing)
+        raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it over again, which only "
+                          f'Python can do: vantage.{call}("{source}", {again})')
+
+
+def check_values(config: Config, objects: Mapping[str, Any], source: object) -> None:
+    """ConfigError where an algorithm that is handed over as an instance has other values than the run in `source`."""
+    for key, value in objects.items():
+        if key not in ARGUMENTS and config.override({key: value}) != config:
+            raise ConfigError(f"the algorithm has {key}={value}, and {source} was trained with "
+                              f"{key}={config.flat()[key]}; give the same, or the algorithm's class")
+
+
+def objects_of(config: Config) -> dict[str, ObjectName]:
+    """The objects in `config` that a file cannot name, by the arguments that hand them over."""
+    flat = config.flat()
+    return {name: flat[key] for key, name in ARGUMENTS.items() if isinstance(flat[key], ObjectName)}
+
+
+def sources(config: Config) -> dict[str, str]:
+    """The source texts of the objects in `config`, by the arguments that hand them over."""
+    texts = {name: source_text(each.target) for name, each in objects_of(config).items()}
+    return {name: text for name, text in texts.items() if text is not None}

@@ -1,0 +1,153 @@
+"""What "auto" means on this machine: devices, processes and threads of a training run."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import re
+
+import torch
+
+from vantage._host.extras import require
+from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory
+from vantage.config.checks import check_sources, check_together, why_not_parallel
+from vantage.config.config import Config
+from vantage.config.groups import Hogwild, Ray, Sync
+from vantage.envs import make_environments
+from vantage.envs.batched import is_vector
+from vantage.envs.ids import check_processes, resolve_env
+from vantage.errors import ConfigError
+from vantage.learning.optimizers import make_optimizer
+from vantage.runtimes.startup import new_model
+
+log = logging.getLogger(__name__)
+
+LEAST_ENVS = 8
+"""Fewest Atari environments for which another process is started."""
+
+LEAST_BUSY = 0.75
+"""Smallest share of the cores that processes of equally many threads must use."""
+
+MOST_PER_CORE = 4
+"""Workers for each core above which a warning is logged."""
+
+WORKER_MIB, ENV_MIB = 100, 20
+"""Memory of its own that a process with torch, and one of an environment, has at least; 151 and 24 were measured."""
+
+
+MOST_FOR_ONE_THREAD = 200_000
+"""Weights of a network without images up to which one thread is at least as fast as two, beside a busy process 1.3 to 8
+times as fast: PPO on HalfCheetah with hidden=256,256 has 143,000, and with 512,512, where two are faster, 547,000."""
+
+
+def prepare(config: Config) -> Config:
+    """`config` with what "auto" means on this machine; sets how this process uses threads, cores and memory.
+
+    ConfigError for devices, optimisers and trackers that training cannot use.
+    """
+    runtime, hogwild, cores = config.runtime, isinstance(config.runtime, Hogwild), available_cores()
+    check_together(config)  # again: it may have been changed since, or edited
+    check_sources(config)
+    make_optimizer(config.optimizer, torch.zeros(1))  # raises for those that no learner can use
+    if config.run.track != "none":
+        require(config.run.track, config.run.track)
+    if config.run.log_weights:
+        require("tensorboard", "tensorboard")
+    config = config.change(device=resolve_device(config))
+    if isinstance(runtime, Ray):  # how many have room is known when the run has joined the cluster
+        workers, own, threads = runtime.num_workers, cores, runtime.threads or max(1, int(runtime.worker_cpus))
+    else:
+        workers = (runtime.num_workers or cores) if hogwild else _ranks(config)
+        if workers > MOST_PER_CORE * cores:
+            log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
+                        workers, cores, MOST_PER_CORE)
+        _check_memory(config, workers)
+        own = threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
+    if workers > 1 or not isinstance(runtime, Sync):
+        check_processes(resolve_env(config.env.id, config.env.atari_protocol))
+    torch.set_num_threads(own)
+    keep_freed_memory()
+    compute_for_long()
+    return config.change(threads=threads, num_workers=workers, precision=_precision(config))
+
+
+def threads_of(config: Config, processes: int) -> int:
+    """Threads of each of `processes` that share the cores: one for a small network without images, else all.
+
+    Threads meet at each operation, which for a small network takes longer than to compute it, and beside processes of
+    environments for a larger one too: A2C on BipedalWalker on 2 cores with vector=async, 950 steps/s with two threads,
+    1,580 with one.
+    """
+    threads, env = max(1, available_cores() // processes), resolve_env(config.env.id, config.env.atari_protocol)
+    # Vectors of environments may be slow or impossible to build twice.
+    if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
+        return threads
+    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
+    envs.close()
+    weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
+    images = any(part.kind == "image" for part in envs.spec.parts)
+    is_small = weights <= MOST_FOR_ONE_THREAD or config.env.vector == "async"  # whose processes use the cores
+    return 1 if is_small and not images else threads
+
+
+def _check_memory(config: Config, workers: int) -> None:
+    """ConfigError where so many processes cannot fit into the memory."""
+    free = free_memory() >> 20
+    envs = config.env.num_envs if config.env.vector == "async" else 0
+    for name, number, each in (("num_workers", workers, WORKER_MIB), ("num_envs", envs, ENV_MIB)):
+        if number > 1 and number * each > free:
+            raise ConfigError(f"{name}={number}: so many processes need at least {number * each:,} MiB, and {free:,} "
+                              f"MiB of memory are free; give at most {max(1, free // each)}")
+
+
+def _ranks(config: Config) -> int:
+    """How many processes share the update of `config` under sync; ConfigError where so many cannot.
+
+    By default more than one only on Atari, whose emulators and convolutions keep each busy for milliseconds between
+    two updates, with enough environments in each for its convolutions, and where few cores are left over.
+    """
+    daemon = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
+    if workers := config.runtime.num_workers:
+        why = why_not_parallel(config)
+        if daemon and workers > 1:
+            why = "a daemonic process, such as one of multiprocessing.Pool, cannot start others; give --num-workers 1"
+        if why is not None:
+            raise ConfigError(f"num_workers={workers}: {why}")
+        return workers
+    if config.runtime.threads or daemon or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
+        return 1
+    cores = available_cores()
+    return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
+                if cores // n * n >= LEAST_BUSY * cores and why_not_parallel(config.change(num_workers=n)) is None),
+               default=1)
+
+
+def _precision(config: Config) -> str:
+    """bfloat16 only where its convolutions are faster: with AVX512_BF16. GPUs have not been measured."""
+    if config.policy.precision != "auto":
+        return config.policy.precision
+    has_bfloat16 = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
+    is_atari = resolve_env(config.env.id, config.env.atari_protocol).atari is not None
+    return "bfloat16" if has_bfloat16 and is_atari and config.runtime.device.startswith("cpu") else "float32"
+
+
+def resolve_device(config: Config) -> str:
+    """The devices that `config` means; ConfigError for those that torch cannot use."""
+    count, device = torch.cuda.device_count(), config.runtime.device
+    hogwild = isinstance(config.runtime, Hogwild)
+    hint = "use a3c, which is the same on CPUs" if config.algo == "a3g" else "use --device cpu"
+    if device == "auto":
+        if config.algo == "a3g" and count == 0:
+            raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here; {hint}")
+        return ("cuda" if not hogwild else ",".join(f"cuda:{i}" for i in range(count))) if count else "cpu"
+    for part in device.split(","):
+        match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", part)
+        if match is None:
+            raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
+        if match[1] == "cuda" and int(match[2] or 0) >= count:
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; {hint}")
+    if "," in device and isinstance(config.runtime, Ray):
+        raise ConfigError(f"device={device!r}: the learner of runtime=ray takes one device; give cpu or cuda:0")
+    if "," in device and not hogwild and config.runtime.num_workers <= 1:
+        raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
+    return device

@@ -1,0 +1,222 @@
+"""A training as a generator, new or resumed: what `trainer` and the command advance. What a run does is in `runtimes`.
+
+Under torchrun every process calls them: rank 0 trains and yields reports, the others share its updates and yield none.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vantage._host.extras import needs
+from vantage._host.system import available_cores
+from vantage.config.checks import why_not_parallel
+from vantage.config.config import Config
+from vantage.config.groups import Hogwild, Ray, Sync
+from vantage.envs import make_single, resolve_env
+from vantage.envs.batched import is_vector
+from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.runs.checkpoint import Checkpoint, load_to_resume
+from vantage.runs.compatibility import check_fits, continuing
+from vantage.runs.directory import RunDirectory
+from vantage.runs.files import is_url, working_directory
+from vantage.runs.handed_over import handed_over
+from vantage.runs.hub import local_path
+from vantage.runs.lock import locked
+from vantage.runs.mirror import fetch, mirror_to
+from vantage.runs.policy_file import SavedPolicy, read_policy
+from vantage.runs.validation import read_spec
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.collectives import launched
+from vantage.runtimes.hogwild import HogwildRun
+from vantage.runtimes.machine import prepare, resolve_device
+from vantage.runtimes.progress import goal_reached
+from vantage.runtimes.ranks import follow_torchrun
+from vantage.runtimes.startup import load_learner, new_model
+from vantage.runtimes.sync import SyncRun
+from vantage.runtimes.train_loop import Run, updates
+from vantage.types import Report
+from vantage.wording import for_reader
+
+log = logging.getLogger(__name__)
+
+
+def train_updates(config: Config, *, asked: Config | None = None, run: str | Path | None = None,
+                  root: str | Path = "runs", argv: Sequence[str] | None = None,
+                  on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
+    """Train in a new run directory; yields what `train_loop.updates` does.
+
+    What `asked`, by default `config`, leaves to the machine stays so in config.json. `on_start` is
+    called with the run before its first update.
+    """
+    if follow_torchrun() is not None:
+        return
+    runtime, asked = runtime_of(config), config if asked is None else asked
+    start = working_directory()
+    config = prepare(_with_launched(config))
+    initial = read_initial(config)
+    path, folder = None if run is None else Path(run), Path("runs" if is_url(root) else root)
+    if working_directory() != start:  # the environment, which `prepare` has tried, has changed it
+        path, folder = None if path is None else start / path, start / folder
+    directory = RunDirectory.create(config, asked=asked, path=path, root=folder, argv=argv)
+    with locked(directory.path):
+        try:
+            if is_url(root):
+                mirror_to(directory, str(root))
+            session = runtime(config, directory, None, initial)
+        except BaseException:
+            directory.remove()
+            raise
+        if on_start is not None:
+            on_start(session)
+        yield from updates(session)
+
+
+def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule: bool = False,
+                   max_minutes: float | None = None, device: str | None = None, trust: bool = False,
+                   env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
+                   on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
+    """Continue the run in directory `run` from its newest valid checkpoint, as `Trainer.resume` describes.
+
+    Yields what `train_loop.updates` does. `on_start` is called with the run before its first update.
+    """
+    if follow_torchrun() is not None:
+        return
+    path = fetch(str(run)) if is_url(run) else Path(run)
+    directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True, call="resume",
+                                  objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
+    saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule, device)
+    config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
+    directory = directory.from_start()  # finding out what this machine has tries the environment
+    with locked(directory.path):
+        checkpoint = load_to_resume(directory.path)
+        if checkpoint is not None:
+            _check_unfinished(checkpoint, config, directory)
+        with continuing(checkpoint):
+            if checkpoint is not None:
+                config = config.with_shifts(read_spec(checkpoint.state["spec"]).shifts)
+            session = runtime_of(config)(config, directory, checkpoint,
+                                         read_initial(config) if checkpoint is None else None)
+        try:
+            session.recorder.directory = directory.from_start().change_config(saved, device=device)
+        except BaseException:
+            session.close("interrupted")
+            raise
+        if on_start is not None:
+            on_start(session)
+        yield from updates(session)
+
+
+def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDirectory) -> None:
+    """ConfigError where the run has nothing left to do."""
+    run = directory.path
+    if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
+        with contextlib.suppress(VantageError):  # a kill came between the last checkpoint and the summary
+            if summary := directory.read_summary():
+                directory.write_summary(summary | {"status": "done"})
+        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
+    if reached := goal_reached(checkpoint.state["progress"], config):
+        raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
+                          f"{run} and another goal")
+    if config.at("lr", checkpoint.step) == 0:
+        log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; resume with "
+                               "--extend-schedule"))
+
+
+def _with_launched(config: Config) -> Config:
+    """`config` with the ranks that torchrun has started, each with a GPU of its own if it uses GPUs."""
+    if (place := launched()) is None:
+        return config
+    if not isinstance(config.runtime, Sync):
+        raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not have; start it without")
+    gpus = int(os.environ["LOCAL_WORLD_SIZE"])
+    device = "cuda" if config.runtime.device == "auto" and torch.cuda.is_available() else config.runtime.device
+    if device == "cuda":
+        device = ",".join(f"cuda:{rank % gpus}" for rank in range(place[1]))
+    return config.change(num_workers=place[1], device=device)
+
+
+def _on_this_machine(directory: RunDirectory) -> Config:
+    """The config of a run, with other values where it left them to a machine that had more than this one."""
+    config, asked, cores = directory.config, directory.asked.automatic(), available_cores()
+    try:
+        resolve_device(config)
+    except ConfigError:
+        if "device" not in asked:
+            raise
+        log.warning("device=%s is not on this machine: this resume is not exact", config.runtime.device)
+        config = config.change(device="auto")
+    workers = config.runtime.num_workers
+    if isinstance(config.runtime, Hogwild) and "num_workers" in asked and workers > cores:
+        log.warning("%d workers instead of %d, as this machine has fewer cores", cores, workers)
+        config = config.change(num_workers=cores)
+    return config
+
+
+def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:
+    """The config that a resumed run goes on with and saves."""
+    if extend_schedule or steps not in (None, config.run.steps):
+        span = 0 if extend_schedule else config.schedule_steps
+        config = config.change(steps=config.run.steps if steps is None else steps, schedule_steps=span)
+    if device is not None:
+        config = config.change(device=resolve_device(config.change(device=device)))
+    if isinstance(config.runtime, Sync) and why_not_parallel(config) is not None:  # moved to a GPU
+        log.warning("one process instead of %d: this resume is not exact", config.runtime.num_workers)
+        config = config.change(num_workers=1, threads=config.all_threads)
+    return prepare(config)
+
+
+def read_initial(config: Config) -> SavedPolicy | None:
+    """The policy of `init_from`, None without. `load_learner` checks that it fits."""
+    if config.policy.init_from is None:
+        return None
+    return _read_policy(config.policy.init_from, config.policy.init_checkpoint)
+
+
+def check_initial(config: Config) -> None:
+    """ConfigError if the policy of `init_from` does not fit; tries one environment where there is one."""
+    if (policy := read_initial(config)) is None:
+        return
+    envs = make_single(config.env, seed=config.run.seed, stream=0, draws=False, num_envs=config.envs_per_process)
+    envs.close()
+    check_fits(policy, new_model(config, envs.spec), config)
+
+
+def check(config: Config) -> None:
+    """Raise what would keep a run of `config` from its first step; tries one environment on the CPU."""
+    tried = prepare(config).change(device="cpu", vector="sync")
+    vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # which may take no other number
+    tried = tried.change(num_envs=tried.envs_per_process if vector else 1)
+    if isinstance(tried.runtime, Sync):
+        tried = tried.change(num_workers=1)
+    initial = read_initial(tried)
+    with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
+        load_learner(one.learner, None, initial)
+        one.begin()
+
+
+def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
+    try:
+        return read_policy(local_path(path), checkpoint, key="init_checkpoint", runs_code=False)
+    except ConfigError as error:
+        raise ConfigError(f"init_from={path}: {error}") from None
+    except CheckpointError as error:
+        what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
+        what = ": ".join([what.split("; ")[0], *details[:1]])  # its remedy is for a resume of that run
+        raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
+
+
+def runtime_of(config: Config) -> Callable[..., Run]:
+    """The class of runs under the config's runtime; ConfigError for Ray where it is not installed."""
+    if isinstance(config.runtime, Ray):
+        with needs("ray"):
+            from vantage.runtimes.ray import RayRun
+        return RayRun
+    return SyncRun if isinstance(config.runtime, Sync) else HogwildRun
