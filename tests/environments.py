@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from vantage.config.config import Config
-from vantage.envs import Environments, make_environments, resolve_env
 from vantage.envs.atari import make_atari
-from vantage.envs.ids import AtariId, AtariProtocol
+from vantage.envs.ids import AtariId, AtariProtocol, resolve_env
 from vantage.envs.interface import Seeds
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 
 
 def make(name: str, num_envs: int = 1, *, seed: int = 0, stream: int = 0, evaluation: bool = False, options: Any = None,

@@ -22,7 +22,11 @@ from vantage.algorithms.a2c import A2C
 from vantage.cli import main
 from vantage.config import keywords as config_keys
 from vantage.config.config import ALGORITHMS, Config
-from vantage.config.groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, RunConfig, Sync
+from vantage.config.run import RunConfig
+from vantage.config.runtimes import Hogwild, Sync
+from vantage.envs.config import EnvConfig
+from vantage.learning.config import OptimizerConfig
+from vantage.models.config import PolicyConfig
 from vantage.tools.search.worker import Worker
 
 

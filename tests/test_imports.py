@@ -18,12 +18,8 @@ import vantage
 SOURCE = Path(vantage.__file__).parent
 
 # Each layer may import those above it; within one layer only a package's own modules see each other.
-LAYERS = (
-    "wording", "errors", "extras schedules",
-    "config_keys json_text objects processes sources system terminal time_limit seeding specs",
-    "types importing other_libraries", "keys", "algorithms", "config_groups", "config", "models envs", "learning",
-    "runs", "runtimes", "consistency", "presets", "agent machine", "training", "tools", "trainer", "api", "cli",
-    "__init__ __main__")
+LAYERS = ("errors", "_host", "keys", "specs", "types", "algorithms", "models envs", "learning", "config", "runs",
+          "agents", "runtimes", "tools", "api", "cli", "__init__ __main__")
 RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer.split()}
 
 # The libraries that only these parts may import.
@@ -31,11 +27,11 @@ ONLY_IN = {
     "envs": "gymnasium ale_py", "runtimes": "ray", "cli": "tyro", "runs tools": "huggingface_hub",
     "runs": "tensorboard torch.utils.tensorboard wandb mlflow fsspec",
     "tools": "matplotlib onnx onnxruntime optuna PIL pygame imageio_ffmpeg",
-    "objects": "cloudpickle", "": "argparse pickle cPickle dill joblib marshal shelve"}
+    "keys": "cloudpickle", "": "argparse pickle cPickle dill joblib marshal shelve"}
 
 # What the maths may see.
-ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields", "vantage.keys.schedules",
-                  "vantage.errors", "vantage.algorithms"}
+ALGORITHMS_SEE = {"torch", "jaxtyping", "vantage.types", "vantage.specs", "vantage.keys.fields",
+                  "vantage.keys.schedules", "vantage.errors", "vantage.algorithms"}
 
 
 def imported_by(path: Path, module: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from tiny import Bandit
 from torch import nn
 
 import vantage
-from vantage.envs import make_single
+from vantage.envs.make import make_single
 from vantage.errors import ConfigError
 from vantage.keys.objects import source_text
 

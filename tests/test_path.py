@@ -14,7 +14,7 @@ import pytest
 
 import vantage
 from vantage.algorithms import returns
-from vantage.envs import Environments
+from vantage.envs.vector_env import Environments
 from vantage.learning.optimizers import FlatOptimizer
 from vantage.runtimes import train_loop
 from vantage.runtimes.training import train_updates

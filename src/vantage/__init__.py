@@ -9,8 +9,8 @@
 `help(vantage.train)` and the like explain each function; docs/python.md shows them all.
 
 `import vantage` takes no time and imports no torch, so that the command answers help and bad input at once. Where
-Gymnasium is imported already, it also registers vantage/Snake-v0 and vantage/SnakePlural-v0; else `import vantage.envs`
-does.
+Gymnasium is imported already, it also registers vantage/Snake-v0 and vantage/SnakePlural-v0; else
+`import vantage.envs.snake` does.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ __all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Con
            "report", "resume", "search", "train"]
 
 _MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
-            "Agent": "vantage.agents.agent", "load": "vantage.agents.agent", "Config": "vantage.config.config", "Report": "vantage.types",
+            "Agent": "vantage.agents.agent", "load": "vantage.agents.agent", "Config": "vantage.config.config",
+            "Report": "vantage.types",
             "Coefficient": "vantage.keys.schedules", "Schedule": "vantage.keys.schedules",
             "Episode": "vantage.types", "configure": "vantage.config.configure",
             "Trainer": "vantage.runtimes.trainer", "resume": "vantage.api", "train": "vantage.api",
@@ -81,4 +82,4 @@ def __dir__() -> list[str]:
 
 
 if "gymnasium" in sys.modules:
-    import_module("vantage.envs")
+    import_module("vantage.envs.snake")

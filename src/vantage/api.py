@@ -44,7 +44,8 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
         agent = vantage.resume("runs/first", steps=200_000)
 
-    `progress` is that of `vantage.train`, the other arguments are those of `vantage.Trainer.resume`.
+    `steps`, `extend_schedule`, `max_minutes`, `device`, `trust`, `env`, `network`, `memory` and
+    `algorithm` are those of `vantage.Trainer.resume`, `progress` is that of `vantage.train`.
     """
     trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
                              device=device, trust=trust, env=env, network=network, memory=memory,

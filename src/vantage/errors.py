@@ -1,8 +1,13 @@
-"""What can go wrong, as people meet it. The command turns each class into an exit status; no torch here."""
+"""What can go wrong, as people meet it, and how messages read. The command turns each class into an exit status.
+
+Messages are written with the command's flags. Python shows its keywords instead: `give --num-envs 8` is num_envs=8.
+"""
 
 from __future__ import annotations
 
-from vantage.wording import bounded, for_reader
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class VantageError(Exception):
@@ -38,3 +43,65 @@ class CheckpointError(VantageError):
 
 class NonFiniteError(VantageError):
     """A loss, a gradient or a running statistic that is not finite, caught before it reaches the policy."""
+
+
+LONGEST_LINE = 2_000
+"""Characters of a line of a message. A value from a file may be as long as the file."""
+
+
+def bounded(text: str) -> str:
+    """`text` with the middle of lines left out that are longer than `LONGEST_LINE`."""
+    if len(text) <= LONGEST_LINE:
+        return text
+    return "\n".join(line if len(line) <= LONGEST_LINE else
+                     f"{line[:LONGEST_LINE // 2]} [...] {line[-LONGEST_LINE // 2:]}" for line in text.split("\n"))
+
+
+class _Command:
+    """Whether this process runs the command `vantage`, whose users give flags."""
+
+    runs = False
+
+
+@contextmanager
+def flags_in_errors() -> Iterator[None]:
+    """Show the messages of errors with flags, as the command does."""
+    former, _Command.runs = _Command.runs, True
+    try:
+        yield
+    finally:
+        _Command.runs = former
+
+
+_OF_OTHERS = ("shm-size", "force-reinstall", "head", "help", "help-all")
+_SWITCHES = ("trust", "extend-schedule", "private")
+_PROSE = ("or|and|of|to|for|is|if|at|on|in|as|that|which|with|has|have|does|above|out|exclude|explains|file|"
+          "N|DIR|RUN|FILE.json")
+"""Words that follow a flag and are not its value."""
+_NUMBER = re.compile("-?[0-9.]+(e-?[0-9]+)?")
+_FLAG = re.compile(rf"(?<![\w'\"/-])--([a-z][a-z-]*[a-z])(?: (?!(?:{_PROSE})\b)(-?\w(?:[\w:.,=%/-]*\w)?))?")
+
+
+def for_reader(text: str) -> str:
+    """`text`, which names flags, as the command's user or a Python program reads it."""
+    return text if _Command.runs else with_keywords(text)
+
+
+def with_keywords(text: str) -> str:
+    """`text` with keywords of Python in place of flags, except in commands, which stand in backticks."""
+    parts = text.split("`")
+    return "`".join(_FLAG.sub(_keyword, part) if number % 2 == 0 else part for number, part in enumerate(parts))
+
+
+def _keyword(match: re.Match[str]) -> str:
+    flag, value = match[1], match[2]
+    if flag in _OF_OTHERS:
+        return match[0]
+    after = "" if value is None else f" {value}"
+    if flag in _SWITCHES:
+        return f"{flag.replace('-', '_')}=True{after}"
+    if flag.startswith("no-"):
+        return f"{flag[3:].replace('-', '_')}=False{after}"
+    words = {"true": "True", "false": "False", "none": "None"}
+    shown = "" if value is None else "=" + words.get(value, value if _NUMBER.fullmatch(value) else repr(value))
+    return flag.replace("-", "_") + shown

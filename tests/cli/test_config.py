@@ -20,12 +20,12 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.ppo import PPO
 from vantage.config.config import Config
 from vantage.config.configure import configure
-from vantage.config.groups import PolicyConfig
-from vantage.envs import make_environments
+from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
 from vantage.keys.fields import plain
 from vantage.keys.objects import ObjectName
 from vantage.keys.schedules import Schedule, coefficient, parse_number
+from vantage.models.config import PolicyConfig
 
 
 def test_numbers_as_people_write_them() -> None:

@@ -12,8 +12,8 @@ import vantage
 from vantage.cli.arguments import read
 from vantage.cli.entry import COMMANDS
 from vantage.config.configure import SYSTEMS
-from vantage.config.groups import OptimizerConfig
-from vantage.envs import make_environments
+from vantage.envs.make import make_environments
+from vantage.learning.config import OptimizerConfig
 
 PAGE = (Path(__file__).parents[2] / "docs" / "systems.md").read_text(encoding="utf-8")
 OWN = {"pytorch-a2c": ("Pong", "Breakout", "vantage/Snake-v0"), "rl-a3c-pytorch": ("Pong", "Seaquest"),

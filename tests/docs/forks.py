@@ -80,7 +80,7 @@ def answer(here: socket.socket, shorter: dict[str, str], short_seeds: str) -> No
 def serve(address: str, shorter: dict[str, str], short_seeds: str) -> None:
     """Answer until the parent ends this process."""
     patch("vantage._host.system.available_cores", lambda: 1).start()  # a worker or a rank would import torch for 2 s
-    for module in ("vantage.runtimes.training", "vantage.agents.evaluate", "vantage.tools.plot"):  # forks then have them
+    for module in ("vantage.runtimes.training", "vantage.agents.evaluate", "vantage.tools.plot"):  # for the forks
         import_module(module)
     from vantage.config.presets.measured import MEASURED
 

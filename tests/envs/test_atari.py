@@ -10,8 +10,8 @@ import pytest
 from environments import make
 from gymnasium.wrappers import AtariPreprocessing
 
-from vantage.config.groups import EnvConfig
 from vantage.envs.atari import Game, native_emulators
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import PROTOCOLS, resolve_env
 
 PLAIN = dataclasses.replace(PROTOCOLS["classic"], noop_max=0, fire=False, life_signal=False)

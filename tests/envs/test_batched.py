@@ -14,8 +14,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from test_env_resume import check, moments, uninterrupted
 
 import vantage
-from vantage.config.groups import EnvConfig
-from vantage.envs import make_environments, make_single
+from vantage.envs.config import EnvConfig
+from vantage.envs.make import make_environments, make_single
 from vantage.errors import ConfigError, EnvError
 
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -10,8 +10,8 @@ import pytest
 from gymnasium import spaces
 from test_env_resume import check, moments, uninterrupted
 
-from vantage.config.groups import EnvConfig
 from vantage.envs.atari import Game, wrapped_emulator
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import PROTOCOLS, TWO_PLAYERS, AtariId, resolve_env
 from vantage.envs.options import CROP_TABLES, margins_of
 from vantage.errors import ConfigError

@@ -11,8 +11,8 @@ from environments import make
 from gymnasium.envs.classic_control import CartPoleEnv
 
 import vantage
-from vantage.envs import ids, resolve_env
-from vantage.envs.ids import PROTOCOLS, check_processes
+from vantage.envs import ids
+from vantage.envs.ids import PROTOCOLS, check_processes, resolve_env
 from vantage.errors import ConfigError, EnvError
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from vantage.config.config import Config
-from vantage.envs import Environments, make_environments, make_single
+from vantage.envs.make import make_environments, make_single
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
 
 

@@ -10,7 +10,8 @@ from test_env_resume import bits, make, random_actions
 from vantage import configure
 from vantage.config.checks import check_flags
 from vantage.config.config import Config
-from vantage.envs import Step, make_environments
+from vantage.envs.interface import Step
+from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
 
 SHORT = {"short_episode_steps": 7, "short_episode_every": 2}

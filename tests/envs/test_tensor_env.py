@@ -14,8 +14,8 @@ from gymnasium import spaces
 from torch import Tensor
 
 import vantage
-from vantage.config.groups import EnvConfig
-from vantage.envs import make_environments
+from vantage.envs.config import EnvConfig
+from vantage.envs.make import make_environments
 from vantage.errors import ConfigError, EnvError
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "torch_vector_env.py"

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from vantage.config.config import Config
-from vantage.envs import Environments, make_environments
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.learning.evaluation import play_games, result_of
 from vantage.models.actor_critic import ActorCritic, make_model
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.config.groups import OPTIMIZERS, OptimizerConfig
 from vantage.errors import ConfigError
+from vantage.learning.config import OPTIMIZERS, OptimizerConfig
 from vantage.learning.optimizers import STATISTICS, Optimizer, make_optimizer
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from vantage.config.groups import OptimizerConfig
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import backward, clip_gradient
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.weights import FlatParameters

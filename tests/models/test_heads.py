@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
+from vantage.models.config import PolicyConfig
 from vantage.models.heads import GaussianHead
 from vantage.types import ActionSpec
 

@@ -11,7 +11,8 @@ import pytest
 from gymnasium import spaces
 
 import vantage
-from vantage.envs import Environments, make_environments
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.errors import EnvError
 
 SHORT: dict[str, Any] = {"eval_every": 0, "threads": 1, "tensorboard": False, "log_every_seconds": 1000,

@@ -16,8 +16,8 @@ from gymnasium import spaces
 
 import vantage
 from vantage.config.config import Config
-from vantage.envs import make_environments
 from vantage.envs.actions import make_actor
+from vantage.envs.make import make_environments
 from vantage.envs.spaces import describe
 from vantage.errors import ConfigError
 from vantage.runs.validation import read_spec

@@ -17,7 +17,7 @@ from torch import Tensor
 import vantage
 from vantage.config.config import Config
 from vantage.envs.spaces import make_observer
-from vantage.models import ActorCritic, make_model
+from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.checkpoint import load_latest, save_as
 from vantage.runs.validation import read_spec
 from vantage.types import ActionSpec, ArraySpec, EnvSpec

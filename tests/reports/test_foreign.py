@@ -11,8 +11,9 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from vantage.config.groups import EnvConfig
-from vantage.envs import Environments, make_environments
+from vantage.envs.config import EnvConfig
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
 
 AGENTS = "Vantage trains one agent: write a gymnasium.Env around it"

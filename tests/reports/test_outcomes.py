@@ -10,8 +10,9 @@ import malformed
 import numpy as np
 import pytest
 
-from vantage.config.groups import EnvConfig
-from vantage.envs import Environments, make_environments
+from vantage.envs.config import EnvConfig
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError, EnvError
 
 PLACE = r"^environment 0 of malformed:Malformed \(seed \d+, episode 0, step {}\): "

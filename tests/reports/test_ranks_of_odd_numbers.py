@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import vantage
-from vantage.config.groups import OptimizerConfig
+from vantage.learning.config import OptimizerConfig
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights

@@ -12,8 +12,9 @@ from conftest import train_shortly
 from raw_envs import GRAY, RGB
 
 import vantage
-from vantage.config.groups import EnvConfig
-from vantage.envs import Environments, make_single
+from vantage.envs.config import EnvConfig
+from vantage.envs.make import make_single
+from vantage.envs.vector_env import Environments
 from vantage.errors import EnvError
 
 

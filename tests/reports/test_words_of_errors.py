@@ -17,7 +17,7 @@ from tiny import Bandit
 
 import vantage
 from vantage.cli import main
-from vantage.wording import with_keywords
+from vantage.errors import with_keywords
 
 
 def configure(**values: Any) -> vantage.Config:

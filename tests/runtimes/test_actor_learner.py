@@ -80,7 +80,7 @@ def test_a_worker_pulls_before_each_update_from_the_replay_and_moves_the_average
     """Towards the shared weights, from which its own copy may be far; an average that each worker moves is a defect."""
     config = configure(runtime="hogwild", average_decay=0.75, replay_ratio=20).change(num_workers=2)
     with begun(config) as first:
-        shared = SharedWeights(first.learner, multiprocessing.get_context("spawn"))
+        shared = SharedWeights(first.learner, config, multiprocessing.get_context("spawn"))
         HogwildWeights(shared, first.learner, 0).push()
     with begun(config, shared=shared) as worker:
         learner, updates = worker.learner, 0

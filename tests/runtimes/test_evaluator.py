@@ -10,9 +10,10 @@ import pytest
 from rollouts import begun
 
 import vantage
-from vantage.envs import LONGEST_GAME
+from vantage.agents.evaluation_settings import even_envs
+from vantage.envs.interface import LONGEST_GAME
 from vantage.learning.evaluation import result_of
-from vantage.runtimes.evaluator import Evaluated, Evaluator, even_envs
+from vantage.runtimes.evaluator import Evaluated, Evaluator
 from vantage.types import Episode
 
 

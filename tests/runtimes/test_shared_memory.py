@@ -32,7 +32,7 @@ def configure(**options: Any) -> vantage.Config:
 
 def share(config: vantage.Config) -> SharedWeights:
     learner = Learner(new_model(config, SPEC), config)
-    shared = SharedWeights(learner, multiprocessing.get_context("spawn"))
+    shared = SharedWeights(learner, config, multiprocessing.get_context("spawn"))
     HogwildWeights(shared, learner, 0).push()
     return shared
 

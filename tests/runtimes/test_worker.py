@@ -41,7 +41,7 @@ def configure(algo: str = "a3c", **options: Any) -> vantage.Config:
 def share(config: vantage.Config) -> SharedWeights:
     """What workers of `config` share at the start of a run."""
     with begun(config) as lone:
-        shared = SharedWeights(lone.learner, CONTEXT)
+        shared = SharedWeights(lone.learner, config, CONTEXT)
         HogwildWeights(shared, lone.learner, 0).push()
     return shared
 

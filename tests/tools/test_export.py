@@ -24,7 +24,7 @@ from vantage.algorithms.distributions import MASKED
 from vantage.cli import main
 from vantage.config.config import Config
 from vantage.errors import ConfigError
-from vantage.models import make_model
+from vantage.models.actor_critic import make_model
 from vantage.runs import checkpoint
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import read_weights, write_weights

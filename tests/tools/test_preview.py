@@ -12,7 +12,7 @@ from PIL import Image
 
 from vantage.cli import main
 from vantage.config.config import Config
-from vantage.envs import make_single
+from vantage.envs.make import make_single
 from vantage.errors import ConfigError
 from vantage.tools.preview import STREAM, look, preview
 

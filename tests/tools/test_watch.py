@@ -16,7 +16,7 @@ from conftest import train_shortly
 import vantage
 from vantage.cli import main
 from vantage.config.config import Config
-from vantage.envs import make_single
+from vantage.envs.make import make_single
 from vantage.errors import ConfigError
 from vantage.tools import keyboard_play as play
 from vantage.tools import watch

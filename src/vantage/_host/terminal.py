@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import TextIO
 
-from vantage.wording import bounded
+from vantage.errors import bounded
 
 
 def printable(text: str) -> str:

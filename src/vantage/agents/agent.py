@@ -13,17 +13,19 @@ import torch
 from torch import Tensor
 
 from vantage._host.seeding import derive_seed
-from vantage.agents.act_inputs import as_tensor, read_mask, to_numpy
+from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
-from vantage.envs import PolicyEnv, Reader, make_single
+from vantage.envs.make import make_single
+from vantage.envs.policy_env import PolicyEnv
+from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
+from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.compatibility import fitting
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over
 from vantage.runs.hub import local_path
 from vantage.runs.policy_file import SUFFIX, Description, read_policy, write_weights
-from vantage.runtimes.evaluator import acts_most_probably
 from vantage.types import State
 
 log = logging.getLogger(__name__)

@@ -15,14 +15,16 @@ import torch
 from vantage._host.seeding import derive_seed
 from vantage._host.system import available_cores
 from vantage.agents.agent import STREAM, Agent, load_for
+from vantage.agents.evaluation_settings import evaluation_envs, even_envs, plays_both_ways, torch_threads
 from vantage.config.checks import check_sources
 from vantage.config.config import Config
-from vantage.envs import Environments, make_environments, make_single, resolve_env
 from vantage.envs.batched import is_vector
+from vantage.envs.ids import resolve_env
+from vantage.envs.make import make_environments, make_single
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.learning.evaluation import play_games, result_of
 from vantage.runs.handed_over import handed_over
-from vantage.runtimes.evaluator import evaluation_envs, even_envs, plays_both_ways, torch_threads
 from vantage.types import Episode
 
 log = logging.getLogger(__name__)

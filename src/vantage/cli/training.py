@@ -20,10 +20,10 @@ from vantage.cli.arguments import Settings
 from vantage.cli.stop_signals import Stop
 from vantage.cli.tools import Run, Trust
 from vantage.config.config import Config
-from vantage.config.groups import OPTIMIZERS
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import is_code
+from vantage.learning.config import OPTIMIZERS
 from vantage.runs.directory import RunDirectory
 from vantage.runs.files import is_url
 from vantage.tools.search.command import Options

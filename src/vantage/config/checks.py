@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vantage.config.config import Config
-from vantage.config.groups import OPTIMIZERS, PolicyConfig, Sync
+from vantage.config.runtimes import Sync
 from vantage.config.sources import changed_modules
 from vantage.envs.build import copying, is_built, num_built
 from vantage.envs.ids import is_atari, registering_modules
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code, modules_of
+from vantage.learning.config import OPTIMIZERS
+from vantage.models.config import PolicyConfig
 
 
 def check_flags(config: Config, flags: Collection[str]) -> None:

@@ -16,7 +16,9 @@ from vantage.algorithms.a2c import A2C
 from vantage.algorithms.acer import ACER
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Needs
 from vantage.algorithms.ppo import PPO
-from vantage.config.groups import EnvConfig, Hogwild, OptimizerConfig, PolicyConfig, Ray, RunConfig, Sync
+from vantage.config.run import RunConfig
+from vantage.config.runtimes import Hogwild, Ray, Sync
+from vantage.envs.config import EnvConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import (
     check_fields,
@@ -31,6 +33,8 @@ from vantage.keys.fields import (
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import ObjectName, is_object, pack, unpack
 from vantage.keys.schedules import Schedule, value_at
+from vantage.learning.config import OptimizerConfig
+from vantage.models.config import PolicyConfig
 
 RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
 

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from vantage.algorithms.ppo import PPO
 from vantage.config.checks import check_sources, check_together
 from vantage.config.config import ALGORITHMS, Config, base_of, defaults_of_body, name_and_values, runtimes_of
-from vantage.config.groups import Hogwild, PolicyConfig, Ray
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
-from vantage.envs import check_options, known_names, resolve_env
+from vantage.config.runtimes import Hogwild, Ray
 from vantage.envs.build import copying, is_built, num_built
+from vantage.envs.ids import known_names, resolve_env
+from vantage.envs.options import check_options
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
 from vantage.keys.import_paths import colon_form
 from vantage.keys.objects import is_code
+from vantage.models.config import PolicyConfig
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -117,8 +119,8 @@ def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config:
     them. config.json holds the import path ("my_module:MyClass") of those that have one, and the names of others in
     angle brackets; a resume, and whatever else builds them, takes them as arguments again.
 
-    The keys of `overrides` and their meanings are those of the command's flags; `vantage.config.keywords` lists them, and
-    `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A coefficient may be a
+    The keys of `overrides` and their meanings are those of the command's flags; `vantage.config.keywords` lists them,
+    and `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A coefficient may be a
     schedule in text, or a function of the progress from 0 to 1, such as `lambda progress: 1e-3 * (1 - progress)`.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, and an unknown environment.

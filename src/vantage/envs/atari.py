@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage._host.extras import needs
 from vantage._host.system import available_cores
-from vantage.config.groups import EnvConfig
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import AtariId, AtariProtocol
 from vantage.envs.interface import Array, Info, Obs, Outcome, Seeds, Simulators
 from vantage.envs.options import Picture, Play, margins_of, numbers

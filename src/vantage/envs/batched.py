@@ -12,10 +12,10 @@ import gymnasium as gym
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 
 from vantage._host.time_limit import TimeLimit
-from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import check_space, create, is_built
 from vantage.envs.checks import bounds_of
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.masks import masks_of_vector

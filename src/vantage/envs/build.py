@@ -17,7 +17,7 @@ from typing import Any
 import gymnasium as gym
 
 from vantage._host.extras import missing
-from vantage.config.groups import EnvConfig
+from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.ids import EnvId, find_plugin
 from vantage.envs.interface import named_errors

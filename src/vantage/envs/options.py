@@ -13,7 +13,7 @@ import numpy as np
 from gymnasium import spaces
 
 from vantage._host.extras import needs
-from vantage.config.groups import EnvConfig
+from vantage.envs.config import EnvConfig
 from vantage.envs.ids import EnvId
 from vantage.envs.interface import MASK, Array
 from vantage.envs.masks import allows, masks_of

@@ -10,9 +10,9 @@ from typing import Any
 import gymnasium as gym
 
 from vantage._host.time_limit import TimeLimit
-from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor
 from vantage.envs.checks import Bounds, bounds_of
+from vantage.envs.config import EnvConfig
 from vantage.envs.interface import MASK, Seeds, named_errors
 from vantage.envs.masks import masks_of
 from vantage.envs.offsets import Shifts, first_offsets

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from vantage.config.groups import EnvConfig
+from vantage.envs.config import EnvConfig
 from vantage.envs.interface import Array, Info
 
 

@@ -18,9 +18,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from vantage._host.processes import die_with
 from vantage._host.time_limit import TimeLimit
-from vantage.config.groups import EnvConfig
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import build, is_built
+from vantage.envs.config import EnvConfig
 from vantage.envs.evaluation_limit import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes, needs_main
 from vantage.envs.interface import (

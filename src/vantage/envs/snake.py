@@ -169,3 +169,6 @@ def register() -> None:
         if f"vantage/{name}-v0" not in gym.registry:
             gym.register(f"vantage/{name}-v0", entry_point="vantage.envs.snake:Snake", max_episode_steps=1000,
                          kwargs=options)
+
+
+register()

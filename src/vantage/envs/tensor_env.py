@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from vantage._host.time_limit import TimeLimit
-from vantage.config.groups import EnvConfig
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
+from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
 from vantage.envs.other_interfaces import metadata_of, own_time_limit

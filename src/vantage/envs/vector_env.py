@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import create_empty_array
 
-from vantage.config.groups import EnvConfig
 from vantage.envs.checks import Checks
+from vantage.envs.config import EnvConfig
 from vantage.envs.history import MAX_REPLAY_STEPS, MIN_REPLAY_STEPS, History
 from vantage.envs.interface import IDLE, MASK, Array, First, Info, Obs, Seeds, Simulators, Snapshot, Step, named_errors
 from vantage.envs.options import choose_actions

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from vantage._host.system import free_memory
-from vantage.envs import Environments, First, Step
+from vantage.envs.interface import First, Step
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.models.activation_cache import ActivationCache
 from vantage.models.actor_critic import ActorCritic

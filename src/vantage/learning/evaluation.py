@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from vantage.agents.act_inputs import to_numpy
-from vantage.envs import Environments
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
+from vantage.learning.act_inputs import to_numpy
 from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import ActorCritic
 from vantage.types import Episode

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from vantage.config.groups import OptimizerConfig
 from vantage.errors import NonFiniteError
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.optimizers import make_optimizer
 from vantage.learning.step_metrics import LOSS, Number, read_at_once
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink

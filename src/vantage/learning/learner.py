@@ -12,8 +12,8 @@ from torch import Tensor
 
 from vantage._host.seeding import derive_seed
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
-from vantage.config.config import Config
 from vantage.errors import ConfigError, NonFiniteError
+from vantage.learning.config import LearningConfig
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import by_current_policy, minibatches
 from vantage.learning.modules import Buffers, make_module, parameters_of
@@ -42,7 +42,7 @@ class Learner:
     By default the sink is `OwnWeights`; runtimes whose processes share weights set `sink` to one of theirs.
     """
 
-    def __init__(self, model: ActorCritic, config: Config, *, stream: int = 0) -> None:
+    def __init__(self, model: ActorCritic, config: LearningConfig, *, stream: int = 0) -> None:
         self.model = model
         self.config = config
         self.needs = config.algorithm.needs

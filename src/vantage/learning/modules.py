@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from vantage._host.seeding import derive_seed
-from vantage.config.config import Config
 from vantage.errors import ConfigError
+from vantage.learning.config import LearningConfig
 from vantage.models.actor_critic import ActorCritic
 
 
-def make_module(config: Config, model: ActorCritic) -> nn.Module | None:
+def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
     """What `build` of the algorithm returns, with the same weights in all processes, on the device of `model`.
 
     None without `build`. Leaves torch's generator as it is. ConfigError for what cannot be trained or saved.

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 from torch.optim.rmsprop import rmsprop
 
-from vantage.config.groups import OptimizerConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import nearest
+from vantage.learning.config import OptimizerConfig
 
 STATISTICS: Mapping[str, Mapping[str, float]] = {
     "rmsprop_tf": {"square_avg": 1.0},

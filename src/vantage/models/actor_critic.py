@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from vantage.algorithms.distributions import Distribution, make_distribution
-from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
 from vantage.models.activation_cache import ActivationCache
+from vantage.models.config import PolicyConfig
 from vantage.models.frame_stack import push_frame, stack_frames
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
 from vantage.models.inputs import Group, Preprocessor, side_by_side

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from vantage.algorithms.distributions import mask_logits
-from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
+from vantage.models.config import PolicyConfig
 from vantage.models.initialization import initialise
 from vantage.specs import WIDEST, is_bounded
 from vantage.types import ActionSpec

@@ -9,7 +9,7 @@ from typing import Literal, cast
 import torch
 from torch import Tensor, nn
 
-from vantage.config.groups import PolicyConfig
+from vantage.models.config import PolicyConfig
 from vantage.models.normalization import ImageNormalizer, ObsNormalizer, PixelNormalizer, ScaleNormalizer
 from vantage.models.torsos import to_floats, to_pixels, torso_name
 from vantage.types import ArraySpec, EnvSpec

@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import is_code, line_of
 from vantage.models.activation_cache import ActivationCache, run_layer
+from vantage.models.config import PolicyConfig
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm

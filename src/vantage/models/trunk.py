@@ -8,8 +8,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from vantage.config.groups import PolicyConfig
 from vantage.models.activation_cache import ActivationCache
+from vantage.models.config import PolicyConfig
 from vantage.models.memory import Memory, make_memory, unroll
 from vantage.models.torsos import make_torso
 from vantage.types import ArraySpec, State

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from vantage._host.system import shortage
 from vantage.config.config import Config
-from vantage.config.groups import PolicyConfig
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys.fields import in_text
 from vantage.keys.objects import is_code
 from vantage.models.actor_critic import ActorCritic
+from vantage.models.config import PolicyConfig
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runs.validation import read_spec

@@ -15,7 +15,7 @@ from torch import Tensor
 from vantage._host.seeding import derive_seed
 from vantage._host.system import free_memory
 from vantage.config.config import Config
-from vantage.envs import make_environments
+from vantage.envs.make import make_environments
 from vantage.errors import CheckpointError
 from vantage.learning.collect import Position, check_rollouts, collect, empty_rollout, join_rollouts
 from vantage.learning.learner import Learner, restore_generator

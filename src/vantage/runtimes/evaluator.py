@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from statistics import fmean
 
 import torch
 
 from vantage._host.seeding import derive_seed
+from vantage.agents.evaluation_settings import (
+    acts_most_probably,
+    evaluation_envs,
+    plays_both_ways,
+    torch_threads,
+)
 from vantage.config.config import Config
-from vantage.envs import is_atari, make_environments, resolve_env
-from vantage.envs.batched import is_vector
+from vantage.envs.make import make_environments
 from vantage.learning.evaluation import play_games
 from vantage.models.actor_critic import ActorCritic
-from vantage.types import EnvSpec, Episode
+from vantage.types import Episode
 
 STREAM = 1
 """Stream of the environments' seeds; training has 0."""
 
 PRETEST = 20
 """Games that an evaluation plays first where it can end the run; the others only if these reach the goal."""
-
-MOST_ENVS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,46 +124,3 @@ class Evaluator:
 def mean_of(games: list[Episode]) -> float:
     """Their mean raw score."""
     return fmean(game.score for game in games)
-
-
-def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
-    """Evaluations take the most probable actions, else sampled ones: as `eval_deterministic` says.
-
-    By default sampled ones where discrete actions follow images, as in RL Zoo's evaluations of Atari
-    and MiniGrid: a policy that cannot tell two places apart needs its noise to leave them.
-    """
-    if config.run.eval_deterministic is not None:
-        return config.run.eval_deterministic
-    return spec.action.kind == "box" or all(part.kind != "image" for part in spec.parts)
-
-
-def plays_both_ways(config: Config) -> bool:
-    """Evaluations play their games by the most probable and by sampled actions; not Atari's long ones."""
-    return not is_atari(config.env.id)
-
-
-def evaluation_envs(config: Config, episodes: int) -> int:
-    """The number of environments to play `episodes` games in.
-
-    A vector environment has the number that it was trained with: it may take no other.
-    """
-    if is_vector(resolve_env(config.env.id, config.env.atari_protocol)):
-        return config.envs_per_process
-    return even_envs(episodes)
-
-
-def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
-    """How many environments, at most `most`, split the games most evenly: few steps are then wasted."""
-    rounds = -(-episodes // most)
-    return -(-episodes // rounds)
-
-
-@contextmanager
-def torch_threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads; one is fastest for one observation at a time."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

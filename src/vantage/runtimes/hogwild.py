@@ -142,10 +142,10 @@ class HogwildRun:
         self.config = config = config.with_shifts(model.spec.shifts)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
-        self._shared = SharedWeights(self._learner, self._context)
+        self._shared = SharedWeights(self._learner, config, self._context)
         self._counters = self._shared.workers
         self._weights = HogwildWeights(self._shared, self._learner, 0)
-        load_learner(self._learner, checkpoint, initial)
+        load_learner(self._learner, config, checkpoint, initial)
         self._weights.push()
         return frames_per_step
 

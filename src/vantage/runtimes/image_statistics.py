@@ -9,7 +9,8 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
-from vantage.envs import Environments, make_environments
+from vantage.envs.make import make_environments
+from vantage.envs.vector_env import Environments
 from vantage.learning.collect import Position, collect
 from vantage.models.actor_critic import ActorCritic
 

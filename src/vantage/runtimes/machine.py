@@ -12,10 +12,10 @@ from vantage._host.extras import require
 from vantage._host.system import available_cores, compute_for_long, free_memory, keep_freed_memory
 from vantage.config.checks import check_sources, check_together, why_not_parallel
 from vantage.config.config import Config
-from vantage.config.groups import Hogwild, Ray, Sync
-from vantage.envs import make_environments
+from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import check_processes, resolve_env
+from vantage.envs.make import make_environments
 from vantage.errors import ConfigError
 from vantage.learning.optimizers import make_optimizer
 from vantage.runtimes.startup import new_model

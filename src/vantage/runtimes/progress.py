@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from vantage.config.config import Config
-from vantage.envs import LONGEST_GAME
+from vantage.envs.interface import LONGEST_GAME
 from vantage.runs.validation import COUNTERS, FLAGS
 from vantage.types import Episode
 

@@ -104,7 +104,7 @@ class RayRun:
     def change(self, values: Mapping[str, Any]) -> None:
         """Go on with other coefficients; each worker takes them before its next request."""
         self.config = self.config.change(**values)
-        self._learner.config = self._learner.config.change(**values)
+        self._learner.config = self.config
         self.recorder.change(values)
         self._worker_config = pack(unpack(self._worker_config).change(**values), "the config")
         for member in self._requests.values():
@@ -147,7 +147,7 @@ class RayRun:
         if self._sends_gradients and self._learner.buffers is not None:
             raise ConfigError(f"send=gradients does not return the buffers of the module of algorithm={config.algo} "
                               "from its workers; give --send rollouts")
-        load_learner(self._learner, checkpoint, initial)
+        load_learner(self._learner, config, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
         # This process watches the workers. Their evaluator, which plays for as long as it takes, watches itself.
         self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes), "the config")

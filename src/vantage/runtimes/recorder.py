@@ -11,8 +11,9 @@ from time import perf_counter
 from typing import Any, Literal
 
 from vantage._host.system import used_memory
+from vantage.agents.evaluation_settings import plays_both_ways
 from vantage.config.config import Config
-from vantage.config.groups import Sync
+from vantage.config.runtimes import Sync
 from vantage.errors import CheckpointError, ConfigError, VantageError
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint, load_named, save, save_as
@@ -22,7 +23,7 @@ from vantage.runs.metrics import MetricWriter
 from vantage.runs.mirror import mirror_of
 from vantage.runs.tracking import Tracker
 from vantage.runs.weight_log import WeightLog
-from vantage.runtimes.evaluator import Evaluated, plays_both_ways
+from vantage.runtimes.evaluator import Evaluated
 from vantage.runtimes.own_algorithm import OwnAlgorithm
 from vantage.runtimes.progress import Progress
 from vantage.types import Report

@@ -16,8 +16,8 @@ from time import perf_counter, sleep
 import torch
 from torch import Tensor
 
-from vantage.config.groups import OptimizerConfig
 from vantage.errors import ConfigError
+from vantage.learning.config import OptimizerConfig
 from vantage.learning.gradients import clip_with_norm
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from vantage.config.config import Config
 from vantage.learning.gradients import clip_gradient
 from vantage.learning.learner import Learner
 from vantage.learning.optimizers import STATISTICS, FlatOptimizer
@@ -57,9 +58,10 @@ class SharedMemory:
 class SharedWeights:
     """Everything that the workers of one run share; created in the main process and inherited by the workers."""
 
-    def __init__(self, learner: Learner, context: SpawnContext) -> None:
-        config, size = learner.config, len(learner.flat.vector)
-        workers, optimizer = config.runtime.num_workers, config.optimizer.optimizer
+    def __init__(self, learner: Learner, config: Config, context: SpawnContext) -> None:
+        size = len(learner.flat.vector)
+        workers = config.runtime.num_workers
+        optimizer = config.optimizer.optimizer
         self.log_weights = config.run.log_weights
         vectors = {"vector": torch.zeros(size)}
         if self.log_weights:

@@ -11,7 +11,7 @@ import torch
 
 from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
-from vantage.envs import make_environments
+from vantage.envs.make import make_environments
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.inputs import networks_in_words
@@ -54,25 +54,25 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} weights")
 
 
-def load_learner(learner: Learner, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
     """Give `learner` the tensors of the checkpoint or of the policy, if there is one.
 
     ConfigError where the policy does not fit, or a checkpoint is of another policy or optimiser.
     """
     if initial is not None:
-        check_fits(initial, learner.model, learner.config)
+        check_fits(initial, learner.model, config)
         source = initial.description
         log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, "
-                 f"from {learner.config.policy.init_from}")
-        if learner.config.env.reward_norm and initial.rewards is None:
+                 f"from {config.policy.init_from}")
+        if config.env.reward_norm and initial.rewards is None:
             log.info("the deviation of returns is not among them: reward_norm begins anew")
-        initial = in_units_of(learner.config, initial)
-        with fitting(Path(str(learner.config.policy.init_from)), initial.tensors, learner.model, "its config"):
+        initial = in_units_of(config, initial)
+        with fitting(Path(str(config.policy.init_from)), initial.tensors, learner.model, "its config"):
             learner.initialize_from(initial.tensors, initial.rewards)
     if checkpoint is None:
         return
-    optimizer = learner.config.optimizer.optimizer
-    check_spaces(checkpoint, learner.model.spec, learner.config.env.id)
+    optimizer = config.optimizer.optimizer
+    check_spaces(checkpoint, learner.model.spec, config.env.id)
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
             raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")

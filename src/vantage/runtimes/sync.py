@@ -43,7 +43,7 @@ class SyncRun:
             stack.callback(self._release)
             if initial is None and checkpoint is None:
                 measure_images(one.model, config, one.envs)
-            load_learner(one.learner, checkpoint, initial)
+            load_learner(one.learner, config, checkpoint, initial)
             notes = one.envs.notes
             log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
             self.progress = Progress(one.envs.frames_per_step, workers, config.run.return_window)

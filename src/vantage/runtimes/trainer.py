@@ -19,12 +19,12 @@ from weakref import WeakSet
 
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
+from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
 from vantage.config.configure import Env, configure
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import nearest
 from vantage.runs.checkpoint import path_of
-from vantage.runtimes.evaluator import acts_most_probably
 from vantage.runtimes.progress import Advance, sum_of
 from vantage.runtimes.ranks import Followed, follow_torchrun
 from vantage.runtimes.recorder import Status, means

@@ -19,10 +19,11 @@ from vantage._host.extras import needs
 from vantage._host.system import available_cores
 from vantage.config.checks import why_not_parallel
 from vantage.config.config import Config
-from vantage.config.groups import Hogwild, Ray, Sync
-from vantage.envs import make_single, resolve_env
+from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
-from vantage.errors import CheckpointError, ConfigError, VantageError
+from vantage.envs.ids import resolve_env
+from vantage.envs.make import make_single
+from vantage.errors import CheckpointError, ConfigError, VantageError, for_reader
 from vantage.runs.checkpoint import Checkpoint, load_to_resume
 from vantage.runs.compatibility import check_fits, continuing
 from vantage.runs.directory import RunDirectory
@@ -43,7 +44,6 @@ from vantage.runtimes.startup import load_learner, new_model
 from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
 from vantage.types import Report
-from vantage.wording import for_reader
 
 log = logging.getLogger(__name__)
 
@@ -198,7 +198,7 @@ def check(config: Config) -> None:
         tried = tried.change(num_workers=1)
     initial = read_initial(tried)
     with closing(ActorLearner(tried, replay_bytes=replay_share(tried.num_processes))) as one:
-        load_learner(one.learner, None, initial)
+        load_learner(one.learner, tried, None, initial)
         one.begin()
 
 

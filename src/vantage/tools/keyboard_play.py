@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from vantage.config.config import Config
-from vantage.envs import Environments, make_single
+from vantage.envs.make import make_single
 from vantage.envs.options import subset_names
+from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
 from vantage.tools.frames import draw_frame, number
 from vantage.tools.window import Window, key_name

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from vantage._host.extras import needs
 from vantage._host.terminal import printable
 from vantage.config.config import Config
-from vantage.config.groups import RunConfig, Sync
+from vantage.config.run import RunConfig
+from vantage.config.runtimes import Sync
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_text, nearest
 from vantage.runs.directory import RunDirectory

@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from vantage._host.extras import needs
+from vantage.agents.evaluation_settings import torch_threads
 from vantage.config.config import Config
-from vantage.envs import Environments, make_single
+from vantage.envs.make import make_single
+from vantage.envs.vector_env import Environments
 from vantage.learning.collect import Position, reset_envs, step_envs
 from vantage.models.actor_critic import make_model
 from vantage.runs.files import whole_file
-from vantage.runtimes.evaluator import torch_threads
 from vantage.types import map_parts
 
 with needs("plot"):

@@ -15,11 +15,11 @@ from typing import Any
 
 from vantage._host.extras import needs
 from vantage.agents.evaluate import action_generator, load_player, shown_game
+from vantage.agents.evaluation_settings import torch_threads
 from vantage.errors import ConfigError, VantageError
 from vantage.learning.evaluation import game_steps
 from vantage.runs.files import whole_file
 from vantage.runs.handed_over import handed_over
-from vantage.runtimes.evaluator import torch_threads
 from vantage.tools.frames import Picture, Screens, describe, draw_frame, number
 
 with needs("video"):

@@ -19,7 +19,7 @@ from vantage._host.processes import deaf_to_signals
 from vantage._host.system import available_cores
 from vantage._host.terminal import MessageHandler
 from vantage.config.config import Config
-from vantage.config.groups import Hogwild, Ray
+from vantage.config.runtimes import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory, folder_of, make_directory

@@ -11,11 +11,11 @@ import torch
 from vantage._host.seeding import derive_seed
 from vantage.agents.agent import load
 from vantage.agents.evaluate import load_player, shown_game
+from vantage.agents.evaluation_settings import torch_threads
 from vantage.errors import VantageError
 from vantage.learning.evaluation import game_steps
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.hub import local_path
-from vantage.runtimes.evaluator import torch_threads
 from vantage.tools.frames import describe, draw_frame
 from vantage.tools.window import Window
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import vantage
-from vantage.config.groups import PolicyConfig
+from vantage.models.config import PolicyConfig
 from vantage.models.memory import make_memory, unroll
 from vantage.models.memory.interface import Memory
 from vantage.tools.export import export

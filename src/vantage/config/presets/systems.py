@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from vantage.envs import EnvId
+from vantage.envs.ids import EnvId
 
 
 @dataclass(frozen=True, slots=True)

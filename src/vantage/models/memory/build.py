@@ -8,10 +8,10 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from vantage.config.groups import PolicyConfig
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
 from vantage.keys.objects import line_of
+from vantage.models.config import PolicyConfig
 from vantage.models.memory.gru import Gru
 from vantage.models.memory.interface import Memory
 from vantage.models.memory.lstm import Lstm

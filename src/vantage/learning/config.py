@@ -1,0 +1,72 @@
+"""The config keys of the optimiser, and what learning reads of the config of a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
+from vantage.envs.config import EnvConfig
+from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.schedules import Coefficient
+from vantage.models.config import PolicyConfig
+
+OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
+"""Those that workers and ranks can share; others are classes of torch.optim."""
+
+
+@documented
+@dataclass(frozen=True)
+class OptimizerConfig:
+    """The optimizer and its learning rate."""
+
+    optimizer: str = key("rmsprop_tf", "rmsprop_tf, rmsprop, adam, amsgrad or another; rmsprop_tf is TensorFlow's "
+                         "form, and another is any class of torch.optim")
+    lr: Coefficient = key(7e-4, "learning rate", low=0, high=1e6)
+    optimizer_eps: float = key(1e-5, "epsilon of the denominator; inside the root for rmsprop_tf", low=0, high=1)
+    optimizer_decay: float = key(0.99, "decay of rmsprop's mean square", low=0, high=1)
+    max_grad_norm: Coefficient = key(0.5, "clip gradients to this global norm; 0: no clipping", low=0)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+class _Seeded(Protocol):
+    @property
+    def seed(self) -> int:
+        """Source of all random draws of the run."""
+
+
+class LearningConfig(Protocol):
+    """What learning reads of the config of a run; `vantage.Config` is one."""
+
+    @property
+    def algo(self) -> str:
+        """The algorithm's name, for messages."""
+
+    @property
+    def algorithm(self) -> Algorithm | MinibatchAlgorithm:
+        """The loss and its hyperparameters."""
+
+    @property
+    def env(self) -> EnvConfig:
+        """The number of environments, and how rewards are scaled."""
+
+    @property
+    def policy(self) -> PolicyConfig:
+        """The network."""
+
+    @property
+    def optimizer(self) -> OptimizerConfig:
+        """The optimiser."""
+
+    @property
+    def run(self) -> _Seeded:
+        """The run's seed."""
+
+    @property
+    def schedule_steps(self) -> int:
+        """Agent steps that schedules run over."""
+
+    def at(self, name: str, step: int, /) -> float:
+        """The value of the coefficient `name` at `step`."""
