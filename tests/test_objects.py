@@ -45,7 +45,7 @@ def trained(path: Path, algorithm: Any = "a2c", **options: Any) -> dict[str, tor
     """The weights of a short run of two environments."""
     values = {"num_envs": 2, "steps": 64, "threads": 1, "tensorboard": False, "eval_every": 0} | options
     config = vantage.configure(algorithm, **values)
-    assert [report.step for report in vantage.train(config, run=path)][-1] >= 64
+    assert [report.step for report in vantage.Trainer(config, run=path)][-1] >= 64
     agent = vantage.load(path, checkpoint="latest", network=options.get("network"), algorithm=algorithm)
     return dict(agent.model.state_dict())
 
@@ -199,7 +199,7 @@ for algorithm, options in ((MyPPO, {"num_workers": 2, "rollout_length": 16, "min
                            ("a3c", {"num_workers": 1}), ("a2c", {"vector": "async"})):
     config = vantage.configure(algorithm, env=lambda: Maze(size), network=Torso, steps=64, num_envs=2, threads=1,
                                tensorboard=False, eval_every=0, **options)
-    for report in vantage.train(config):
+    for report in vantage.Trainer(config):
         pass
     agent = vantage.load(report.run, network=Torso, algorithm=algorithm, env=lambda: Maze(size))
     obs, _ = agent.make_env().reset()

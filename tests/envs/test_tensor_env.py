@@ -145,9 +145,9 @@ def test_the_example_trains_and_resumes_bit_for_bit(tmp_path: Path, monkeypatch:
     for name, steps in (("whole", 512), ("halves", 256)):
         config = vantage.configure("ppo", env=f"{EXAMPLE.stem}:TorchCartPole", steps=steps, **SMALL
                                    | {"minibatch_size": 16, "epochs": 2})
-        *_, last = vantage.train(config, run=tmp_path / name)
+        *_, last = vantage.Trainer(config, run=tmp_path / name)
     assert last.metrics["rollout/ep_len_mean"] > 5
-    *_, last = vantage.resume(tmp_path / "halves", steps=512)
+    *_, last = vantage.Trainer.resume(tmp_path / "halves", steps=512)
     whole, halves = (vantage.load(tmp_path / name, checkpoint="latest") for name in ("whole", "halves"))
     assert last.step == whole.step == 512
     assert all(torch.equal(part, halves.model.state_dict()[name]) for name, part in whole.model.state_dict().items())
@@ -249,5 +249,5 @@ def test_what_cannot_be_trained_on_is_refused(name: str, keys: dict[str, Any], m
     ("acer", {"replay_start": 20, "replay_size": 500}), ("a2c", {"memory": "gru"})])
 def test_replays_and_memories_train_on_it(algo: str, keys: dict[str, Any], tmp_path: Path) -> None:
     config = vantage.configure(algo, env=f"{__name__}:Saving", steps=160, **SMALL | keys)
-    *_, last = vantage.train(config, run=tmp_path / "run")
+    *_, last = vantage.Trainer(config, run=tmp_path / "run")
     assert last.status == "done" and last.metrics["rollout/ep_rew_mean"] == 6.0

@@ -47,9 +47,9 @@ def configure(algo: str, **options: Any) -> vantage.Config:
 @pytest.mark.parametrize("case", CASES)
 def test_a_stopped_and_resumed_run_has_the_module_of_the_uninterrupted_bit_for_bit(case: str, tmp_path: Path) -> None:
     config = configure(**CASES[case])
-    list(vantage.train(config, run=tmp_path / "whole"))
+    list(vantage.Trainer(config, run=tmp_path / "whole"))
     assert 0 < stop_after(3, tmp_path / "parts", config) < 512
-    list(vantage.resume(tmp_path / "parts"))
+    list(vantage.Trainer.resume(tmp_path / "parts"))
     whole, parts = saved_tensors(tmp_path / "whole"), saved_tensors(tmp_path / "parts")
     assert whole.keys() == parts.keys() and any(name.startswith("module/") for name in whole)
     assert not [name for name in whole if not torch.equal(whole[name], parts[name])]
@@ -88,7 +88,7 @@ def test_policies_and_the_average_leave_the_module_out(tmp_path: Path) -> None:
     with begun(configure("curious:CuriousACER", replay_start=64, replay_size=512)) as one:
         learner = one.learner
         assert learner.average is not None and len(learner.average.vector) < len(learner.flat.vector)
-    list(vantage.train(configure("rnd:RND", **REUSE, eval_every=256, eval_episodes=1), run=run))
+    list(vantage.Trainer(configure("rnd:RND", **REUSE, eval_every=256, eval_episodes=1), run=run))
     assert {path.stem for path in (run / "best").glob("*.safetensors")} <= {"model", "rewards"}
     policy = {name.removeprefix("model/") for name in saved_tensors(run) if name.startswith("model/")}
     file = export(run, format="safetensors", trust=True).path
@@ -138,7 +138,7 @@ class Odd(A2C):
 @pytest.mark.filterwarnings("ignore:Lazy modules")
 def test_a_build_that_returns_anything_else_is_named(result: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=says):
-        list(vantage.train(configure(f"{__name__}:Odd", result=result), run=tmp_path / "run"))
+        list(vantage.Trainer(configure(f"{__name__}:Odd", result=result), run=tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
@@ -149,4 +149,4 @@ def test_a_checkpoint_without_the_module_is_refused_in_one_line(tmp_path: Path) 
     config["algo"] = "curious:CuriousA2C"
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="it has no module of algorithm=curious:CuriousA2C"):
-        list(vantage.resume(run, trust=True))
+        list(vantage.Trainer.resume(run, trust=True))

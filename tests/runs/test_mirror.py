@@ -137,5 +137,5 @@ def test_a_run_that_was_deleted_while_it_trains_resumes_from_its_copy(root: str)
     url = f"{root}/tiny-Bandit/a2c-1"
     with pytest.raises(CheckpointError, match=f"deleted or renamed .* `vantage resume {url}`"):
         list(updates)
-    *_, last = vantage.resume(fetch(url))
+    *_, last = vantage.Trainer.resume(fetch(url))
     assert last.status == "done"

@@ -29,7 +29,7 @@ def begun(path: Path, code: dict[str, Any], stop: int | None = None) -> Path:
     config = vantage.configure(code["algorithm"], env=code["env"], network=code["network"], steps=256, save_every=64,
                                num_envs=2, rollout_length=16, minibatch_size=16, threads=1, tensorboard=False,
                                log_every_seconds=0, eval_every=128, eval_episodes=2)
-    reports = vantage.train(config, run=path)
+    reports = vantage.Trainer(config, run=path)
     for report in reports:
         if stop is not None and report.step >= stop:
             reports.close()
@@ -38,7 +38,7 @@ def begun(path: Path, code: dict[str, Any], stop: int | None = None) -> Path:
 
 def test_a_resume_with_the_code_handed_over_equals_never_having_stopped(tmp_path: Path, code: dict[str, Any]) -> None:
     whole, part = begun(tmp_path / "whole", code), begun(tmp_path / "part", code, stop=96)
-    assert [report.step for report in vantage.resume(part, **code)][-1] == 256
+    assert [report.step for report in vantage.Trainer.resume(part, **code)][-1] == 256
     loading = {"network": code["network"], "algorithm": code["algorithm"]}
     one, other = (vantage.load(run, checkpoint="latest", **loading).model.state_dict() for run in (whole, part))
     assert all(torch.equal(one[name], other[name]) for name in one)
@@ -49,7 +49,7 @@ def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, co
     saved = json.loads((run / "config.json").read_text())
     assert (saved["algo"], saved["env"]["id"], saved["policy"]["network"]) == ("<Own>", "<lambda>", "<lambda>")
     assert "lambda: Bandit()" in json.loads((run / "meta.json").read_text())["sources"]["env"]
-    calls: dict[str, Any] = {"resume": lambda **given: list(vantage.resume(run, **given)),
+    calls: dict[str, Any] = {"resume": lambda **given: list(vantage.Trainer.resume(run, **given)),
                              "evaluate": lambda **given: vantage.evaluate(run, **given),
                              "load": lambda **given: vantage.load(run, **given)}
     for name, call in calls.items():

@@ -23,7 +23,7 @@ FAST: dict[str, Any] = {"num_envs": 8, "rollout_length": 10, "lr": "5e-3", "gamm
 
 def train(run: Path, algo: str = "a2c", steps: int = 320, **keys: Any) -> Any:
     """The last report of a training on the task that needs a memory."""
-    *_, last = vantage.train(vantage.configure(algo, env="tiny:Recall", steps=steps, **FAST | keys), run=run)
+    *_, last = vantage.Trainer(vantage.configure(algo, env="tiny:Recall", steps=steps, **FAST | keys), run=run)
     assert last.status == "done"
     return last
 
@@ -49,7 +49,7 @@ def test_it_learns_what_needs_a_memory_and_is_evaluated(tmp_path: Path) -> None:
 def test_a_resumed_run_equals_one_that_never_stopped(algo: str, keys: dict[str, Any], tmp_path: Path) -> None:
     train(tmp_path / "whole", algo, **keys)
     train(tmp_path / "halves", algo, steps=160, **keys)
-    for _ in vantage.resume(tmp_path / "halves", steps=320):
+    for _ in vantage.Trainer.resume(tmp_path / "halves", steps=320):
         pass
     whole, halves = weights(tmp_path / "whole"), weights(tmp_path / "halves")
     assert "actor.memory.decay" in whole
