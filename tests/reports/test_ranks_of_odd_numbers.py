@@ -19,19 +19,22 @@ from torch import Tensor
 
 import vantage
 from vantage.learning.config import OptimizerConfig
+from vantage.learning.gradients import OwnWeights
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes.collectives import RankWeights
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 
 
-class Moved:
-    """A sink that only keeps the gradient that it is given."""
+class Moved(OwnWeights):
+    """A sink that only keeps the gradient that moves it."""
 
     gradient = Tensor()
 
-    def apply(self, gradient: Tensor, *args: Any, **kwargs: Any) -> tuple[float, float]:
+    def __init__(self) -> None:
+        pass
+
+    def move(self, gradient: Tensor, lr: float) -> None:
         self.gradient = gradient.clone()
-        return 0.0, 0.0
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         return {}

@@ -163,7 +163,7 @@ def test_crafted_tensors_are_refused_in_one_line(
     ("acting", "state_0", None, "state of the policy is"),
     ("acting", "state_1", torch.zeros(2, 4).double(), "float64"),
     ("acting", "state_0", torch.full((2, 4), torch.nan), "not finite"),
-    ("envs", "action_counts", None, "there is no 'action_counts'"),
+    ("envs", "action_counts", None, "the snapshot holds"),
     ("envs", "action_counts", torch.tensor([2**40, 1]), "action_counts"),
     ("envs", "action_counts", torch.tensor([torch.nan, 1]), "action_counts"),
     ("envs", "actions", torch.full((160,), 77, dtype=torch.int8), "actions"),

@@ -51,6 +51,10 @@ class Messages(list[Advance]):
 
     send = list.append
 
+    def poll(self) -> bool:
+        """No coefficient changes."""
+        return False
+
 
 # What belongs to one worker
 

@@ -37,9 +37,9 @@ class RankLostError(ConnectionResetError):
 class RankWeights(GradientSink):
     """The gradient sink of a rank by torch.distributed: the mean over all ranks moves the weights of each.
 
-    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank averages a slice in the
-    order of ranks: the bits are those of `barrier`, and as many are sent as by an all-reduce. nccl sends what is on
-    GPUs, gloo all else.
+    g = Σ nᵢ gᵢ / Σ nᵢ, since the loss of each rank is a mean over its nᵢ valid steps. Each rank averages a slice in
+    the order of ranks: the bits are those of `shared_gradients`, and as many are sent as by an all-reduce. nccl sends
+    what is on GPUs, gloo all else.
     """
 
     def __init__(self, learner: Learner) -> None:
