@@ -208,7 +208,9 @@ class OpenTorso(nn.Module):
         self.is_image = len(shape) > 1
         factory = load_class(path, what="network")
         try:
-            built = copy.deepcopy(factory) if isinstance(factory, nn.Module) else factory(shape)
+            built = factory if isinstance(factory, nn.Module) else factory(shape)
+            # A function may return the same module again, for the critic and for evaluations.
+            built = built if isinstance(factory, type) else copy.deepcopy(built)
             self.add_module("network", built)  # TypeError if it is no module
             with torch.no_grad():
                 features = self.network(torch.zeros(2, *shape))

@@ -114,3 +114,14 @@ def test_a_run_of_someone_else_needs_trust_for_the_code_of_its_memory() -> None:
 
     assert foreign_code({"policy": {"memory": "own_memories:Average"}}) == ["own_memories:Average"]
     assert foreign_code({"policy": {"memory": "lstm"}}) == []
+
+
+def test_a_memory_that_is_built_already_is_copied_for_actor_and_critic(tmp_path: Path) -> None:
+    built = own_memories.Average(input_size=32, memory_size=16)
+    before = {name: tensor.clone() for name, tensor in built.state_dict().items()}
+    for i, given in enumerate((built, lambda **sizes: built)):
+        run = tmp_path / str(i)
+        train(run, steps=160, separate=True, memory=given)
+        trained = vantage.load(run, memory=given).model.state_dict()
+        assert not torch.equal(trained["actor.memory.decay"], trained["critic.memory.decay"])
+        assert all(torch.equal(built.state_dict()[name], tensor) for name, tensor in before.items())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import load_class
@@ -28,15 +29,18 @@ def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
         return _BUILT_IN[policy.memory](**sizes, init=policy.init)
     target = load_class(policy.memory, what="memory")
     try:
-        memory = target(**sizes)
+        memory = target if isinstance(target, nn.Module) else target(**sizes)
+        # A function may return the same module again, for the critic and for evaluations.
+        memory = memory if isinstance(target, type) else copy.deepcopy(memory)
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             try_memory(memory, input_size)
     except Exception as error:
         reason = str(error) if isinstance(error, NotAMemoryError) else repr(error)
         raise ConfigError(
             f"memory={policy.memory!r} cannot be used on {input_size} features: {reason}"
-            f"{line_of(error, policy.memory)}; it must be an nn.Module class built as "
-            "Class(input_size=, memory_size=) with initial_state(batch) and step(features, is_first, state)"
+            f"{line_of(error, policy.memory)}; it must be an nn.Module with "
+            "initial_state(batch) and step(features, is_first, state), or its class, built as "
+            "Class(input_size=, memory_size=)"
         ) from error
     return cast(Memory, memory)
 
