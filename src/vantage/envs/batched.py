@@ -17,6 +17,7 @@ from vantage.envs.build import check_space, create, is_built
 from vantage.envs.checks import bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.ids import EnvId
+from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import MASK, Array, Info, Obs, Outcome, Seeds, Simulators, named_errors
 from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
@@ -44,7 +45,9 @@ def is_vector(env: EnvId) -> bool:
     if isinstance(target, gym.Env | VectorEnv):
         return isinstance(target, VectorEnv)
     if not callable(target):
-        raise ConfigError(f"env={env.name!r} is {refusal(target)}")
+        built = (f"a {type(target).__name__} that is built already; give its class, or a function with the "
+                 "parameter num_envs that returns it")
+        raise ConfigError(f"env={env.name!r} is {refusal(target) or built}")
     try:
         return "num_envs" in inspect.signature(target).parameters
     except ValueError:  # of a function written in C
@@ -63,6 +66,7 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
     vector = create(env, config, {"num_envs": num_envs})
     if words := refusal(vector):
         raise ConfigError(f"env={env.name!r} is {words}")
+    check_unused(vector, env.name)
     return vector
 
 
@@ -114,7 +118,7 @@ class Batch:
 
     def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
         self._vector, self._seeds, self._limit, self._exact, self._steps = vector, seeds, limit, exact, 0
-        self._shape = (vector.num_envs,)
+        self._shape, self._closed = (vector.num_envs,), False
         space, kinds = vector.single_observation_space, config.kinds_of_parts
         one, _ = make_observer(space, kinds=kinds)
         check_obs_size(one)
@@ -129,6 +133,11 @@ class Batch:
             info = self._with_mask(info)
         self.spec = EnvSpec(obs, action, MASK in info, space_to_json(space))
         self._mask = make_masker(self.spec, self._shape)
+        note_player(self)
+
+    def played(self) -> object:
+        """The vector environment; None once this is closed."""
+        return None if self._closed else self._vector
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
         """Reset where `which` is True; everywhere if no environment can be reset by itself."""
@@ -154,11 +163,13 @@ class Batch:
 
     def close(self) -> None:
         """Close the vector environment, or leave it behind if it fails or takes too long."""
+        self._closed = True
         with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
 
     def forget(self) -> None:
         """Leave a vector environment open that the user has built."""
+        self._closed = True
 
     def _place(self) -> str:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"

@@ -23,6 +23,7 @@ from vantage.envs.build import build, is_built
 from vantage.envs.config import EnvConfig
 from vantage.envs.evaluation_limit import CutGames, LongestGame, build_cut
 from vantage.envs.ids import EnvId, check_processes, needs_main
+from vantage.envs.in_use import check_unused, note_player
 from vantage.envs.interface import (
     IDLE,
     Array,
@@ -125,6 +126,10 @@ class Episodes(gym.Env[Any, Any]):
                 raise
             return self._blank, 0.0, False, False, self._failure(error)
 
+    def played(self) -> object:
+        """The innermost environment; None before it is built and once it is closed."""
+        return None if self.env is None else self.env.unwrapped
+
     def close(self) -> None:
         if self.env is not None:
             with suppress(Exception, SystemExit):  # would hide the error before it, or end a run that is complete
@@ -157,6 +162,7 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     one = partial(build, env, rendered=rendered)
     limit = TimeLimit(config.env_timeout, env.name)
     first = one(config)
+    check_unused(first.unwrapped, env.name)
     probed = probe(first, config, seeds, limit)
     spec, own_limit = probed.spec, probed.own_limit
     longest: LongestGame | None = None
@@ -182,9 +188,12 @@ def make_single(config: EnvConfig, env: EnvId, seeds: Seeds, *, num_envs: int, s
     def reset(episodes: Array, which: Array) -> Any:
         answer = vector.reset(options={"reset_mask": which.copy(), EPISODES: episodes, SEED: seeds.seed})
         if which.all() and not parent:
-            built = [id(one.env.unwrapped) for one in vector.envs if one.env is not None]
-            if len({*built}) < len(built):
+            built = [one.env.unwrapped for one in vector.envs if one.env is not None]
+            if len({id(each) for each in built}) < len(built):
                 raise ConfigError(f"env={env.name} returns the same object every time; let it build a new one")
+            for one in vector.envs:
+                check_unused(one.played(), env.name, own=(one,))
+                note_player(one)
         return answer
 
     def close() -> None:

@@ -16,6 +16,7 @@ from vantage._host.time_limit import TimeLimit
 from vantage.envs.checks import CHECK_EVERY, Checks, bounds_of
 from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
+from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
 from vantage.envs.other_interfaces import metadata_of, own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
@@ -44,6 +45,7 @@ class TensorEnvironments:
         self._vector, self._config, self._seeds, self._evaluation = vector, config, seeds, evaluation
         self._limit = TimeLimit(config.env_timeout, seeds.name)
         self._steps = 0
+        self._closed = False
         self._allowed: Tensor | None = None
         """The action mask now, [B, A]."""
         if config.shifts:
@@ -74,6 +76,7 @@ class TensorEnvironments:
         self._length = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
         self._score = torch.zeros(self.num_envs, dtype=torch.float64, device=self.device)
         self._over = torch.zeros(self.num_envs, dtype=torch.bool, device=self.device)
+        note_player(self)
 
     def restart(self, seed: int) -> First:
         """Begin the first episodes of `seed`, as new environments with this seed would."""
@@ -146,8 +149,13 @@ class TensorEnvironments:
     def keys_to_action(self) -> Mapping[Any, Any] | None:
         return None
 
+    def played(self) -> object:
+        """The vector environment; None once this is closed."""
+        return None if self._closed else self._vector
+
     def close(self) -> None:
         """Close the vector environment, or leave it behind if it fails or takes too long."""
+        self._closed = True
         with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
 
