@@ -62,11 +62,12 @@ def deaf_to_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_main(imports: bool) -> Iterator[None]:
-    """Start processes that import the program's main module only if `imports`.
+    """Start processes that import the program's main module only if `imports` and it is a file, not standard input.
 
     With multiprocessing's default every script that trains with workers would need `if __name__ == "__main__"`.
     """
-    if imports:
+    main = sys.modules["__main__"]
+    if imports and os.path.exists(getattr(main, "__file__", None) or "."):
         yield
         return
     with _main_hidden:
