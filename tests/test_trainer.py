@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import pickle
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -120,6 +122,7 @@ def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at
         update_until(trainer, "train/learning_rate", trainer.lr)
         trainer.lr = 0
         trainer.entropy_coef = np.float32(0.5)
+        trainer.value_coef = lambda progress: 0.25  # type: ignore[assignment]
         report = update_until(trainer, "train/learning_rate", 0)
         assert report.episodes[0].info.get("reached") == 3
         before = parameters(trainer.agent)
@@ -130,7 +133,7 @@ def test_a_coefficient_that_is_set_replaces_its_schedule_in_every_process_and_at
     assert float(config["optimizer"]["lr"]) == 0 and float(config["algorithm"]["entropy_coef"]) == 0.5
     if keys == {}:
         with vantage.Trainer.resume("run", steps=2 * 10**6) as trainer:
-            assert trainer.lr == 0 and trainer.entropy_coef == 0.5
+            assert (trainer.lr, trainer.entropy_coef, trainer.value_coef) == (0, 0.5, 0.25)
             assert trainer.update().metrics["train/learning_rate"] == 0
             trainer.gamma = 0.5
         config = json.loads(Path("run/config.json").read_text())
@@ -157,7 +160,22 @@ def test_attributes_that_cannot_be_set_say_why() -> None:
             trainer.step = 3  # type: ignore[misc]
         with pytest.raises(ConfigError, match=r"gamma=2.* is above 1"):
             trainer.gamma = 2
+        with pytest.raises(ConfigError, match=r"^gamma=.* is not a number, a schedule"):
+            trainer.gamma = np.array([0.5, 0.5])  # type: ignore[assignment]
         assert trainer.gamma == 0.99
+
+
+def test_an_agent_can_be_pickled_and_copied_and_a_trainer_says_why_it_cannot() -> None:
+    with start() as trainer:
+        trainer.update()
+        agent = trainer.agent
+        for other in (pickle.loads(pickle.dumps(agent)), copy.deepcopy(agent)):
+            assert torch.equal(parameters(other), parameters(agent))
+            assert str(other) == str(agent)
+            assert other.act(np.zeros(1, np.float32), deterministic=True)[0] in (0, 1)
+        for copying in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(TypeError, match="a Trainer cannot be copied or pickled"):
+                copying(trainer)
 
 
 def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
@@ -171,6 +189,8 @@ def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
             trainer.log("my/metric", "x")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="'step' is no name of a metric"):
             trainer.log("step", 1)
+        with pytest.raises(ConfigError, match="'rollout/ep_rew_mean': names that begin with"):
+            trainer.log("rollout/ep_rew_mean", 1)
     assert [line["my/metric"] for line in read_metrics(Path("run"))] == [3]
 
 

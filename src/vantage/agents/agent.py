@@ -55,6 +55,11 @@ class Agent:
     def __post_init__(self) -> None:
         object.__setattr__(self, "read", Reader(self.model.spec, self.config.env.kinds_of_parts))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles make a reader of their own, which consists of functions."""
+        return type(self), (self.model, self.config, self.step, self.checkpoint, dict(self.scores),
+                            self.deterministic)
+
     def __repr__(self) -> str:
         score = self.scores.get("eval/mean_reward", self.scores.get("rollout/ep_rew_mean"))
         words = "" if score is None else f", return {score:.4g}"

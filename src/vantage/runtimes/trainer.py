@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from inspect import GEN_CLOSED, getgeneratorstate
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from weakref import WeakSet
 
 from vantage.agents.agent import Agent
@@ -23,7 +23,8 @@ from vantage.agents.evaluation_settings import acts_most_probably
 from vantage.config.config import Config
 from vantage.config.configure import Env, configure
 from vantage.errors import ConfigError, VantageError
-from vantage.keys.fields import nearest
+from vantage.keys.fields import convert, nearest
+from vantage.keys.schedules import Coefficient
 from vantage.runs.checkpoint import path_of
 from vantage.runtimes.progress import Advance, sum_of
 from vantage.runtimes.ranks import Followed, follow_torchrun
@@ -34,6 +35,8 @@ from vantage.types import Episode, Report
 
 MOST_EPISODES = 10_000
 """Episodes that one report has at most, the newest ones."""
+
+_OWN_METRICS = ("train/", "rollout/", "eval/", "time/", "ray/", "final/")
 
 _Updates = Generator[Report | None]
 _UNFINISHED: WeakSet[_Updates] = WeakSet()
@@ -226,7 +229,10 @@ class Trainer:
         Of several values until then, their mean is logged.
         """
         if not (isinstance(name, str) and name and name.isprintable()) or name in ("step", "seconds"):
-            raise ConfigError(f"{name!r} is no name of a metric; give a text such as 'my/metric'")
+            raise ConfigError(f"{name!r:.100} is no name of a metric; give a text such as 'my/metric'")
+        if name.startswith(_OWN_METRICS):
+            raise ConfigError(f"{name!r:.100}: names that begin with {', '.join(_OWN_METRICS)} are those of "
+                              "Vantage's own metrics; choose another, such as 'my/metric'")
         try:
             number = float(value)
         except (TypeError, ValueError):
@@ -320,6 +326,11 @@ class Trainer:
         return (f"<Trainer {config.algo} on {config.env.id}: {self.status}, step {self.step:,} of "
                 f"{config.run.steps:,}{score}, {self.run}>")
 
+    def __reduce__(self) -> NoReturn:
+        """TypeError: a run has one trainer."""
+        raise TypeError("a Trainer cannot be copied or pickled, since it holds an open run; use trainer.agent for "
+                        "its policy, or close it and give its run to vantage.Trainer.resume")
+
     # Coefficients
 
     def __getattr__(self, name: str) -> float:
@@ -331,8 +342,7 @@ class Trainer:
         if name.startswith("_"):
             object.__setattr__(self, name, value)
         elif name in self._coefficients:
-            number = value if isinstance(value, str) or not hasattr(value, "__float__") else float(value)
-            self._open.change({name: number})
+            self._open.change({name: convert(name, value, Coefficient)})
         elif hasattr(type(self), name):
             raise AttributeError(f"{name} of a trainer cannot be set")
         else:
