@@ -103,6 +103,32 @@ def test_a_function_that_returns_one_object_again_is_refused(tmp_path: Path) -> 
         trained(tmp_path / "run", env=lambda: built)
 
 
+def test_an_evaluation_does_not_play_the_environment_that_training_plays(tmp_path: Path) -> None:
+    built = Bandit()
+    trainer = vantage.Trainer("a2c", env=lambda: built, num_envs=1, steps=64, eval_every=0, run=tmp_path / "run")
+    trainer.update()
+    with pytest.raises(ConfigError, match="close that one first"):
+        trainer.evaluate(episodes=1)
+    with pytest.raises(ConfigError, match="env=<Bandit> gives an object that another training"):
+        vantage.Trainer("a2c", env=built, num_envs=1, run=tmp_path / "second")
+    trainer.close()
+    vector = make_all(2)
+    for env in (lambda: built, lambda num_envs: vector):
+        with pytest.raises(ConfigError, match="let it build a new one"):
+            trained(tmp_path / "evaluated", env=env, num_envs=2, eval_every=32, eval_episodes=2)
+    with vantage.Trainer("a2c", env=built, num_envs=1, eval_every=0, run=tmp_path / "second") as second:
+        assert second.evaluate(episodes=1).episodes == 1  # of a copy
+
+
+def test_a_function_may_return_the_same_module_again_which_is_copied(tmp_path: Path) -> None:
+    built = Linear((1,), 7)
+    before = built.layer.weight.clone()
+    weights = trained(tmp_path / "run", env=Bandit, network=lambda shape: built, separate=True, lr=0.1)
+    assert torch.equal(built.layer.weight, before)
+    actor, critic = (bias for name, bias in weights.items() if "network.layer.bias" in name)
+    assert not torch.equal(actor, critic)
+
+
 def test_every_way_to_give_a_network_builds_it(tmp_path: Path) -> None:
     for i, network in enumerate((partial(Linear, width=7), lambda shape: Linear(shape, 7))):
         weights = trained(tmp_path / str(i), env=Bandit, network=network)
@@ -217,3 +243,13 @@ def test_the_source_of_an_object_is_its_text() -> None:
     assert (source_text(partial(Sized, size=9)) or "").startswith("class Sized")
     assert (source_text(Sized()) or "").startswith("class Sized")
     assert source_text(len) is None
+
+
+def test_a_program_from_standard_input_trains_with_workers(tmp_path: Path) -> None:
+    program = '''
+import vantage
+print(vantage.train("a3c", env="CartPole-v1", steps=64, num_workers=2, threads=1, eval_every=0, progress=False))
+'''
+    run = subprocess.run([sys.executable, "-"], input=program, cwd=tmp_path, capture_output=True,
+                         text=True, check=False)
+    assert (run.returncode, run.stdout[:6], run.stderr) == (0, "<Agent", "")

@@ -7,7 +7,7 @@ from typing import Any
 
 from vantage.config.config import Config, name_and_values
 from vantage.errors import ConfigError
-from vantage.keys.fields import convert
+from vantage.keys.fields import convert, in_text
 from vantage.keys.objects import ObjectName, is_object, source_text
 
 ARGUMENTS: Mapping[str, str] = {"algo": "algorithm", "env": "env", "network": "network",
@@ -38,7 +38,7 @@ def check_objects(config: Config, source: object, call: str) -> None:
     missing = {ARGUMENTS[key]: flat[key] for key in keys
                if is_object(flat[key]) and not isinstance(flat[key], ObjectName)}
     if missing:
-        names = " and ".join(f"{name}={each}" for name, each in missing.items())
+        names = " and ".join(f"{name}={each:.80}" for name, each in missing.items())
         again = ", ".join(f"{name}=..." for name in missing)
         raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it over again, which only "
                           f'Python can do: vantage.{call}("{source}", {again})')
@@ -48,8 +48,8 @@ def check_values(config: Config, objects: Mapping[str, Any], source: object) -> 
     """ConfigError where an algorithm that is handed over as an instance has other values than the run in `source`."""
     for key, value in objects.items():
         if key not in ARGUMENTS and config.override({key: value}) != config:
-            raise ConfigError(f"the algorithm has {key}={value}, and {source} was trained with "
-                              f"{key}={config.flat()[key]}; give the same, or the algorithm's class")
+            raise ConfigError(f"the algorithm has {key}={in_text(value):.60}, and {source} was trained with "
+                              f"{key}={in_text(config.flat()[key]):.60}; give the same, or the algorithm's class")
 
 
 def objects_of(config: Config) -> dict[str, ObjectName]:
