@@ -18,7 +18,8 @@ from torch import nn
 import vantage
 from vantage.envs.make import make_single
 from vantage.errors import ConfigError
-from vantage.keys.objects import source_text
+from vantage.keys.objects import ObjectName, folder_name, source_text
+from vantage.runs.directory import directory_name
 
 
 class Sized(Bandit):
@@ -233,8 +234,19 @@ for algorithm, options in ((MyPPO, {"num_workers": 2, "rollout_length": 16, "min
 ''', encoding="utf-8")
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=120,
                           check=False)
-    assert done.stdout.splitlines() == ["__main__", "lambda MyPPO-1 True", "lambda a3c-1 True", "lambda a2c-1 True"], \
+    assert done.stdout.splitlines() == ["__main__", "Maze MyPPO-1 True", "Maze a3c-1 True", "Maze a2c-1 True"], \
         done.stderr
+
+
+def test_a_lambda_has_the_directory_of_the_class_that_it_builds() -> None:
+    class Local(Sized):
+        """Not at the top level."""
+
+    size = 3
+    names = {"Sized": lambda: Sized(size=size), "Local": lambda: Local(size), "-lambda-": lambda: gym.make("Sized-v0")}
+    for name, env in names.items():
+        assert directory_name(folder_name(ObjectName("<lambda>", env))) == name.strip("-")
+    assert folder_name("CartPole-v1") == "CartPole-v1"
 
 
 def test_the_source_of_an_object_is_its_text() -> None:

@@ -66,6 +66,15 @@ def test_what_is_missing_is_named_with_the_call_that_takes_it(tmp_path: Path, co
     assert vantage.evaluate(run, episodes=2, **code).episodes == 2
 
 
+def test_an_agent_is_evaluated_without_handing_its_code_over_again(tmp_path: Path, code: dict[str, Any]) -> None:
+    agent = vantage.load(begun(tmp_path / "run", code), **code)
+    assert agent.run == tmp_path / "run"
+    result = vantage.evaluate(agent, episodes=4)
+    assert result == vantage.evaluate(agent.run, episodes=4, **code)
+    with pytest.raises(ConfigError, match="is loaded already; give its run"):
+        vantage.evaluate(agent, checkpoint="latest")
+
+
 def test_files_and_pages_of_such_a_run(tmp_path: Path, code: dict[str, Any]) -> None:
     run = begun(tmp_path / "run", code)
     loading = {"network": code["network"], "algorithm": code["algorithm"]}

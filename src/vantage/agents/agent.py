@@ -48,6 +48,8 @@ class Agent:
     `eval/deterministic`, 1 if the run's evaluations take the most probable actions, 0 if sampled ones."""
     deterministic: bool
     """Plays the most probable actions, else sampled ones: as the run's evaluations do, by `eval_deterministic`."""
+    run: Path | None = None
+    """The run directory or the file that it was read from."""
 
     read: Reader = field(init=False, repr=False, compare=False)
     """Reads observations in the policy's form and in its environment's."""
@@ -208,4 +210,4 @@ def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool, object
     shown = about.scores.get("eval/deterministic") if about.config.run.evaluates else None
     deterministic = acts_most_probably(about.config, about.spec) if shown is None else bool(shown)
     pinned = about.config.with_shifts(about.spec.shifts)
-    return Agent(model.eval(), pinned, about.step, about.checkpoint, about.scores, deterministic)
+    return Agent(model.eval(), pinned, about.step, about.checkpoint, about.scores, deterministic, path)

@@ -73,11 +73,11 @@ class Evaluation:
         return line if self.other is None else f"{line}\n{self.other.sentence()}"
 
 
-def evaluate(run: str | Path, *, episodes: int = 100, deterministic: bool | None = None, checkpoint: str = "auto",
-             seed: int = 0, num_envs: int | None = None, max_episode_steps: int = 0,
+def evaluate(run: str | Path | Agent, *, episodes: int = 100, deterministic: bool | None = None,
+             checkpoint: str = "auto", seed: int = 0, num_envs: int | None = None, max_episode_steps: int = 0,
              trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
              algorithm: Any = None) -> Evaluation:
-    """Play `episodes` whole games with the policy of `run`.
+    """Play `episodes` whole games with the policy of `run`, or with an agent.
 
         result = vantage.evaluate("runs/CartPole-v1/a2c-1", episodes=20)
         print(result.return_mean, result.returns)
@@ -140,16 +140,21 @@ def _summary(agent: Agent, envs: Environments, games: list[Episode], episodes: i
                       fmean(game.length for game in games), scores, cut, agent.checkpoint, agent.step)
 
 
-def load_player(run: str | Path, checkpoint: str, deterministic: bool | None, *, episodes: int,
+def load_player(run: str | Path | Agent, checkpoint: str, deterministic: bool | None, *, episodes: int,
                 seed: int, trust: bool, call: str = "record", objects: Mapping[str, Any] | None = None
                 ) -> tuple[Agent, bool]:
-    """The agent of `run`, and whether it takes the most probable actions.
+    """The agent of `run`, which may be one already, and whether it takes the most probable actions.
 
     `deterministic` None: as `Agent.deterministic` says. `call` is the function of Vantage to which code that the run
     cannot name, the `objects`, is to be handed over.
     """
     check_games(episodes, seed)
-    agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
+    if not isinstance(run, Agent):
+        agent = load_for(call, run, checkpoint=checkpoint, trust=trust, objects=objects or {})
+    elif checkpoint != "auto" or objects:
+        raise ConfigError(f"{run} is loaded already; give its run to choose a checkpoint or other code")
+    else:
+        agent = run
     check_sources(agent.config)
     return agent, agent.deterministic if deterministic is None else deterministic
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, fields
 from functools import cache
+from inspect import get_annotations
 from math import isfinite
 from numbers import Integral
 from os import PathLike
@@ -28,7 +29,27 @@ _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M"
              tuple[int, ...]: "a list of whole numbers such as 64,64", tuple[float, ...]: "a list of numbers"}
 _CONVERTED = {*_EXPECTED, Schedule, NoneType} - {str}
 
-type_hints = cache(get_type_hints)  # evaluates every annotation, most of the time that a command takes to read flags
+
+@cache  # evaluating every annotation takes most of the time that a command needs to read flags
+def type_hints(kind: type) -> dict[str, Any]:
+    """The types of the fields of a class, by name.
+
+    Worker processes receive a class of a script or a notebook without the names that only its annotations use. A type
+    that cannot be evaluated there is Any: the value has been converted already.
+    """
+    try:
+        return get_type_hints(kind)
+    except NameError:
+        parts = {name: (text, base.__module__) for base in reversed(kind.__mro__)
+                 for name, text in get_annotations(base).items()}
+        return {name: _type_hint(text, module) for name, (text, module) in parts.items()}
+
+
+def _type_hint(annotation: Any, module: str) -> Any:
+    try:
+        return get_type_hints(type("_", (), {"__annotations__": {"_": annotation}, "__module__": module}))["_"]
+    except NameError:
+        return Any
 
 
 def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | None = None,

@@ -98,6 +98,16 @@ def _title(target: Any) -> str:
     return str(target.__name__).strip("<>")
 
 
+def folder_name(name: str) -> str:
+    """What run directories call `name`: a lambda by the class that it builds, if it names only one."""
+    code = getattr(target_of(name), "__code__", None)
+    if name != "<lambda>" or code is None:
+        return name
+    known = {**target_of(name).__globals__, **inspect.getclosurevars(target_of(name)).nonlocals}
+    classes = [each for each in (*code.co_names, *code.co_freevars) if inspect.isclass(known.get(each))]
+    return classes[0] if len(classes) == 1 else name
+
+
 def source_text(target: Any) -> str | None:
     """The source text of an object or of its class; None where Python does not have it."""
     while isinstance(target, partial):

@@ -25,6 +25,7 @@ from vantage._host.extras import version_of
 from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
+from vantage.keys.objects import folder_name
 from vantage.runs.files import read_text, working_directory, write_atomically
 from vantage.runs.handed_over import check_objects, check_values, replacing, sources
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
@@ -136,7 +137,7 @@ class RunDirectory:
                     entry.unlink()
             self.path.rmdir()
         for folder in self.path.parents[:2]:
-            if folder.name in (directory_name(self.config.env.id), "runs"):
+            if folder.name in (directory_name(folder_name(self.config.env.id)), "runs"):
                 with contextlib.suppress(OSError):
                     folder.rmdir()
 
@@ -254,7 +255,7 @@ def _read_meta(path: Path) -> tuple[dict[str, Any], str]:
 
 def folder_of(config: Config, root: Path) -> Path:
     """`root`/ENV/ALGO, to which a run's number is added."""
-    return root / directory_name(config.env.id) / directory_name(config.algo.rpartition(":")[2])
+    return root / directory_name(folder_name(config.env.id)) / directory_name(config.algo.rpartition(":")[2])
 
 
 def directory_name(name: str) -> str:

@@ -270,7 +270,8 @@ class Trainer:
         scores = {"eval/deterministic": float(deterministic)}
         if self._session is not None and self._session.recorder.progress.return_mean is not None:
             scores["rollout/ep_rew_mean"] = self._session.recorder.progress.return_mean
-        return Agent(model, config, self.step, "the current policy", scores, deterministic)
+        run = None if self._session is None else self.run
+        return Agent(model, config, self.step, "the current policy", scores, deterministic, run)
 
     def _followed_or_own_model(self) -> Any:
         if self._followed is not None and self._followed.actor_learner is not None:

@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from vantage._host.extras import needs
+from vantage.agents.agent import Agent
 from vantage.agents.evaluate import action_generator, load_player, shown_game
 from vantage.agents.evaluation_settings import torch_threads
 from vantage.errors import ConfigError, VantageError
@@ -55,17 +56,17 @@ class Recording:
                 f"{self.fps:g} pictures a second, {actions} actions, {self.checkpoint}")
 
 
-def record(run: str | Path, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
+def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
            checkpoint: str = "auto", seed: int = 0, trust: bool = False, env: Any = None, network: Any = None,
            memory: Any = None, algorithm: Any = None) -> Recording:
-    """Record whole games of a `run` at real-time speed into `output`, a .mp4 or .gif, which appears once complete.
+    """Record whole games of a `run` or an agent into `output`, a .mp4 or .gif, which appears once complete.
 
         recording = vantage.record("runs/CartPole-v1/a2c-1", "game.mp4")
         print(recording.scores, recording.frames / recording.fps)
 
-    The games are those that `vantage.evaluate` plays with num_envs=1; `episodes`, `deterministic`, `checkpoint`,
-    `seed`, `trust`, `env`, `network`, `memory` and `algorithm` are its options. No screen is needed. ConfigError for an
-    environment that draws no pictures and for an output that cannot be written.
+    The games are those that `vantage.evaluate` plays with num_envs=1, at real-time speed; `episodes`, `deterministic`,
+    `checkpoint`, `seed`, `trust`, `env`, `network`, `memory` and `algorithm` are its options. No screen is needed.
+    ConfigError for an environment that draws no pictures and for an output that cannot be written.
     """
     scores: list[float] = []
     screens = Screens()
