@@ -31,7 +31,12 @@ if TYPE_CHECKING:
     from vantage.api import resume, train
     from vantage.config.config import Config
     from vantage.config.configure import configure
+    from vantage.config.run import RunConfig
+    from vantage.config.runtimes import Hogwild, Ray, Sync
+    from vantage.envs.config import EnvConfig
     from vantage.keys.schedules import Coefficient, Schedule
+    from vantage.learning.config import OptimizerConfig
+    from vantage.models.config import PolicyConfig
     from vantage.runtimes.trainer import Trainer
     from vantage.tools.export import Export, export
     from vantage.tools.plot import plot
@@ -47,21 +52,36 @@ if TYPE_CHECKING:
 # other training: 70-77 steps/s against 242-265). Alone it makes no difference.
 os.environ.setdefault("GOMP_SPINCOUNT", "4000")
 
-__all__ = ["A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Config", "ConfigError", "EnvError",
-           "Episode", "Evaluation", "Export", "NonFiniteError", "Recording", "Report", "Schedule", "SearchResult",
-           "Trainer", "VantageError", "__version__", "configure", "evaluate", "export", "load", "plot", "record",
-           "report", "resume", "search", "train"]
+__all__ = [
+    "A2C", "ACER", "PPO", "Agent", "CheckpointError", "Coefficient", "Config", "ConfigError", "EnvConfig", "EnvError",
+    "Episode", "Evaluation", "Export", "Hogwild", "NonFiniteError", "OptimizerConfig", "PolicyConfig", "Ray",
+    "Recording", "Report", "RunConfig", "Schedule", "SearchResult", "Sync", "Trainer", "VantageError", "__version__",
+    "configure", "evaluate", "export", "load", "plot", "record", "report", "resume", "search", "train"]
 
-_MODULES = {"A2C": "vantage.algorithms.a2c", "ACER": "vantage.algorithms.acer", "PPO": "vantage.algorithms.ppo",
-            "Agent": "vantage.agents.agent", "load": "vantage.agents.agent", "Config": "vantage.config.config",
-            "Report": "vantage.types",
-            "Coefficient": "vantage.keys.schedules", "Schedule": "vantage.keys.schedules",
-            "Episode": "vantage.types", "configure": "vantage.config.configure",
-            "Trainer": "vantage.runtimes.trainer", "resume": "vantage.api", "train": "vantage.api",
-            "Evaluation": "vantage.agents.evaluate", "evaluate": "vantage.agents.evaluate",
-            "Export": "vantage.tools.export", "export": "vantage.tools.export", "plot": "vantage.tools.plot",
-            "Recording": "vantage.tools.record", "record": "vantage.tools.record", "report": "vantage.tools.report",
-            "SearchResult": "vantage.tools.search.command", "search": "vantage.tools.search.command"}
+_NAMES = {
+    "vantage.agents.agent": ("Agent", "load"),
+    "vantage.agents.evaluate": ("Evaluation", "evaluate"),
+    "vantage.algorithms.a2c": ("A2C",),
+    "vantage.algorithms.acer": ("ACER",),
+    "vantage.algorithms.ppo": ("PPO",),
+    "vantage.api": ("resume", "train"),
+    "vantage.config.config": ("Config",),
+    "vantage.config.configure": ("configure",),
+    "vantage.config.run": ("RunConfig",),
+    "vantage.config.runtimes": ("Hogwild", "Ray", "Sync"),
+    "vantage.envs.config": ("EnvConfig",),
+    "vantage.keys.schedules": ("Coefficient", "Schedule"),
+    "vantage.learning.config": ("OptimizerConfig",),
+    "vantage.models.config": ("PolicyConfig",),
+    "vantage.runtimes.trainer": ("Trainer",),
+    "vantage.tools.export": ("Export", "export"),
+    "vantage.tools.plot": ("plot",),
+    "vantage.tools.record": ("Recording", "record"),
+    "vantage.tools.report": ("report",),
+    "vantage.tools.search.command": ("SearchResult", "search"),
+    "vantage.types": ("Episode", "Report"),
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names}
 """Where each lazy name lives. Importing a module of this package with one of these names would replace the name."""
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage.agents.agent import Agent, load
+from vantage.config.config import Group
 from vantage.config.configure import Env
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.handed_over import objects_of
@@ -18,7 +19,7 @@ from vantage.types import Report
 log = logging.getLogger(__name__)
 
 
-def train(algorithm: Any, *, env: Env | None = None,
+def train(algorithm: Any, *groups: Group, env: Env | None = None,
           run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
           progress: bool = True, **keys: Any) -> Agent:
     """Train to the end in a new run directory, and return the agent: the best policy of the run.
@@ -26,12 +27,13 @@ def train(algorithm: Any, *, env: Env | None = None,
         agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
         action, state = agent.act(obs)
 
-    The arguments are those of `vantage.Trainer`: `algorithm`, `env` and `keys` of `vantage.configure`,
-    or a config as `algorithm`; `run`, `root` and `argv`. With `progress`, a terminal shows the panel of
-    the command, a notebook one line that changes; elsewhere a line every 10 s goes to the logger
-    `vantage`. Ctrl-C saves the run, says how to continue it, and raises KeyboardInterrupt.
+    The arguments are those of `vantage.Trainer`: `algorithm`, `groups`, `env` and `keys` of
+    `vantage.configure`, or a config as `algorithm`; `run`, `root` and `argv`. With `progress`, a
+    terminal shows the panel of the command, a notebook one line that changes; elsewhere a line every
+    10 s goes to the logger `vantage`. Ctrl-C saves the run, says how to continue it, and raises
+    KeyboardInterrupt.
     """
-    config = config_of(algorithm, env, keys)
+    config = config_of(algorithm, groups, env, keys)
     with shown_progress(config, progress) as show:
         return _to_the_end(Trainer(config, run=run, root=root, argv=argv), show)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Update
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
-@documented
 @dataclass(frozen=True)
 class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vantage.algorithms.interface import Model, Needs, ReplayNeeds, Update
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from vantage.types import Rollout
 
 
-@documented
 @dataclass(frozen=True)
 class ACER:
     """Actor-critic with experience replay; discrete or continuous."""

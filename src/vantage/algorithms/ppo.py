@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from vantage.algorithms.interface import Model, Needs, Reuse, Update
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from vantage.types import Minibatch, Rollout
 
 
-@documented
 @dataclass(frozen=True)
 class PPO:
     """Proximal policy optimisation.

@@ -57,6 +57,9 @@ _OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "
 
 GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
+Group = EnvConfig | PolicyConfig | OptimizerConfig | Sync | Hogwild | Ray | RunConfig
+"""Keys of one subject. `configure` takes instances, whose fields editors complete and check."""
+
 
 class Key(NamedTuple):
     """Where a key is in the config, its type, and the rules that `vantage.keys.fields.key` declared."""
@@ -292,15 +295,42 @@ def _in_worker(algo: str, packed: bytes) -> Config:
 
 def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
     """The name or class of an algorithm, and of an instance the fields that differ from their defaults."""
-    kind, values = algorithm, {}
+    kind = algorithm
+    values: dict[str, Any] = {}
     if is_dataclass(algorithm) and not isinstance(algorithm, type):
         kind = type(algorithm)
-        for f in fields(algorithm):
-            default = f.default if f.default_factory is MISSING else f.default_factory()
-            if getattr(algorithm, f.name) != default:
-                values[f.name] = getattr(algorithm, f.name)
+        values = changed_fields(algorithm)
     names = {own: name for name, (own, _) in reversed([*ALGORITHMS.items()])}
     return names.get(kind, kind), values
+
+
+def changed_fields(instance: Any) -> dict[str, Any]:
+    """The fields of a dataclass instance that differ from their defaults."""
+    values = {}
+    for f in fields(instance):
+        default = f.default if f.default_factory is MISSING else f.default_factory()
+        value = getattr(instance, f.name)
+        if value != default:
+            values[f.name] = value
+    return values
+
+
+def keys_of(group: Group) -> dict[str, Any]:
+    """The keys that differ from their defaults in a group such as `PolicyConfig`. A runtime also chooses itself.
+
+    ConfigError for any other object.
+    """
+    if not isinstance(group, Group):
+        raise ConfigError(f"{group!r:.80} is not a group of config keys; give for example vantage.PolicyConfig("
+                          "frame_stack=4), or a key by name: frame_stack=4")
+    values = changed_fields(group)
+    if "id" in values:
+        raise ConfigError(f"EnvConfig has id={values['id']!r}; give the environment as env={values['id']!r}, and leave "
+                          "id out")
+    for name, kind in RUNTIMES.items():
+        if type(group) is kind:
+            values["runtime"] = name
+    return values
 
 
 def base_of(algo: str) -> str:

@@ -5,11 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from textwrap import fill
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any
 
 from vantage.algorithms.ppo import PPO
 from vantage.config.checks import check_sources, check_together
-from vantage.config.config import ALGORITHMS, Config, base_of, defaults_of_body, name_and_values, runtimes_of
+from vantage.config.config import (
+    ALGORITHMS,
+    Config,
+    Group,
+    base_of,
+    defaults_of_body,
+    keys_of,
+    name_and_values,
+    runtimes_of,
+)
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
 from vantage.config.runtimes import Hogwild, Ray
@@ -21,11 +30,6 @@ from vantage.keys.fields import convert, nearest
 from vantage.keys.import_paths import colon_form
 from vantage.keys.objects import is_code
 from vantage.models.config import PolicyConfig
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from vantage.config.keywords import A2CKeys, A3CKeys, ACERKeys, EveryKey, PPOKeys
 
 log = logging.getLogger(__name__)
 
@@ -89,25 +93,12 @@ def _keys_with_defaults(algo: str, base: str) -> set[str]:
             if key.group != "algorithm" or (name in inherited and name not in body)}
 
 
-@overload
-def configure(algorithm: Literal["a2c"], *, env: Env, **overrides: Unpack[A2CKeys]) -> Config: ...
-@overload
-def configure(algorithm: Literal["ppo"], *, env: Env, **overrides: Unpack[PPOKeys]) -> Config: ...
-@overload
-def configure(algorithm: Literal["a3c", "a3g"], *, env: Env, **overrides: Unpack[A3CKeys]) -> Config: ...
-@overload
-def configure(algorithm: Literal["acer"], *, env: Env, **overrides: Unpack[ACERKeys]) -> Config: ...
-@overload
-def configure(algorithm: str, *, env: Env, **overrides: Unpack[EveryKey]) -> Config: ...
-@overload
-def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config: ...
-
-
-def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config:
+def configure(algorithm: Any, *groups: Group, env: Env, **overrides: Any) -> Config:
     """The config of a run: the defaults of `algorithm` on `env`, with `overrides`.
 
         config = vantage.configure("ppo", env="CartPole-v1", steps=100_000, lr="linear:1e-3:0", hidden=[64, 64])
         config = vantage.configure(vantage.PPO(epochs=4), env=lambda: Maze(size=9), network=MyTorso)
+        config = vantage.configure("ppo", vantage.PolicyConfig(hidden=(64, 64)), vantage.RunConfig(seed=1), env="Pong")
 
     `algorithm` is a2c, ppo, a3c, a3g, acer, a preset (`vantage list presets`), a class, or an instance, whose fields
     are taken where they differ from the defaults of their class. `env` is a Gymnasium id, a short Atari name such as
@@ -119,16 +110,22 @@ def configure(algorithm: Any, *, env: Env, **overrides: Any) -> Config:
     them. config.json holds the import path ("my_module:MyClass") of those that have one, and the names of others in
     angle brackets; a resume, and whatever else builds them, takes them as arguments again.
 
-    The keys of `overrides` and their meanings are those of the command's flags; `vantage.config.keywords` lists them,
-    and `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A coefficient may be a
-    schedule in text, or a function of the progress from 0 to 1, such as `lambda progress: 1e-3 * (1 - progress)`.
+    The keys of `overrides` and their meanings are those of the command's flags: `vantage train ALGO --help-all`
+    explains them, and `print(config.to_json())` shows their values. Numbers may be text as well, such as "10M". A
+    coefficient may be a schedule in text, or a function of the progress from 0 to 1, such as
+    `lambda progress: 1e-3 * (1 - progress)`.
+
+    `groups` give the same keys in the classes that declare them, so that an editor completes them: `EnvConfig`,
+    `PolicyConfig`, `OptimizerConfig`, `Sync`, `Hogwild`, `Ray` and `RunConfig`. Of an instance, the fields count that
+    differ from the defaults of its class. A runtime is also the choice of that runtime.
 
     ConfigError for a key that the algorithm does not have, a value that does not fit, and an unknown environment.
     """
     algorithm, own = name_and_values(algorithm)
-    if twice := sorted(own.keys() & overrides.keys()):
-        raise ConfigError(f"{twice[0]} is given twice, by the algorithm and as an argument; leave one out")
-    overrides |= own
+    for values in (own, *map(keys_of, groups)):
+        if twice := sorted(values.keys() & overrides.keys()):
+            raise ConfigError(f"{twice[0]} is given twice, in an object and as an argument; leave one out")
+        overrides |= values
     name, env_name = convert("algorithm", algorithm, str), convert("env", env, str)
     if "algo" in overrides:
         raise ConfigError(f"algo={overrides['algo']} beside {name}; name the algorithm once, as the first argument")

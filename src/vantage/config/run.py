@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 
 
-@documented
 @dataclass(frozen=True)
 class RunConfig:
     """Length, checkpoints, evaluations and logs of a run."""

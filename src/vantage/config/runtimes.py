@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 
 
-@documented
 @dataclass(frozen=True)
 class Sync:
     """Collect and learn by turns, in one process or in ranks."""
@@ -31,7 +30,6 @@ class Sync:
         return (self.rollout_length,)
 
 
-@documented
 @dataclass(frozen=True)
 class Hogwild:
     """Workers that act and learn on shared weights without a lock (Niu et al. 2011, arXiv:1106.5730)."""
@@ -57,7 +55,6 @@ class Hogwild:
         return self.rollout_length if isinstance(self.rollout_length, tuple) else (self.rollout_length,)
 
 
-@documented
 @dataclass(frozen=True)
 class Ray:
     """Workers on the machines of a Ray cluster; this process learns from their rollouts or applies their gradients."""

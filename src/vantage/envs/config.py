@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, documented, key, named_choices, read_json_object
+from vantage.keys.fields import check_fields, key, named_choices, read_json_object
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
 """What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs read theirs."""
 
 
-@documented
 @dataclass(frozen=True)
 class EnvConfig:
     """Environments, observations and rewards."""

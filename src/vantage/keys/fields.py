@@ -13,7 +13,7 @@ from math import isfinite
 from numbers import Integral
 from os import PathLike
 from types import NoneType, UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from vantage.errors import ConfigError
 from vantage.keys.import_paths import colon_form
@@ -21,8 +21,6 @@ from vantage.keys.json_text import parse, shown
 from vantage.keys.objects import ObjectName, is_code, named
 from vantage.keys.other_libraries import KEYS
 from vantage.keys.schedules import Schedule, coefficient, parse_number
-
-T = TypeVar("T")
 
 _LARGEST = 10**18
 _EXPECTED = {bool: "true or false", int: "a whole number such as 10, 1e6 or 10M", float: "a number", str: "text",
@@ -61,13 +59,6 @@ def key(default: Any, help: str, *, choices: tuple[str, ...] = (), low: float | 
     """
     return field(default=default, metadata={
         "help": help, "choices": choices, "low": low, "high": high, "open": open})
-
-
-def documented(kind: type[T]) -> type[T]:
-    """Add the help of each field to the docstring of a config dataclass."""
-    lines = [f"    {f.name}: {f.metadata['help']}" for f in fields(kind)]  # type: ignore[arg-type]
-    kind.__doc__ = "\n".join([f"{kind.__doc__}\n", *lines])
-    return kind
 
 
 def check_fields(instance: Any) -> None:

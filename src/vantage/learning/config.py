@@ -7,7 +7,7 @@ from typing import Protocol
 
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
 from vantage.envs.config import EnvConfig
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 from vantage.models.config import PolicyConfig
 
@@ -15,7 +15,6 @@ OPTIMIZERS = ("rmsprop_tf", "rmsprop", "adam", "amsgrad")
 """Those that workers and ranks can share; others are classes of torch.optim."""
 
 
-@documented
 @dataclass(frozen=True)
 class OptimizerConfig:
     """The optimizer and its learning rate."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from vantage.errors import ConfigError
-from vantage.keys.fields import check_fields, documented, key
+from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import parse_number
 
 
-@documented
 @dataclass(frozen=True)
 class PolicyConfig:
     """The policy and value network."""

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
 from vantage.agents.evaluation_settings import acts_most_probably
-from vantage.config.config import Config
+from vantage.config.config import Config, Group, keys_of
 from vantage.config.configure import Env, configure
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import convert, nearest
@@ -80,12 +80,13 @@ class Trainer:
     updates of rank 0 within the constructor, to the end of its training, and are done after it.
     """
 
-    def __init__(self, algorithm: Any, *, env: Env | None = None,
+    def __init__(self, algorithm: Any, *groups: Group, env: Env | None = None,
                  run: str | Path | None = None, root: str | Path = "runs",
                  argv: Sequence[str] | None = None, **keys: Any) -> None:
         """Begin a training in a new run directory.
 
-        `algorithm`, `env` and `keys` are those of `vantage.configure`; or `algorithm` is its config.
+        `algorithm`, `groups`, `env` and `keys` are those of `vantage.configure`; or `algorithm` is
+        its config.
 
         `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It
         holds config.json, metrics.jsonl, checkpoints and the best policy. A `root` that is a URL of
@@ -96,7 +97,7 @@ class Trainer:
         Raises ConfigError if the directory exists, or if the environment, the network or the policy of
         `init_from` does not fit; EnvError for an environment that fails.
         """
-        config = config_of(algorithm, env, keys)
+        config = config_of(algorithm, groups, env, keys)
         self._begin(lambda on_start: train_updates(config, run=run, root=root, argv=argv,
                                                    on_start=on_start))
 
@@ -362,13 +363,16 @@ class Trainer:
         return f"a trainer has no {name!r}{nearest(name, public)}"
 
 
-def config_of(algorithm: Any, env: Env | None, keys: dict[str, Any]) -> Config:
+def config_of(algorithm: Any, groups: Sequence[Group], env: Env | None,
+              keys: dict[str, Any]) -> Config:
     """The config that is given whole, as `algorithm`, or as the arguments of `configure`."""
     if isinstance(algorithm, Config):
+        if groups:
+            keys = {**keys_of(groups[0]), **keys}
         if given := [*([] if env is None else ["env"]), *keys]:
             raise ConfigError(f"{given[0]} beside a config; change it in the config: config.change("
                               f"{given[0]}=...)")
         return algorithm
     if env is None:
         raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
-    return configure(algorithm, env=env, **keys)
+    return configure(algorithm, *groups, env=env, **keys)

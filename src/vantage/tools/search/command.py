@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from vantage._host.extras import require
 from vantage.config.config import of_run
@@ -22,11 +22,6 @@ from vantage.runs.lock import locked
 from vantage.runs.trust import SIGNATURE, is_own
 from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from vantage.config.keywords import EveryKey
-
 __all__ = ["Options", "SearchResult", "find_directory", "read_best", "search"]
 
 
@@ -34,7 +29,7 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mappin
            space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None, seeds: int = 1,
            jobs: int = 1, pruner: Pruner | None = None, reduction: int | None = None, storage: str | None = None,
            run: str | Path | None = None, stop: Callable[[], bool] = lambda: False,
-           **overrides: Unpack[EveryKey]) -> SearchResult:
+           **overrides: Any) -> SearchResult:
     """Search for good values of config keys with many short trainings, or continue the same search.
 
         result = vantage.search("a2c", env="CartPole-v1", steps=50_000, trials=20, jobs=2,
