@@ -1,28 +1,31 @@
-"""From words to a call: tyro reads a command's own options and writes help; all else are config keys by name."""
+"""From the words of a command line to a call of the command's function. tyro reads all of them."""
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, make_dataclass, replace
 from functools import partial
 from inspect import signature
 from pathlib import Path
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from typing_extensions import Doc
 from tyro.conf import Positional, arg
 
-from vantage.cli.help import print_help
+from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
 from vantage.config.checks import check_flags
-from vantage.config.config import Config, flatten, of_run
+from vantage.config.config import Config, Key, flatten, of_run
 from vantage.config.configure import configure, defaults
 from vantage.errors import ConfigError
-from vantage.keys.fields import read_json_object, suggestion
+from vantage.keys.fields import kinds_of, read_json_object, suggestion
+from vantage.keys.objects import is_code
 from vantage.runs.directory import meta_of
 from vantage.runs.files import read_small
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own
+
+_NOT_GIVEN = "\0"
+"""Stands for a flag that is absent; no argument of a process contains it."""
 
 
 def _choice(metavar: str, without: str = "") -> Any:
@@ -31,8 +34,8 @@ def _choice(metavar: str, without: str = "") -> Any:
                f"(default: {default})")
 
 
-Algo = Annotated[str | None, Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class"),
-                 _choice("ALGO", "(required)")]
+_ALGO = Doc("a2c, ppo, a3c, a3g, acer, a preset (`vantage list`) or module:Class")
+Algo = Annotated[str | None, _ALGO, _choice("ALGO", "(required)")]
 Env = Annotated[str | None, Doc("Gymnasium id, short Atari name (Pong), or module:Class"),
                 _choice("ENV", "(required)")]
 File = Annotated[str | None, Doc("JSON file of config keys; flags override it"), _choice("FILE.json")]
@@ -55,7 +58,7 @@ class ByEnvironment:
     """What a command takes whose first word is an environment."""
 
     env: Positional[Env] = None
-    algo: Algo = "a2c"
+    algo: Annotated[str | None, _ALGO, _choice("ALGO", "(default: a2c)")] = None
     config: File = None
 
 
@@ -78,59 +81,70 @@ class Settings:
         return config
 
 
+@dataclass(frozen=True)
+class _Line:
+    """A command line by what its words are for."""
+
+    choices: dict[str, str]
+    """The fields of ByAlgorithm or ByEnvironment that were given."""
+    keys: dict[str, str]
+    """Config keys as text."""
+    options: dict[str, Any]
+    """Arguments of the command's function."""
+    unknown: list[str]
+
+
 def read(command: Callable[..., Any], argv: Sequence[str], prog: str) -> Callable[[], int | None]:
-    """The call of `command` that `argv` stands for; ConfigError for bad input, SystemExit after --help."""
-    text = first_line(command)
-    if (kind := chooser(command)) is not None:
-        return _read_settings(command, kind, argv, prog, text)
+    """The call of `command` that `argv` describes; ConfigError for bad input, SystemExit after --help."""
+    kind = chooser(command)
+    if kind is not None:
+        return _read_settings(command, kind, argv, prog)
     argv = ["--help" if word == "--help-all" else word for word in argv]
-    (words, options), unknown = parse(arguments_of(command), argv, prog, text)
+    (words, options), unknown = parse(arguments_of(command), argv, prog, first_line(command))
     for word in unknown:
         raise _unexpected(word, option_names(command), prog)
     return partial(command, *words, **options)
 
 
 def chooser(command: Callable[..., Any]) -> type[ByAlgorithm | ByEnvironment] | None:
-    """How a command chooses algorithm and environment; None for one without config keys."""
+    """The class by which a command chooses algorithm and environment; None for one without config keys."""
     if "settings" not in signature(command).parameters:
         return None
     return ByEnvironment if command.__name__ in ("preview", "play") else ByAlgorithm
 
 
-def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvironment], argv: Sequence[str], prog: str,
-                   text: str) -> Callable[[], int | None]:
-    """`read` for a command whose first parameter is its settings; all but its own options are config keys."""
+def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvironment],
+                   argv: Sequence[str], prog: str) -> Callable[[], int | None]:
+    """`read` for a command whose first parameter is its settings."""
     own = arguments_of(partial(command, None))
-    rest = [word for word in argv if word not in ("-h", "--help", "--help-all")]
-    wants_help = len(rest) < len(argv)
-    options: dict[str, Any] = {}
+    words = [word for word in argv if word not in ("-h", "--help", "--help-all")]
+    wants_help = len(words) < len(argv)
+    keys = Config.every_key()
     try:
-        (_, options), rest = parse(own, rest, prog, text)
+        line = _parse(kind, own, keys, words, prog)
     except ConfigError:
-        if not wants_help:  # help may be asked for without a required option
+        if not wants_help:
             raise
-    words, flags = _split(rest)
-    first, *_ = choices = [f.name for f in fields(kind)]
-    names = [*Config.every_key(), *choices, *option_names(command)]
-    for word in words if not wants_help else ():
-        if word.startswith("-"):
-            raise _unexpected(word, names, prog)
-    if words:
-        if first in flags:
-            raise ConfigError(f"{first} is given twice: {words[0]!r} and --{first} {flags[first]}; leave one out")
-        flags[first] = words[0]
-    chosen = {"algo": ""} | {name: flags.pop(name) for name in choices if name in flags}
-    settings = _settings(frozenset(flags), **chosen)
-    settings = replace(settings, algo=settings.algo or kind.algo or "")
+        line = _parse(kind, arguments_of(lambda: None), keys, words, prog)  # required options may lack
+    settings = _settings(line.keys, **({"algo": ""} | line.choices))
+    if kind is ByEnvironment and not settings.algo:
+        settings = replace(settings, algo="a2c")
+    names = [*keys, *(f.name for f in fields(kind)), *option_names(command)]
+    if not wants_help and not is_code(settings.algo):
+        _check_flags(line.unknown, names, prog)
     shown = configure(settings.algo or "a2c", env=settings.env or "CartPole-v1", **settings.values)
+    if is_code(settings.algo):  # its fields are flags too
+        line = _parse(kind, own, keys | shown.flat_keys(), words, prog)
     if wants_help:
-        print_help(shown, kind, own, prog, getattr(settings, first) or {"algo": shown.algo, "env": shown.env.id}[first],
-                   text, everything="--help-all" in argv)
-    if unknown := [name for name in flags if name not in shown.flat_keys()]:
-        raise _unknown_key(unknown[0], shown, names, argv, prog)
-    if len(words) > 1 and kind is ByAlgorithm and not settings.env:
-        raise ConfigError(f"unexpected argument {words[1]!r}; if it is the environment, give --env {words[1]}")
-    for word in words[1:]:
+        word = (settings.algo or shown.algo) if kind is ByAlgorithm else (settings.env or shown.env.id)
+        print_help(shown, kind, own, prog, word, first_line(command), everything="--help-all" in argv)
+    _check_flags(line.unknown, [*names, *shown.flat_keys()], prog)
+    for name in line.keys:
+        if name not in shown.flat_keys():
+            raise ConfigError(shown.why_unknown(name))
+    for word in line.unknown:
+        if kind is ByAlgorithm and not settings.env:
+            raise ConfigError(f"unexpected argument {word!r}; if it is the environment, give --env {word}")
         raise _unexpected(word, (), prog)
     if not settings.algo:
         raise ConfigError("which algorithm? Give a2c, ppo, a3c, a3g, acer or a preset, --from-search DIR, or a "
@@ -138,14 +152,60 @@ def _read_settings(command: Callable[..., Any], kind: type[ByAlgorithm | ByEnvir
     if not settings.env:
         example = "--env Pong" if kind is ByAlgorithm else f"{prog} Pong"
         raise ConfigError(f"which environment? Give a Gymnasium id or an Atari game, for example {example}")
-    values = {**settings.values, **flags}
+    return partial(command, _typed(settings, line.keys), **line.options)
+
+
+def _parse(kind: type[ByAlgorithm | ByEnvironment], own: Callable[..., Any], keys: Mapping[str, Key],
+           argv: Sequence[str], prog: str) -> _Line:
+    """`argv` as tyro reads it: the choices of `kind`, the options of `own`, and `keys` as text."""
+    choices = [f.name for f in fields(kind)]
+    first = choices[0]
+    # `--algo a2c` is another way to write the positional argument.
+    flags = [first, *(name for name in keys if name not in choices)]
+    texts = make_dataclass("Keys", [(name, str, field(default=_NOT_GIVEN)) for name in flags])
+    arguments = make_dataclass("Arguments", [*options(kind, own), ("keys", texts)])
+    parsed, unknown = parse(arguments, _with_values(argv, keys), prog, "")
+    chosen = {name: value for name, value in vars(parsed.choice).items() if value is not None}
+    given = {name: value for name, value in vars(parsed.keys).items() if value != _NOT_GIVEN}
+    flag = given.pop(first, None)
+    if flag is not None:
+        if first in chosen:
+            raise ConfigError(f"{first} is given twice: {chosen[first]!r} and --{first} {flag}; leave one out")
+        chosen[first] = flag
+    return _Line(chosen, given, parsed.own[1], unknown)
+
+
+def _with_values(argv: Sequence[str], keys: Mapping[str, Key]) -> list[str]:
+    """`argv` in which each switch has its value: --lock becomes --lock=true, --no-lock becomes --lock=false."""
+    switches = {name for name, key in keys.items() if bool in kinds_of(key.hint)}
+    words = []
+    for word, following in zip(argv, [*argv[1:], ""], strict=False):
+        name = word[2:].replace("-", "_") if word.startswith("--") else ""
+        if name in switches and following.lower() not in ("true", "false", "none"):
+            words.append(f"{word}=true")
+        elif name.startswith("no_") and name[3:] in switches:
+            words.append(f"--{name[3:]}=false")
+        else:
+            words.append(word)
+    return words
+
+
+def _check_flags(words: Iterable[str], names: Iterable[str], prog: str) -> None:
+    """ConfigError for the first flag among words that the command does not know."""
+    for word in words:
+        if word.startswith("-"):
+            raise _unexpected(word, names, prog)
+
+
+def _typed(settings: Settings, keys: Mapping[str, str]) -> Settings:
+    """The settings with the `keys` of the command line, all values converted to the types of their keys."""
+    values = {**settings.values, **keys}
     if str(values.get("eval_every")) == "-1":  # its default, on which max_eval_share depends
         del values["eval_every"]
     resolved = configure(settings.algo, env=settings.env, **values).flat()
-    values = {name: resolved[name] for name in values}
+    typed = {name: resolved[name] for name in values}
     source = defaults(settings.algo, settings.env, resolved["atari_protocol"], resolved["runtime"]).source
-    note = settings.note or f"defaults: {source}"
-    return partial(command, Settings(settings.algo, settings.env, values, note, flags), **options)
+    return Settings(settings.algo, settings.env, typed, settings.note or f"defaults: {source}", keys)
 
 
 def _settings(flags: Collection[str], algo: str, env: str = "", runtime: str | None = None, config: str | None = None,
@@ -194,40 +254,6 @@ def _check_code(values: Mapping[str, Any], named: Collection[str], *, source: st
     connects = [each for each in connections(values) if each.startswith("ray_address")]
     check_code(foreign_code(values), source=source, trusted=trusted, connects=connects, remedy="name it on the command "
                "line too, as ALGO or by --env, --network or --ray-address")
-
-
-def _split(argv: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Positional words, and flags by key with their values; "true" for a switch without one."""
-    switches = {name: bool in (get_args(key.hint) or (key.hint,)) for name, key in Config.every_key().items()}
-    flags: dict[str, str] = {}
-    positional, words = [], deque(argv)
-    while words:
-        word = words.popleft()
-        flag, equals, value = word.partition("=")
-        name = flag[2:].replace("-", "_")
-        following = words[0] if words else "--"
-        if not word.startswith("--"):
-            positional.append(word)
-        elif equals:
-            flags[name] = value
-        elif name.startswith("no_"):
-            flags[name[3:]] = "false"
-        elif following.lower() in ("true", "false", "none") if switches.get(name) else not following.startswith("--"):
-            flags[name] = words.popleft()
-        elif switches.get(name) is False:
-            choices = ", ".join(Config.every_key()[name].rules["choices"])
-            raise ConfigError(f"{flag} needs a value{': ' * bool(choices)}{choices}")
-        else:
-            flags[name] = "true"
-    return positional, flags
-
-
-def _unknown_key(name: str, shown: Config, names: Iterable[str], argv: Sequence[str], prog: str) -> ConfigError:
-    """The error for a flag of `argv` that is no key of `shown`."""
-    if name in Config.every_key():
-        return ConfigError(shown.why_unknown(name))
-    negative = any(word.replace("_", "-") == f"--no-{name.replace('_', '-')}" for word in argv)
-    return _unexpected(f"--{'no-' * negative}{name}", [*names, *shown.flat_keys()], prog)
 
 
 def _unexpected(word: str, names: Iterable[str], prog: str) -> ConfigError:

@@ -29,5 +29,5 @@ def print_completion(commands: Mapping[str, Callable[..., Any]], words: Sequence
     parsers = {name: arguments_of(command) if (kind := chooser(command)) is None else make_dataclass(
         "Arguments", [*options(kind, arguments_of(partial(command, None))), ("keys", every_key)])
         for name, command in commands.items()}
-    with errors_in_one_line("vantage"):
+    with errors_in_one_line():
         tyro.extras.subcommand_cli_from_dict(parsers, prog="vantage", args=words, config=CONFIG, registry=REGISTRY)

@@ -1,26 +1,28 @@
-"""How tyro reads a command's own options. Config keys are read in `vantage.cli.arguments`."""
+"""How Vantage calls tyro: its settings, notations of values, and errors in one line."""
 
 from __future__ import annotations
 
-import io
 import os
-import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import wraps
-from itertools import dropwhile, takewhile
 from types import NoneType
-from typing import Any, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, NoReturn, get_origin, get_type_hints
 
 import tyro
+from tyro import _errors  # marked experimental: pyproject.toml pins the minor version
 from tyro.conf import FlagCreatePairsOff, OmitArgPrefixes
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.keys.fields import in_text, kinds_of, typed
 from vantage.keys.schedules import Schedule
+
+if TYPE_CHECKING:
+    from tyro._arguments import ArgumentDefinition
 
 CONFIG = (OmitArgPrefixes, FlagCreatePairsOff)
 REGISTRY = ConstructorRegistry()
@@ -46,30 +48,48 @@ def parse(kind: Any, argv: Sequence[str], prog: str, description: str) -> tuple[
     """What tyro makes of `argv` for a function or class, and the words that it does not know."""
     if shutil.get_terminal_size().columns < 20:  # tyro 1.0 never returns below 8
         os.environ["COLUMNS"] = "20"
-    with errors_in_one_line(prog):
+    with errors_in_one_line():
         return tyro.cli(kind, args=argv, prog=prog, description=description, return_unknown_args=True, config=CONFIG,
                         registry=REGISTRY)
 
 
 @contextmanager
-def errors_in_one_line(prog: str) -> Iterator[None]:
-    """Turn an error that tyro prints in a box before it exits into a ConfigError."""
-    errors = io.StringIO()
-    try:
-        with redirect_stderr(errors):
-            yield
-    except SystemExit as exit:
-        if not exit.code:
-            raise
-        raise ConfigError(f"{_message(errors.getvalue())}; see {prog} --help") from None
+def errors_in_one_line() -> Iterator[None]:
+    """Raise ConfigError where tyro would print a box and exit."""
+    with _errors.on_parse_error(_refuse):
+        yield
 
 
-def _message(text: str) -> str:
-    """The message in tyro's box, which has a title, the message, a rule and hints."""
-    rows = [re.sub("[│╭╮╰╯─]|-{5,}", " ", row).strip() for row in text.splitlines()[1:]]
-    message = " ".join(takewhile(bool, dropwhile(lambda row: not row, rows)))
-    message = re.sub(r"Missing value for argument '(.*?)'.*", r"\1 needs a value", message)
-    return message.removeprefix("Error parsing ").rstrip(".")
+def _refuse(event: _errors.ParseErrorEvent) -> NoReturn:
+    """The ConfigError for arguments that tyro cannot use."""
+    raise ConfigError(f"{_problem(event)}; see {event.prog} --help")
+
+
+def _problem(event: _errors.ParseErrorEvent) -> str:
+    if isinstance(event, _errors.MissingArgs):
+        arguments = [missing.arg for missing in event.missing_arguments]
+        return ", ".join(f"{_name(argument)} is missing{_choices(argument)}" for argument in arguments)
+    if isinstance(event, _errors.BadValue):
+        return f"{_name(event.argument)} needs a value{_choices(event.argument)}"
+    if isinstance(event, _errors.InvalidChoice):
+        return f"{_name(event.argument)} takes no {event.value!r}; give one of these{_choices(event.argument)}"
+    if isinstance(event, _errors.InstantiationFailure) and event.argument is not None:
+        return f"{_name(event.argument)}: {event.message}"
+    return "these arguments cannot be used together"
+
+
+def _name(argument: ArgumentDefinition) -> str:
+    """What help calls an argument: RUN, --episodes."""
+    return str(argument.lowered.metavar) if argument.is_positional() else argument.lowered.name_or_flags[-1]
+
+
+def _choices(argument: ArgumentDefinition) -> str:
+    """A colon and the values that an argument takes, or an empty string."""
+    choices = argument.lowered.choices
+    key = Config.every_key().get(argument.field.intern_name)
+    if choices is None and key is not None:
+        choices = key.rules["choices"]
+    return ": " + ", ".join(choice for choice in choices if choice != "None") if choices else ""
 
 
 @REGISTRY.primitive_rule
