@@ -23,7 +23,7 @@ from processes import assert_group_ends, wait_for
 from vantage.cli import main
 from vantage.runs.checkpoint import load_latest
 
-CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--threads", "1", "--no-tensorboard"]
+CARTPOLE = ["train", "a2c", "--env", "CartPole-v1", "--seed", "0", "--threads", "1", "--no-tensorboard"]
 
 
 def call(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str, str]:
@@ -240,3 +240,15 @@ def test_bench_prints_the_parts_and_the_whole(capsys: pytest.CaptureFixture[str]
     status, out, _ = call(["bench", "a2c", *CARTPOLE[2:], "--seconds", "0.2", "--json"], capsys)
     result = json.loads(out)
     assert status == 0 and min(result.values()) > 0
+
+
+def test_a_command_without_a_seed_draws_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seeds = set()
+    for name in ("first", "second"):
+        run = tmp_path / name
+        assert main(["train", "a2c", "--env", "tiny:Bandit", "--steps", "16", "--threads", "1", "--no-tensorboard",
+                     "--run", str(run)]) == 0
+        seed = json.loads((run / "config.json").read_text())["run"]["seed"]
+        assert f"- seed {seed}, drawn for this run" in capsys.readouterr().out and 0 <= seed < 2**31
+        seeds.add(seed)
+    assert len(seeds) == 2

@@ -46,7 +46,7 @@ def test_config_of_a_run_pins_no_cores_and_no_device(run: Path, capsys: pytest.C
 
 
 def test_given_values_stay_in_config_json(tmp_path: Path) -> None:
-    train_shortly(tmp_path / "run", "CartPole-v1", threads=1)
+    train_shortly(tmp_path / "run", "CartPole-v1", threads=1, device="cpu")
     assert read(tmp_path / "run", "config.json")["runtime"]["threads"] == 1
     assert read(tmp_path / "run", "meta.json")["resolved"] == {"num_workers": 1}
 

@@ -117,7 +117,8 @@ def test_torchrun_trains_on_two_nodes_and_resumes_on_one_as_num_workers_does_bit
         port = free.getsockname()[1]
     nodes = [subprocess.Popen([*TORCHRUN, "--nnodes=2", f"--node-rank={node}", "--nproc-per-node=1",
                                "--master-addr=127.0.0.1", f"--master-port={port}", "-m", "--", "vantage", "train",
-                               "a2c", *(f"--{name}={value}" for name, value in given.items()), "--run=launched"],
+                               "a2c", *(f"--{name}={value}" for name, value in given.items()), "--seed=0",
+                               "--run=launched"],
                               cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
              for node in range(2)]
     outputs = [node.communicate(timeout=200)[0] for node in nodes]

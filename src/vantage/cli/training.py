@@ -9,6 +9,7 @@ from collections.abc import Generator
 from contextlib import closing
 from dataclasses import asdict
 from pathlib import Path
+from secrets import randbits
 from shlex import join, quote
 from typing import TYPE_CHECKING, Annotated
 
@@ -42,6 +43,10 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
           jobs: Annotated[int, Doc("runs of --seeds at a time")] = 1) -> int:
     """Train an agent in a new run directory."""
     config = settings.config()
+    note = settings.note
+    if "seed" not in settings.values and seeds == 1 and not dry_run:  # another run for each call
+        config = config.change(seed=randbits(31))
+        note = f"seed {config.run.seed}, drawn for this run; {note}"
     for name, value in (("seeds", seeds), ("jobs", jobs)):
         if not 1 <= value <= 1000:
             raise ConfigError(f"--{name} {value} is not from 1 to 1,000")
@@ -70,7 +75,7 @@ def train(settings: Settings, *, run: Annotated[str | None, Doc("new run directo
         return 0
     from vantage.runtimes.training import train_updates
 
-    return _follow(config, train_updates(config, run=run, root=root), report, settings.note)
+    return _follow(config, train_updates(config, run=run, root=root), report, note)
 
 
 def _check_imports(config: Config) -> None:

@@ -13,7 +13,8 @@ class RunConfig:
 
     steps: int = key(1_000_000, "agent steps, all environments together; after frame skip", low=1, high=10**15)
     schedule_steps: int = key(0, "length of schedules in agent steps; 0: --steps", low=0, high=10**15)
-    seed: int = key(0, "seed of every random stream of the run", low=0, high=2**63 - 1)
+    seed: int = key(0, "seed of every random stream of the run; `vantage train` draws one if it is not given", low=0,
+                    high=2**63 - 1)
     save_every: int = key(200_000, "agent steps between checkpoints", low=1, high=10**15)
     keep_checkpoints: int = key(3, "number of newest checkpoints to keep", low=1, high=10**6)
     eval_every: int = key(-1, "steps between evaluations; 0: never; -1: 20 a run, on Atari never", low=-1, high=10**15)
