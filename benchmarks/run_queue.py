@@ -35,7 +35,7 @@ from types import FrameType
 from typing import Any
 
 import vantage
-from vantage._host.processes import die_with
+from vantage._host.processes import die_with_parent
 from vantage._host.system import compute_for_long
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert
@@ -239,7 +239,7 @@ class Queue:
 
 def _in_child(queue: int) -> None:
     """The run is batch work of the lowest priority, in a session of its own, and gets SIGTERM when the queue dies."""
-    die_with(queue, signal.SIGTERM)
+    die_with_parent(queue, signal.SIGTERM)
     os.setsid()
     lowest_priority()
 

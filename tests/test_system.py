@@ -38,8 +38,8 @@ def container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_semaphores_of_a_process_that_ends_at_once_are_removed_without_a_warning() -> None:
-    code = ("import multiprocessing, os\nfrom vantage._host.processes import deaf_to_signals\nwith deaf_to_signals():\n"
-            "    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
+    code = ("import multiprocessing, os\nfrom vantage._host.processes import stop_signals_blocked\n"
+            "with stop_signals_blocked():\n    lock = multiprocessing.get_context('spawn').Lock()\nos._exit(3)")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (3, "")
 
@@ -232,11 +232,11 @@ def test_a_time_limit_leaves_a_handler_of_the_program_alone(looks: Callable[[int
 def test_a_process_ends_with_its_parent_where_the_system_does_not_see_to_it(tmp_path: Path) -> None:
     program = """
 import multiprocessing, os, sys, time
-from vantage._host.processes import die_with
+from vantage._host.processes import die_with_parent
 
 def work(parent):
     sys.platform = "darwin"
-    die_with(parent)
+    die_with_parent(parent)
     print(os.getpid(), flush=True)
     time.sleep(60)
 

@@ -21,10 +21,10 @@ if __name__ == "__main__":
             dismiss()
         end_within(EXIT_SECONDS, status)
         sys.exit(status)
-    from vantage._host.processes import hear_nothing, kill_descendants
+    from vantage._host.processes import ignore_stop_signals, kill_descendants
     from vantage.runtimes.ranks import follow_torchrun
 
-    hear_nothing()  # rank 0 saves and stops all
+    ignore_stop_signals()  # rank 0 saves and stops all
     follow_torchrun()
     kill_descendants()
     end_within(EXIT_SECONDS, 0)

@@ -31,21 +31,25 @@ _STOP_SIGNALS: set[int] = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
 
 
 @contextlib.contextmanager
-def deaf_to_signals() -> Iterator[None]:
-    """Start processes within that ignore the signals by which a terminal or a scheduler stops a whole group.
+def stop_signals_blocked() -> Iterator[None]:
+    """Block the signals by which a terminal or a scheduler stops a process group, to start children.
 
-    Children inherit the block until they call `hear_nothing`. This process handles what has arrived at the end.
+    Children inherit the block and are safe until they call `ignore_stop_signals`. Signals that arrive
+    meanwhile are handled in this process at the end of the block.
     """
-    # The tracker removes the semaphores of a process that ended early, which is no leak to warn of. It takes the
-    # warning filters of this process when it starts, which also unblocks SIGINT and SIGTERM.
+    # multiprocessing's resource tracker warns when it removes the semaphores of a process that ended
+    # early, which is no leak. It takes over the warning filters that this process has when the
+    # tracker starts. Starting it also unblocks SIGINT and SIGTERM, so that it comes before the block.
     sys.warnoptions.append("ignore:resource_tracker")
     resource_tracker.ensure_running()
     sys.warnoptions.pop()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
     pending: list[int] = []  # another thread, such as torch's, may receive a signal that is blocked here
     runs_handlers = threading.current_thread() is threading.main_thread()
-    handlers = {number: handler for number in _STOP_SIGNALS
-                if runs_handlers and callable(handler := signal.getsignal(number))}
+    handlers: dict[int, Any] = {}
+    if runs_handlers:
+        former = {number: signal.getsignal(number) for number in _STOP_SIGNALS}
+        handlers = {number: handler for number, handler in former.items() if callable(handler)}
     try:
         for number in handlers:
             signal.signal(number, lambda number, frame: pending.append(number))
@@ -62,32 +66,36 @@ def deaf_to_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing_main(imports: bool) -> Iterator[None]:
-    """Start processes that import the program's main module only if `imports` and it is a file, not standard input.
+    """Processes started within import the main module only if `imports`, and if it is a file, not standard input.
 
-    With multiprocessing's default every script that trains with workers would need `if __name__ == "__main__"`.
+    By default multiprocessing imports it always, so that every script that trains with workers would
+    need `if __name__ == "__main__"`.
     """
     main = sys.modules["__main__"]
     if imports and os.path.exists(getattr(main, "__file__", None) or "."):
         yield
         return
     with _main_hidden:
-        main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+        main = sys.modules["__main__"]
+        sys.modules["__main__"] = ModuleType("__main__")
         try:
             yield
         finally:
             sys.modules["__main__"] = main
 
 
-def hear_nothing() -> None:
-    """Ignore the stop signals in this process, started within `deaf_to_signals`, but not in its own children.
+def ignore_stop_signals() -> None:
+    """Ignore the stop signals in this process, but not in its children.
 
-    Children would inherit a block or SIG_IGN, and SIGTERM could then not end them; they do not inherit a handler.
+    Call it in a process started within `stop_signals_blocked`. It sets an empty handler: children would
+    inherit SIG_IGN or a blocked signal, and SIGTERM could then not end them.
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
     unblock()
-    # A fork does inherit handlers. Block meanwhile, or a signal that arrives before the reset is lost.
+    # Forks do inherit handlers, until they are reset in the child. Signals are blocked around a fork,
+    # so that one that arrives before the reset is not lost.
     os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
                         after_in_parent=unblock, after_in_child=_restore_default_signals)
 
@@ -99,16 +107,20 @@ def _restore_default_signals() -> None:
 
 
 def ended_by(exitcode: int) -> str:
-    """How a process with this exit code of multiprocessing ended: "killed by SIGSEGV", or "with exit status 7"."""
+    """What multiprocessing's `exitcode` means: "killed by SIGSEGV", or "with exit status 7"."""
     if exitcode >= 0:
         return f"with exit status {exitcode}"
-    return f"killed by {next((each.name for each in signal.Signals if each == -exitcode), f'signal {-exitcode}')}"
+    try:
+        name = signal.Signals(-exitcode).name
+    except ValueError:
+        name = f"signal {-exitcode}"
+    return f"killed by {name}"
 
 
-def tie_forks() -> None:
-    """Let what this process's main thread forks from now on end with it, kill -9 included; Linux only.
+def kill_forks_with_this_process() -> None:
+    """End child processes forked after this call when this process ends, even by SIGKILL. Linux only.
 
-    Not what it starts by `subprocess`, whose children only `kill_descendants` ends.
+    Applies to forks by the main thread. Children of `subprocess` are only ended by `kill_descendants`.
     """
     from_main_thread: list[bool] = []
 
@@ -116,7 +128,7 @@ def tie_forks() -> None:
         from_main_thread[:] = [threading.current_thread() is threading.main_thread()]
 
     def after_in_child() -> None:
-        if from_main_thread[0]:  # the signal comes when the thread ends
+        if from_main_thread[0]:  # the kernel sends the signal when the thread that forked ends
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
     if _LINUX:
@@ -124,9 +136,9 @@ def tie_forks() -> None:
 
 
 def kill_descendants(pid: int | None = None) -> None:
-    """Kill every running process that `pid` (None: this process) has started, and their children.
+    """Kill all descendants of the process `pid` (None: of this process).
 
-    Not multiprocessing's tracker of shared memory: it ends by itself, and would be started again with a warning.
+    Spares multiprocessing's resource tracker, which ends by itself and would be restarted with a warning.
     """
     tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
     with contextlib.suppress(psutil.Error):
@@ -137,9 +149,9 @@ def kill_descendants(pid: int | None = None) -> None:
 
 
 def end_within(seconds: float, status: int) -> None:
-    """End this process with `status` after `seconds`, unless it ends before; for processes that are Vantage's own.
+    """End this process with `status` after at most `seconds`. Only for processes that Vantage starts.
 
-    The interpreter would wait for threads and exit functions of environments, also for those that never end.
+    Without it, the interpreter would wait for threads and exit functions of environments that hang.
     """
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError, ValueError):
@@ -170,13 +182,14 @@ def _end() -> None:
             process.kill()
 
 
-def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
-    """End this process when `parent`, which started it, ends in any way, kill -9 included.
+def die_with_parent(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
+    """End this process when `parent`, which started it, ends, even by SIGKILL.
 
-    By prctl's signal `by` on Linux, where the parent is the thread that started it. Elsewhere a thread waits for a
-    parent of multiprocessing: a worker busy in its environment would otherwise live on until it next reads its pipe.
+    On Linux, prctl sends the signal `by` when the parent's thread that started this process ends.
+    Elsewhere a thread waits for multiprocessing's parent process: a worker that is busy in its
+    environment would otherwise live until it next reads its pipe.
     """
-    if not sys.platform.startswith("linux"):
+    if not _LINUX:
         threading.Thread(target=_end_after_parent, daemon=True).start()
         return
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, by, 0, 0, 0)
@@ -185,25 +198,27 @@ def die_with(parent: int, by: signal.Signals = signal.SIGKILL) -> None:
 
 
 def _end_after_parent() -> None:
-    if (parent := multiprocessing.parent_process()) is not None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
         parent.join()
         os._exit(1)
 
 
 class _Tie:
-    """Unpickles to a call of `die_with`, so that it runs before the target is imported, which takes seconds."""
+    """Calls `die_with_parent` when it is unpickled: before the target is imported, which takes seconds."""
 
     def __init__(self, parent: int) -> None:
         self.parent = parent
 
     def __reduce__(self) -> tuple[Callable[[int], None], tuple[int]]:
-        return die_with, (self.parent,)
+        return die_with_parent, (self.parent,)
 
 
 def tied_process(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> SpawnProcess:
-    """A process that runs `target(*args)`, ignores stop signals and ends with this one. Start it in `deaf_to_signals`.
+    """A process that runs `target(*args)`, ignores stop signals and ends with this process.
 
-    It is no daemon in multiprocessing's sense, because an environment may start processes of its own.
+    Start it within `stop_signals_blocked`. It is not a daemon of multiprocessing, which could not
+    start processes: an environment may need to.
     """
     process = context.Process(target=_run_tied, args=(_Tie(os.getpid()), os.getpid(), target, *args), name=name)
     _ENDING.add(process)
@@ -211,9 +226,10 @@ def tied_process(context: SpawnContext, name: str, target: Callable[..., None], 
 
 
 def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> None:
-    die_with(parent)  # without prctl the unpickled call came before the parent was known
-    hear_nothing()
-    tie_forks()
+    # Again: without prctl, multiprocessing did not know the parent yet when `_Tie` was unpickled.
+    die_with_parent(parent)
+    ignore_stop_signals()
+    kill_forks_with_this_process()
     status = 1
     try:
         target(*args)
@@ -226,6 +242,6 @@ def _run_tied(_: None, parent: int, target: Callable[..., None], *args: Any) -> 
         end_within(LEAVE_SECONDS, status)
 
 
-def end_with_this(processes: Iterable[BaseProcess]) -> None:
+def kill_at_exit(processes: Iterable[BaseProcess]) -> None:
     """Kill these processes at interpreter exit, where multiprocessing would wait for them."""
     _ENDING.update(processes)

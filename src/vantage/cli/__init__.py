@@ -26,12 +26,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupt)
     try:
-        from vantage._host.processes import end_within, kill_descendants, status_of, tie_forks
+        from vantage._host.processes import end_within, kill_descendants, kill_forks_with_this_process, status_of
         from vantage.cli import entry
 
         if argv is not None:
             return entry.main(argv)
-        tie_forks()
+        kill_forks_with_this_process()
         status = 1
         try:
             status = entry.main()

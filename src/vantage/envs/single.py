@@ -16,7 +16,7 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from vantage._host.processes import die_with
+from vantage._host.processes import die_with_parent
 from vantage._host.time_limit import TimeLimit
 from vantage.envs.actions import make_actor, make_masker
 from vantage.envs.build import build, is_built
@@ -73,7 +73,7 @@ class Episodes(gym.Env[Any, Any]):
     def __init__(self, build: Callable[[], gym.Env[Any, Any]], spec: EnvSpec, kinds: Mapping[str, str], seeds: Seeds,
                  index: int, parent: int, built: gym.Env[Any, Any] | None = None) -> None:
         if parent not in (0, os.getpid()):  # Gymnasium makes one in the parent too, for its spaces
-            die_with(parent)
+            die_with_parent(parent)
         self.observation_space, self.action_space = policy_spaces(spec)
         self.env: gym.Env[Any, Any] | None = None
         self._build, self._seeds, self._index, self._parent = build, seeds, index, parent

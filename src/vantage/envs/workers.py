@@ -16,13 +16,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode
 from gymnasium.vector.async_vector_env import AsyncState, _async_worker
 
 from vantage._host.processes import (
-    deaf_to_signals,
-    end_with_this,
     ended_by,
-    hear_nothing,
+    ignore_stop_signals,
     importing_main,
+    kill_at_exit,
     kill_descendants,
-    tie_forks,
+    kill_forks_with_this_process,
+    stop_signals_blocked,
 )
 from vantage._host.time_limit import SLOW, TimeLimit
 from vantage.envs.interface import Array, Info, Obs, Seeds
@@ -35,12 +35,12 @@ _GUARD = "a script that trains with vector='async' needs if __name__ == '__main_
 
 
 def serve(*arguments: Any) -> None:
-    """Gymnasium's worker; ends without a traceback where the main process has died before `die_with` ends this one.
+    """Gymnasium's worker, which ends without a traceback if the main process dies.
 
-    What its environment has started ends with it.
+    Processes that its environment has started end with it.
     """
-    hear_nothing()
-    tie_forks()
+    ignore_stop_signals()
+    kill_forks_with_this_process()
     try:
         _async_worker(*arguments)
     except (EOFError, ConnectionError):
@@ -60,7 +60,8 @@ class Workers:
                               "others; give vector=sync")
         others = set(active_children())
         try:
-            with deaf_to_signals(), importing_main(imports_main):  # raises at its end what a signal's handler raises
+            # A signal handler that raises does so at the end of this block.
+            with stop_signals_blocked(), importing_main(imports_main):
                 # No daemons in multiprocessing's sense, which could not start processes of their own.
                 self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
                                               worker=serve, daemon=False)
@@ -73,7 +74,7 @@ class Workers:
             raise
         finally:
             started = set(active_children()) - others
-            end_with_this(process for process in started if process.name.startswith("Worker<"))
+            kill_at_exit(process for process in started if process.name.startswith("Worker<"))
         self._interrupted = False
 
     def reset(self, *, options: Info) -> tuple[Obs, Info]:

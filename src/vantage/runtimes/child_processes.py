@@ -68,7 +68,7 @@ def _describe(exitcode: int) -> str:
 
 
 def start(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> Process:
-    """A process that runs `target(connection, *args)`; start it and store the result within `deaf_to_signals`."""
+    """A process that runs `target(connection, *args)`; start it and store the result within `stop_signals_blocked`."""
     here, there = context.Pipe()
     process = tied_process(context, name, _run, target, there, *args)
     process.start()

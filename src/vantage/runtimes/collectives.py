@@ -91,7 +91,7 @@ class RankWeights(GradientSink):
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0, which does not wait for the others."""
-        with _noticing():
+        with _raising_lost_ranks():
             numbers = torch.tensor([command, step])
             work = dist.broadcast(numbers, 0, async_op=True)
             if self.rank > 0 and work is not None:
@@ -142,7 +142,7 @@ def dismiss() -> None:
 
 def _complete(begin: Callable[[], Any]) -> None:
     """Wait for what `begin` starts. This process handles signals meanwhile, which a blocking call would delay."""
-    with _noticing():
+    with _raising_lost_ranks():
         work = begin()
         while not work.is_completed():
             sleep(NAP_SECONDS)
@@ -151,7 +151,7 @@ def _complete(begin: Callable[[], Any]) -> None:
 
 def broadcast(value: Any = None) -> Any:
     """The object of rank 0. Objects take 1 ms more than numbers, of 140 ms for an update of Pong."""
-    with _noticing():
+    with _raising_lost_ranks():
         values = [value]
         dist.broadcast_object_list(values, 0)
         return values[0]
@@ -160,14 +160,14 @@ def broadcast(value: Any = None) -> Any:
 def gather(value: Any) -> list[Any]:
     """The objects of all ranks, on rank 0; empty on others."""
     _complete(lambda: dist.all_reduce(torch.zeros(1), async_op=True))  # waits for the slowest
-    with _noticing():
+    with _raising_lost_ranks():
         values = [None] * dist.get_world_size() if dist.get_rank() == 0 else None
         dist.gather_object(value, values, 0)
         return values or []
 
 
 @contextmanager
-def _noticing() -> Iterator[None]:
+def _raising_lost_ranks() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:

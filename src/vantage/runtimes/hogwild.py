@@ -15,7 +15,7 @@ from multiprocessing.connection import wait
 from time import monotonic
 from typing import Any
 
-from vantage._host.processes import deaf_to_signals, importing_main
+from vantage._host.processes import importing_main, stop_signals_blocked
 from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
@@ -183,7 +183,7 @@ class HogwildRun:
 
     def _start(self, worker: int) -> None:
         self._counters["heartbeat"][worker] = monotonic() + START_SECONDS  # its first own one comes sooner
-        with deaf_to_signals(), importing_main(needs_main(self.config.env)):
+        with stop_signals_blocked(), importing_main(needs_main(self.config.env)):
             self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
                                           self.recorder.workers_started, self._shared, self._replay_bytes)
         self.recorder.workers_started += 1

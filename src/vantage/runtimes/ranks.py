@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vantage._host.processes import deaf_to_signals, importing_main
+from vantage._host.processes import importing_main, stop_signals_blocked
 from vantage._host.time_limit import TimeLimit
 from vantage.config.config import Config
 from vantage.envs.ids import needs_main
@@ -66,7 +66,7 @@ class Ranks:
                 shared = self._start(Path(self._folder.name) / "store")
             else:
                 collectives.join()
-            with self._noticing():
+            with self._raising_lost_ranks():
                 weights = {name: {key: tensor.cpu() for key, tensor in group.items()}
                            for name, group in learner.tensors().items()}
                 collectives.broadcast((config, weights, acting, checkpoint is not None))
@@ -83,7 +83,7 @@ class Ranks:
             buffers = 0 if one.learner.buffers is None else len(one.learner.buffers.read())
             columns = max(512, sum(numbers), buffers, _row_size(one.config))  # an update has at most 254 metrics
             shared = RankMemory(len(one.learner.flat.vector), size, columns, self._config.optimizer, context)
-        with deaf_to_signals(), importing_main(needs_main(self._config.env)):
+        with stop_signals_blocked(), importing_main(needs_main(self._config.env)):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
         for process in self._processes.values():
@@ -102,7 +102,7 @@ class Ranks:
 
     def ready(self) -> None:
         """Wait until all ranks can act; logs what they could not restore."""
-        with self._noticing():
+        with self._raising_lost_ranks():
             restored = gather(([], self._actor_learner.num_past))
             for rank, (notes, _) in enumerate(restored):
                 for note in notes:
@@ -161,13 +161,13 @@ class Ranks:
     @contextmanager
     def _commanding(self, command: Command, step: int = 0) -> Iterator[None]:
         self._waiting = False
-        with self._noticing():
+        with self._raising_lost_ranks():
             self._weights.share_command(command, step)
             yield
         self._waiting = True
 
     @contextmanager
-    def _noticing(self) -> Iterator[None]:
+    def _raising_lost_ranks(self) -> Iterator[None]:
         """Raise the failure of a rank that has ended."""
         if self._failure is not None:
             raise self._failure
@@ -199,7 +199,7 @@ def work(connection: Connection, store: Path, rank: int, size: int, shared: Rank
 
 
 @dataclass(frozen=True, slots=True)
-class Followed:
+class FollowedTraining:
     """A training that a rank above 0 has shared to its end."""
 
     actor_learner: ActorLearner | None
@@ -208,7 +208,7 @@ class Followed:
     """Agent steps of all ranks."""
 
 
-def follow_torchrun() -> Followed | None:
+def follow_torchrun() -> FollowedTraining | None:
     """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
     place = launched()
     if place is None or place[0] == 0:
@@ -217,9 +217,9 @@ def follow_torchrun() -> Followed | None:
     return run_rank(place[0])
 
 
-def run_rank(rank: int, shared: RankMemory | None = None) -> Followed:
+def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
     """Follow the commands of rank 0 until STOP."""
-    followed = Followed(None, 0)
+    followed = FollowedTraining(None, 0)
     if (run := collectives.broadcast()) is not None:  # else `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
@@ -237,7 +237,7 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> Followed:
         gather((notes, one.num_past))
         if not collectives.broadcast():
             one.forget_past()
-        followed = Followed(one, _serve(one, weights))
+        followed = FollowedTraining(one, _serve(one, weights))
         one.close()
     collectives.leave()
     return followed

@@ -1,6 +1,6 @@
-"""The synchronous runtime: the environments take their steps, then the learner learns from them.
+"""The synchronous runtime: collect rollouts, learn from them, repeat.
 
-In one process, or with `num_workers` in data-parallel ranks, which `ranks` starts and commands.
+It runs in one process, or with `num_workers` in data-parallel ranks, which `ranks` starts and commands.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Generator, Mapping
 from contextlib import ExitStack
 from time import perf_counter
 from typing import Any
+
+from torch import Tensor
 
 from vantage.config.config import Config
 from vantage.models.actor_critic import ActorCritic
@@ -33,50 +35,69 @@ class SyncRun:
 
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
-        replay, workers = config.algorithm.needs.replay, config.num_processes
+        replay = config.algorithm.needs.replay
+        workers = config.num_processes
         self._replay_save_every = 0 if replay is None else replay.save_every
-        self.actor_learner = one = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
-        self.config = config = config.with_shifts(one.spec.shifts)
+        self.actor_learner = ActorLearner(rank_config(config), replay_bytes=replay_share(workers))
+        self.config = config.with_shifts(self.actor_learner.spec.shifts)
         self.ranks: Ranks | None = None
         self.evaluator: Evaluator | None = None
-        with ExitStack() as stack:  # undone where the run cannot start
-            stack.callback(self._release)
-            if initial is None and checkpoint is None:
-                measure_images(one.model, config, one.envs)
-            load_learner(one.learner, config, checkpoint, initial)
-            notes = one.envs.notes
-            log_setting(notes if workers == 1 else notes[:-1], one.model)  # the last says where they are
-            self.progress = Progress(one.envs.frames_per_step, workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, one.model, self._tensors,
-                                     one.learner.policy_tensors)
-            stack.callback(self.recorder.abandon)
-            if config.run.evaluates:
-                self.evaluator = Evaluator(config)
+        with ExitStack() as on_error:
+            on_error.callback(self._release)
+            self._load_weights(checkpoint, initial)
+            self.progress = Progress(self.actor_learner.envs.frames_per_step, workers,
+                                     self.config.run.return_window)
+            self.recorder = Recorder(self.config, directory, checkpoint, self.progress,
+                                     self.actor_learner.model, self._tensors,
+                                     self.actor_learner.learner.policy_tensors)
+            on_error.callback(self.recorder.abandon)
+            if self.config.run.evaluates:
+                self.evaluator = Evaluator(self.config)
             if workers > 1:
-                log.info(f"{workers} processes, {one.config.env.num_envs} environments in each; one update by all")
-                self.ranks = Ranks(config, one, checkpoint)
+                num_envs = self.actor_learner.config.env.num_envs
+                log.info(f"{workers} processes, {num_envs} environments in each; one update by all")
+                self.ranks = Ranks(self.config, self.actor_learner, checkpoint)
+            self._begin_acting(checkpoint)
             if checkpoint is None:
-                one.begin()
-            else:
-                for note in one.restore_acting(checkpoint.tensors):
-                    log.warning(note)
-                one.restore_replay(self.recorder.directory.path, checkpoint.step)
-            if self.ranks is not None:
-                self.ranks.ready()
-            if checkpoint is None:
-                self.recorder.save()  # so that even a run that is killed in its first minute can be resumed
-            stack.pop_all()
+                self.recorder.save()  # a run that is killed in its first minute can then be resumed
+            on_error.pop_all()
+
+    def _load_weights(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+        """Initialise the model, or load it from `checkpoint` or `initial`; logs environments and network."""
+        one = self.actor_learner
+        if initial is None and checkpoint is None:
+            measure_images(one.model, self.config, one.envs)
+        load_learner(one.learner, self.config, checkpoint, initial)
+        notes = one.envs.notes
+        if self.config.num_processes > 1:
+            notes = notes[:-1]  # the last names the process of the environments
+        log_setting(notes, one.model)
+
+    def _begin_acting(self, checkpoint: Checkpoint | None) -> None:
+        """Reset the environments, or restore them from `checkpoint`; in ranks, wait for all."""
+        one = self.actor_learner
+        if checkpoint is None:
+            one.begin()
+        else:
+            for note in one.restore_acting(checkpoint.tensors):
+                log.warning(note)
+            one.restore_replay(self.recorder.directory.path, checkpoint.step)
+        if self.ranks is not None:
+            self.ranks.ready()
 
     def advance(self) -> Generator[None]:
-        """One rollout, one update, and the evaluation and checkpoint that fall due at its step.
+        """One rollout, one update, and the evaluation and checkpoint due at its step.
 
-        An evaluation that is cut short stays due; a resume makes it before its first update.
+        An interrupted evaluation stays due; a resumed run makes it before its first update.
         """
         if self.recorder.evaluation_begins:
             yield from self.evaluate()
         before = self.progress.step
-        self.progress.add(self.actor_learner.advance(lambda: before) if self.ranks is None
-                          else self.ranks.advance(before))
+        if self.ranks is None:
+            advance = self.actor_learner.advance(lambda: before)
+        else:
+            advance = self.ranks.advance(before)
+        self.progress.add(advance)
         self.recorder.note_due_evaluation(before)
         if self.recorder.evaluation_begins:
             yield from self.evaluate()
@@ -87,17 +108,19 @@ class SyncRun:
             self._save_replay()
 
     def evaluate(self) -> Generator[None]:
-        """Play whole games with the current policy in separate environments and save it if it is the best so far."""
+        """Play whole games with the current policy; save it if it is the best so far."""
         assert self.evaluator is not None
-        started, progress = perf_counter(), self.progress
+        started = perf_counter()
+        progress = self.progress
         evaluated = yield from self.evaluator.evaluate(
-            self.actor_learner.model, progress.step, longest_game=progress.longest_game(), best=progress.best_return)
+            self.actor_learner.model, progress.step, longest_game=progress.longest_game(),
+            best=progress.best_return)
         progress.add(Advance(eval_seconds=perf_counter() - started))
         progress.evaluated()
         self.recorder.evaluated(evaluated, progress.step)
 
     def policy(self) -> ActorCritic:
-        """The current policy, which further updates change."""
+        """The current policy; further updates change its weights."""
         return self.actor_learner.model
 
     def save(self) -> None:
@@ -106,7 +129,7 @@ class SyncRun:
         self._save_replay()
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Go on with other coefficients, in all ranks."""
+        """Continue with other coefficients, in all ranks."""
         self.config = self.config.change(**values)
         self.recorder.change(values)
         self.actor_learner.change(values)
@@ -114,10 +137,10 @@ class SyncRun:
             self.ranks.change(values)
 
     def stop(self) -> None:
-        """Nothing runs between two calls of `advance`."""
+        """Does nothing: no update is under way between two calls of `advance`."""
 
     def close(self, status: Status) -> None:
-        """Write the replay, release the environments and record how the run ended."""
+        """Write the replay, close the environments and processes, and record how the run ended."""
         try:
             self._save_replay()
         finally:
@@ -142,4 +165,7 @@ class SyncRun:
                 self.evaluator.close()
 
     def _tensors(self) -> Groups:
-        return {**self.actor_learner.tensors(), **({} if self.ranks is None else self.ranks.tensors())}
+        tensors: dict[str, Mapping[str, Tensor]] = dict(self.actor_learner.tensors())
+        if self.ranks is not None:
+            tensors |= self.ranks.tensors()
+        return tensors

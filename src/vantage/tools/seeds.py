@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from vantage._host.processes import deaf_to_signals
+from vantage._host.processes import stop_signals_blocked
 from vantage._host.system import available_cores
 from vantage._host.terminal import MessageHandler
 from vantage.config.config import Config
@@ -149,7 +149,7 @@ class _Fleet:
                     self._receive(seed, message)
 
     def _start(self, seed: int) -> None:
-        with deaf_to_signals():
+        with stop_signals_blocked():
             self.running[seed] = start(get_context("spawn"), f"seed-{seed}", _train_one,
                                        self.config.change(seed=seed), self.directory / f"seed-{seed}", sys.argv,
                                        self.jobs)

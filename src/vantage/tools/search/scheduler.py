@@ -23,7 +23,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FixedTrial, FrozenTrial, TrialState
 from optuna.visualization import matplotlib as plots
 
-from vantage._host.processes import deaf_to_signals, tied_process
+from vantage._host.processes import stop_signals_blocked, tied_process
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import plain
 from vantage.runs.files import write_atomically
@@ -82,7 +82,7 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
             while waiting and len(processes) < min(options.jobs, waiting + running):
                 names.append(uuid4().hex)
                 processes.append(tied_process(context, names[-1], worker.work))
-                with deaf_to_signals():
+                with stop_signals_blocked():
                     processes[-1].start()
             connection.wait([process.sentinel for process in processes], timeout=1.0)
             for process in [process for process in processes if not process.is_alive()]:

@@ -1,0 +1,131 @@
+"""`Session`: the generator of a training, begun and closed. What users call is in `trainer`."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from collections.abc import Callable, Generator
+from inspect import GEN_CLOSED, getgeneratorstate
+from typing import Any
+from weakref import WeakSet
+
+from vantage.config.config import Config
+from vantage.errors import VantageError
+from vantage.runtimes.ranks import FollowedTraining, follow_torchrun
+from vantage.runtimes.recorder import Status
+from vantage.runtimes.train_loop import Run
+from vantage.types import Report
+
+Updates = Generator[Report | None]
+
+_UNFINISHED: WeakSet[Updates] = WeakSet()
+
+
+@atexit.register
+def _close_unfinished() -> None:
+    """At interpreter exit, close unfinished generators so that their runs are saved."""
+    for updates in list(_UNFINISHED):
+        with contextlib.suppress(ValueError):  # another thread is executing it
+            updates.close()
+
+
+os.register_at_fork(after_in_child=_UNFINISHED.clear)
+
+
+class Session:
+    """One training of this process, from the report before its first update to its end.
+
+    In a rank above 0 of torchrun the constructor shares the updates of rank 0 until the training
+    ends. Such a session has no run, only the result in `followed`.
+    """
+
+    def __init__(self, begin: Callable[[Callable[[Run], object]], Updates]) -> None:
+        """`begin(on_start)` returns the generator, which calls `on_start` with the run."""
+        self.followed: FollowedTraining | None = follow_torchrun()
+        self._run: Run | None = None
+        # `on_start` is no method of this object: a reference cycle would delay the collection of
+        # the generator, and with it the save of an abandoned run.
+        started: list[Run] = []
+        self._updates = begin(started.append)
+        if self.followed is not None:
+            self._updates.close()
+            return
+        _UNFINISHED.add(self._updates)
+        next(self._updates)  # the report before the first update
+        self._run = started[0]
+
+    @property
+    def has_run(self) -> bool:
+        """False in a rank above 0 of torchrun."""
+        return self._run is not None
+
+    @property
+    def is_running(self) -> bool:
+        """The training can make another update."""
+        return getgeneratorstate(self._updates) != GEN_CLOSED
+
+    @property
+    def run(self) -> Run:
+        """The run. VantageError in a rank above 0, which has none."""
+        if self._run is None:
+            raise VantageError(
+                "this process is a rank above 0 of torchrun, which has shared the training of rank 0; "
+                "leave this to rank 0")
+        return self._run
+
+    @property
+    def running(self) -> Run:
+        """The run. VantageError if it has ended."""
+        run = self.run
+        if not self.is_running:
+            status = self.status
+            step = self.step
+            ending = {"done": "is done", "interrupted": "was closed", "failed": "has failed"}[status]
+            steps = f", steps={2 * step}" if status == "done" else ""
+            path = str(run.recorder.directory.path)
+            raise VantageError(f"this training {ending}, at step {step:,}; go on with "
+                               f"vantage.Trainer.resume({path!r}{steps})")
+        return run
+
+    @property
+    def step(self) -> int:
+        """Agent steps so far, all environments together."""
+        if self.followed is not None:
+            return self.followed.step
+        return self.run.recorder.progress.step
+
+    @property
+    def status(self) -> Status:
+        """`running` until the training has ended; then `done`, `interrupted` or `failed`."""
+        if self.followed is not None:
+            return "failed" if self.followed.actor_learner is None else "done"
+        if self.is_running:
+            return "running"
+        last = self.run.recorder.last_report
+        return "failed" if last is None or last.status == "running" else last.status
+
+    @property
+    def config(self) -> Config:
+        """The config in force."""
+        if self.followed is not None and self.followed.actor_learner is not None:
+            return self.followed.actor_learner.config
+        return self.run.config
+
+    @property
+    def model(self) -> Any:
+        """The current policy; further updates may change its weights."""
+        if self.followed is not None and self.followed.actor_learner is not None:
+            return self.followed.actor_learner.model
+        return self.run.policy()
+
+    def advance(self) -> Report | None:
+        """Train until the next yield of `train_loop.updates`."""
+        report = next(self._updates)
+        if report is not None and report.status != "running":
+            self._updates.close()  # that was the last report; closing unlocks the directory
+        return report
+
+    def close(self) -> None:
+        """Save the run, and release its processes and environments. A second call does nothing."""
+        self._updates.close()
