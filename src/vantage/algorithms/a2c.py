@@ -36,7 +36,7 @@ class A2C:
 
     @property
     def needs(self) -> Needs:
-        """One pass over each rollout by the weights that acted, so the activation cache is valid."""
+        """The activation cache: an update makes one pass over a rollout, with the weights that acted."""
         return Needs(activation_cache=True)
 
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
@@ -47,10 +47,22 @@ class A2C:
                                       rollout.activation_cache or None)
         params = params[:-1]
         distribution = model.distribution
-        behaviour = distribution.log_prob(rollout.behaviour, rollout.actions) if self.vtrace else None
+        behaviour = None
+        if self.vtrace:
+            behaviour = distribution.log_prob(rollout.behaviour, rollout.actions)
         return a2c_loss(
-            distribution.log_prob(params, rollout.actions), distribution.entropy(params), values, rollout.rewards,
-            rollout.terminated, rollout.keep, rollout.valid, gamma=update.at(self.gamma),
-            gae_lambda=update.at(self.gae_lambda), value_coef=update.at(self.value_coef),
-            entropy_coef=update.at(self.entropy_coef), advantage_norm=self.advantage_norm,
-            value_target=self.value_target, behaviour_log_probs=behaviour, total=update.total)
+            log_probs=distribution.log_prob(params, rollout.actions),
+            entropies=distribution.entropy(params),
+            values=values,
+            rewards=rollout.rewards,
+            terminated=rollout.terminated,
+            keep=rollout.keep,
+            valid=rollout.valid,
+            gamma=update.at(self.gamma),
+            gae_lambda=update.at(self.gae_lambda),
+            value_coef=update.at(self.value_coef),
+            entropy_coef=update.at(self.entropy_coef),
+            advantage_norm=self.advantage_norm,
+            value_target=self.value_target,
+            behaviour_log_probs=behaviour,
+            total=update.total)

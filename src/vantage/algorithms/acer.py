@@ -15,7 +15,7 @@ from vantage.keys.fields import check_fields, key
 from vantage.keys.schedules import Coefficient
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Generator, Tensor
 
     from vantage.types import Rollout
 
@@ -51,19 +51,19 @@ class ACER:
 
     @property
     def needs(self) -> Needs:
-        """Action values, an average policy and a replay; no activation cache, since rollouts are learnt from again."""
+        """Action values, an average policy and a replay. No activation cache: rollouts are replayed."""
         replay = ReplayNeeds(self.replay_size, self.replay_start, self.replay_ratio, self.replay_save_every)
         return Needs(critic="action", average_decay=self.average_decay, replay=replay)
 
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The discrete or the continuous loss of one fresh or replayed rollout.
 
-        The first `burn_in` steps of a replayed rollout are excluded: its stored state comes from an older policy.
+        The first `burn_in` steps of a replayed rollout are excluded: they only warm up the memory, whose
+        stored state comes from an older policy.
         """
         import torch
 
-        from vantage.algorithms.acer_losses import continuous_acer_loss, discrete_acer_loss
-        from vantage.algorithms.distributions import Gaussian
+        from vantage.algorithms.acer_losses import discrete_acer_loss
 
         assert update.average is not None and update.generator is not None
         inputs = rollout.obs, rollout.is_first, rollout.state, rollout.action_mask
@@ -74,22 +74,52 @@ class ACER:
         if self.burn_in and update.replayed:
             valid = valid.clone()
             valid[:self.burn_in] = False
-        keywords: dict[str, Any] = {
-            "gamma": update.at(self.gamma), "value_coef": update.at(self.value_coef),
-            "entropy_coef": update.at(self.entropy_coef), "truncation": self.truncation,
-            "bias_correction": self.bias_correction, "trust_region": self.trust_region}
+        shared: dict[str, Any] = {
+            "rewards": rollout.rewards,
+            "terminated": rollout.terminated,
+            "keep": rollout.keep,
+            "valid": valid,
+            "actions": rollout.actions,
+            "gamma": update.at(self.gamma),
+            "value_coef": update.at(self.value_coef),
+            "entropy_coef": update.at(self.entropy_coef),
+            "truncation": self.truncation,
+            "bias_correction": self.bias_correction,
+            "trust_region": self.trust_region,
+        }
         if model.has_q:
             return discrete_acer_loss(
-                rollout.behaviour, average_params, params, model.action_values(features), rollout.actions,
-                rollout.rewards, rollout.terminated, rollout.keep, valid, **keywords)
+                behaviour_logits=rollout.behaviour, average_logits=average_params, logits=params,
+                q_values=model.action_values(features), **shared)
+        return self._continuous_loss(model, params, features, average_params, rollout.behaviour,
+                                     update.generator, shared)
+
+    def _continuous_loss(self, model: Model, params: Tensor, features: Tensor, average_params: Tensor,
+                         behaviour: Tensor, generator: Generator,
+                         shared: dict[str, Any]) -> tuple[Tensor, Mapping[str, Tensor]]:
+        """The loss with Q̃(x, a) = V(x) + A(x, a) - mean of A(x, u) over sampled actions u ~ π."""
+        import torch
+
+        from vantage.algorithms.acer_losses import continuous_acer_loss
+        from vantage.algorithms.distributions import Gaussian
+
         distribution = model.distribution
         assert isinstance(distribution, Gaussian)
-        values, features, params = model.state_values(features, params), features[:-1], params[:-1]
-        samples = distribution.sample(params.expand(self.critic_samples + 1, *params.shape), update.generator)
-        drawn, *others = samples
-        base = values[:-1] - torch.stack([model.action_advantages(features, other) for other in others]).mean(0)
+        values = model.state_values(features, params)
+        features = features[:-1]
+        params = params[:-1]
+        repeated = params.expand(self.critic_samples + 1, *params.shape)
+        drawn, *samples = distribution.sample(repeated, generator)
+        sampled_advantages = [model.action_advantages(features, sample) for sample in samples]
+        base = values[:-1] - torch.stack(sampled_advantages).mean(0)
         return continuous_acer_loss(
-            distribution, params, average_params, rollout.behaviour, values,
-            base + model.action_advantages(features, rollout.actions), base + model.action_advantages(features, drawn),
-            rollout.actions, drawn, rollout.rewards, rollout.terminated, rollout.keep, valid,
-            fixed_deviation=model.fixed_deviation, **keywords)
+            distribution=distribution,
+            params=params,
+            average_params=average_params,
+            behaviour_params=behaviour,
+            values=values,
+            q_taken=base + model.action_advantages(features, shared["actions"]),
+            q_drawn=base + model.action_advantages(features, drawn),
+            drawn=drawn,
+            fixed_deviation=model.fixed_deviation,
+            **shared)

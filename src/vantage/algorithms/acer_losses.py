@@ -25,7 +25,9 @@ _MAX_LOG_RHO = 20.0  # importance weights stay finite, and far above any truncat
 
 def project(gradient: Float[Tensor, "*batch P"], kl_gradient: Float[Tensor, "*batch P"],
             delta: float | None) -> tuple[Float[Tensor, "*batch P"], Bool[Tensor, "*batch"]]:
-    """The direction z nearest to `gradient` for which the divergence grows by at most `delta`; where that bound acts.
+    """The direction z nearest to `gradient` along which the divergence grows by at most `delta`.
+
+    The second result is True where that bound is active.
 
     min_z ½‖g - z‖²  subject to  kᵀz ≤ δ;   z* = g - max(0, (kᵀg - δ) / ‖k‖²) k                          eq. 11 and 12
 
@@ -45,7 +47,7 @@ def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits:
                        keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
                        truncation: float | None, bias_correction: bool, trust_region: float | None, value_coef: float,
                        entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one rollout of a categorical policy, and what to log of it.
+    """Loss of one rollout of a categorical policy, and metrics.
 
     g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_ret - V) + Σ_a [1 - c/ρ(a)]₊ f(a) ∇_φ log f(a) (Q(a) - V) + β ∇_φ H(f)   eq. 9
     L = mean_t[ -Σ_a f(a) z*(a) + value_coef ½ (Q_ret_t - Q(x_t, a_t))² ]
@@ -57,14 +59,16 @@ def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits:
     probs = F.softmax(logits[:-1], -1)
     q_taken = q_values[:-1].gather(-1, actions).squeeze(-1)
     with torch.no_grad():
-        policy, behaviour = probs.detach(), F.softmax(behaviour_logits, -1)
+        policy = probs.detach()
+        behaviour = F.softmax(behaviour_logits, -1)
         values = (F.softmax(logits, -1) * q_values).sum(-1)
         rhos = policy / behaviour.clamp(min=_TINY)
         rho_taken = rhos.gather(-1, actions).squeeze(-1)
         targets = _retrace(rewards, q_taken, values, terminated, keep, valid, rho_taken, gamma)
         weights, missing = _truncate(rho_taken, rhos, truncation, bias_correction=bias_correction)
-        of_taken = (weights * (targets - values[:-1])).unsqueeze(-1) / policy.gather(-1, actions).clamp(min=_TINY)
-        gradient = torch.zeros_like(policy).scatter_(-1, actions, of_taken)
+        policy_taken = policy.gather(-1, actions).clamp(min=_TINY)
+        gradient_taken = (weights * (targets - values[:-1])).unsqueeze(-1) / policy_taken
+        gradient = torch.zeros_like(policy).scatter_(-1, actions, gradient_taken)
         gradient += missing * (q_values[:-1] - values[:-1].unsqueeze(-1))
         log_policy = policy.clamp(min=_TINY).log()
         gradient -= entropy_coef * (log_policy + 1)
@@ -87,25 +91,27 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
                          gamma: float, truncation: float | None, bias_correction: bool, trust_region: float | None,
                          value_coef: float, entropy_coef: float, fixed_deviation: bool,
                          ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and what to log of it.
+    """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and metrics.
 
     g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V) + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
     L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]          section 5, algorithm 3
     V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                                              eq. 14
 
-    Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a', `q_taken` and `q_drawn` the dueling
-    network's Q̃ of the actions taken and drawn. With `fixed_deviation` the statistics are the means alone. The gradient
-    flows through `params`, `values[:-1]` and `q_taken`.
+    Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a'; `q_taken` and `q_drawn` are
+    the dueling network's Q̃ of the actions taken and drawn. With `fixed_deviation` the statistics φ are
+    the means alone. The gradient flows through `params`, `values[:-1]` and `q_taken`.
     """
     with torch.no_grad():
         log_rho = _log_rho(distribution, params, behaviour_params, actions)
-        rho_taken, rho_drawn = log_rho.exp(), _log_rho(distribution, params, behaviour_params, drawn).exp()
+        rho_taken = log_rho.exp()
+        rho_drawn = _log_rho(distribution, params, behaviour_params, drawn).exp()
         traced = (log_rho / distribution.size).exp()
         baseline = values[:-1]
         q_ret = _retrace(rewards, q_taken, values, terminated, keep, valid, traced, gamma)
         q_opc = _retrace(rewards, q_taken, values, terminated, keep, valid, torch.ones_like(traced), gamma)
         weights, missing = _truncate(rho_taken, rho_drawn, truncation, bias_correction=bias_correction)
-        taken_weight, drawn_weight = weights * (q_opc - baseline), missing * (q_drawn - baseline)
+        taken_weight = weights * (q_opc - baseline)
+        drawn_weight = missing * (q_drawn - baseline)
         value_targets = rho_taken.clamp(max=1) * (q_ret - q_taken) + baseline
     with torch.enable_grad():
         statistics = params.detach().requires_grad_()
@@ -128,7 +134,7 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
 
 def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor, valid: Tensor,
              rhos: Tensor, gamma: float) -> Tensor:
-    """Retrace targets of Q. Where the environment replaced the action (not `valid`), V stands for Q and ρ is 1."""
+    """Retrace targets of Q. Steps that are not `valid`, whose action was replaced, have Q = V and ρ = 1."""
     discounts = gamma * (~terminated).to(values.dtype)
     q_taken = torch.where(valid, q_taken.detach(), values[:-1])
     return retrace(rewards, q_taken, values, discounts, keep, torch.where(valid, rhos, 1.0))
@@ -136,7 +142,7 @@ def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tenso
 
 def _truncate(taken: Tensor, others: Tensor, truncation: float | None, *,
               bias_correction: bool) -> tuple[Tensor, Tensor]:
-    """Truncated weights min(c, ρ) of the actions taken, and weights [1 - c/ρ]₊ of others, which correct the bias."""
+    """Truncated weights min(c, ρ) of the actions taken, and bias-correcting weights [1 - c/ρ]₊ of `others`."""
     if truncation is None:
         return taken, torch.zeros_like(others)
     missing = (1 - truncation / others.clamp(min=_TINY)).clamp(min=0)

@@ -1,9 +1,9 @@
-"""Action distributions as pure functions of their parameters [..., P]. `vantage.models.heads` computes the parameters.
+"""Action distributions as pure functions of their parameters [..., P], which `models/heads.py` computes.
 
-The parameters determine the distribution completely: logits are masked, and a Gaussian's mean and deviation squashed
-and floored, before they arrive here, so stored parameters can be evaluated later. P is `num_params`; leading dimensions
-are preserved. `sample` needs a generator on the parameters' device and depends on no other random state; no gradient
-flows through a sample. `kl(p, q)` is KL(p || q). Entropies are in nats.
+The parameters determine the distribution completely: logits are already masked, and a Gaussian's mean
+and deviation already squashed and floored, so that stored parameters can be evaluated later. P is
+`num_params`; leading dimensions are preserved. `sample` takes all randomness from a generator on the
+parameters' device; no gradient flows through a sample. `kl(p, q)` is KL(p || q). Entropies are in nats.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from torch.nn import functional as F
 from vantage.types import ActionSpec
 
 MASKED = -1e9
-"""Logit of an action that is not allowed. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits x, so
-the probabilities of allowed actions are exact. Unlike -inf it makes no NaN: 0 * MASKED is 0 in entropy and gradients.
+"""Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits x, so
+that probabilities of allowed actions are exact. Unlike -inf it gives no NaN: 0 * MASKED is 0 in entropy
+and gradients.
 """
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
@@ -48,9 +49,10 @@ class Categorical:
         return self.size
 
     def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch"]:
-        # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits); torch's exponential_ never returns 0.
+        # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits). exponential_ never returns 0.
         logits = params.detach()
-        return (logits - torch.empty_like(logits).exponential_(generator=generator).log()).argmax(-1)
+        exponentials = torch.empty_like(logits).exponential_(generator=generator)
+        return (logits - exponentials.log()).argmax(-1)
 
     def mode(self, params: Params) -> Int[Tensor, "*batch"]:
         return params.argmax(-1)
@@ -101,8 +103,10 @@ class MultiDiscrete:
 
     def _rows(self, logits: Tensor) -> Tensor:
         """[..., D, max(sizes)]: the logits of each dimension, `MASKED` beyond its size."""
-        parts, most = torch.split(logits, list(self.sizes), -1), max(self.sizes)
-        return torch.stack([F.pad(part, (0, most - part.shape[-1]), value=MASKED) for part in parts], -2)
+        largest = max(self.sizes)
+        parts = torch.split(logits, list(self.sizes), -1)
+        padded = [F.pad(part, (0, largest - part.shape[-1]), value=MASKED) for part in parts]
+        return torch.stack(padded, -2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,8 @@ class Gaussian:
         return (params.chunk(2, -1)[1] + (0.5 + _LOG_ROOT_2PI)).sum(-1)
 
     def kl(self, p: Params, q: Params) -> PerRow:
-        (mean_p, log_std_p), (mean_q, log_std_q) = p.chunk(2, -1), q.chunk(2, -1)
+        mean_p, log_std_p = p.chunk(2, -1)
+        mean_q, log_std_q = q.chunk(2, -1)
         log_ratio = log_std_p - log_std_q
         distance = ((mean_p - mean_q) * (-log_std_q).exp()).square()
         return (0.5 * ((2 * log_ratio).exp() + distance - 1) - log_ratio).sum(-1)

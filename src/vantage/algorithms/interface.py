@@ -1,6 +1,6 @@
-"""The interface of algorithms: a frozen dataclass of hyperparameters with a loss. Each algorithm has its own file.
+"""The interface of algorithms: a frozen dataclass of hyperparameters with a loss.
 
-Nothing here imports torch, so that the command can list an algorithm's hyperparameters at once.
+Each algorithm has its own file. None imports torch at its top, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from vantage.types import EnvSpec, Minibatch, Obs, Rollout, State
 
     Estimate = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Mapping[str, Tensor]]
-    """Advantages and targets [T, B], and by name what else each minibatch has a part of."""
+    """Advantages and targets [T, B], and optionally further tensors [T, B, ...] by name, for `extra`."""
 
 
 class Model(Protocol):
-    """The policy and its critic, as far as losses use them; `vantage.models.actor_critic.ActorCritic` is one."""
+    """The policy and its critic as losses use them; implemented by `vantage.models.actor_critic.ActorCritic`."""
 
     distribution: Distribution
     """Distribution of the actions, as a function of its parameters [..., P]."""
@@ -36,8 +36,10 @@ class Model(Protocol):
         """F of `features`."""
 
     def features(self, inputs: tuple[Tensor, ...], is_first: Tensor, state: State) -> Tensor:
-        """What the policy's head sees of inputs [T, B, ...]: [T, B, F], with gradients; shared by the critic unless
-        the config has `separate`."""
+        """Features [T, B, F] of inputs [T, B, ...] for the policy's head, with gradients.
+
+        The critic shares them unless the config has `separate`.
+        """
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
@@ -49,8 +51,10 @@ class Model(Protocol):
 
     def unroll_features(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                         *, critic: bool = True) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and the critic's features [T+1, B, F]; without `critic` it is not computed, and the
-        features are the policy's."""
+        """Parameters [T+1, B, P] and the critic's features [T+1, B, F].
+
+        Without `critic` its features are not computed; the policy's are returned instead.
+        """
 
     def state_values(self, features: Tensor, params: Tensor) -> Tensor:
         """V of the critic's features."""
@@ -95,9 +99,9 @@ class Needs:
     critic: Literal["state", "action"] = "state"
     """What the critic values: states, V(s), or actions, Q(s, a)."""
     activation_cache: bool = False
-    """Learning may reuse the layer outputs of acting: for one pass over a fresh rollout by the weights that acted."""
+    """Learning may reuse the activations computed while acting: one pass, with the weights that acted."""
     average_decay: float | None = None
-    """θ_a ← α θ_a + (1 - α) θ after each update: the α of an average policy; None: there is none."""
+    """α of an average policy, θ_a ← α θ_a + (1 - α) θ after each update; None: no average policy."""
     replay: ReplayNeeds | None = None
     reuse: Reuse | None = None
     """Learn from minibatches; the algorithm is then a `MinibatchAlgorithm`."""
@@ -120,7 +124,7 @@ class Update:
     replayed: bool = False
     """The rollout comes from the replay."""
     total: Callable[[Tensor], Tensor] = lambda sums: sums
-    """Adds sums over the rollout [N] of all processes that share the update: for statistics of the whole batch."""
+    """Adds up [N] sums of all processes that share the update, for statistics of the whole batch."""
     model: Model | None = None
     """The policy and its critic, for `estimate`."""
     module: nn.Module | None = None
@@ -132,7 +136,7 @@ class Update:
 
 
 class Algorithm(Protocol):
-    """A frozen dataclass: its fields are config keys and flags, its methods the loss and what that needs around it."""
+    """A frozen dataclass: its fields are config keys and flags; its methods are the loss and its needs."""
 
     @property
     def gamma(self) -> Coefficient | str:
@@ -145,12 +149,12 @@ class Algorithm(Protocol):
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """A scalar whose gradient the learner descends, and scalars to log by metric name.
 
-        `rollout.rewards` are as learnt from. The loss is a mean over the rollout's valid steps.
+        `rollout.rewards` are clipped and normalised as configured. The loss is a mean over valid steps.
         """
 
 
 class MinibatchAlgorithm(Protocol):
-    """An algorithm with `needs.reuse`: advantages are estimated once a rollout, the loss is of a minibatch."""
+    """An algorithm with `needs.reuse`: advantages are estimated per rollout, the loss is per minibatch."""
 
     @property
     def gamma(self) -> Coefficient | str:
@@ -171,11 +175,12 @@ class MinibatchAlgorithm(Protocol):
 
 
 class ModuleAlgorithm(Protocol):
-    """An algorithm of either kind that has a module of its own, such as a predictor or a further critic."""
+    """An algorithm of either kind with a module of its own, such as a predictor or a second critic."""
 
     def build(self, spec: EnvSpec, model: Model) -> nn.Module | None:
         """The module, for the environment's `spec`. `Update.module` has it, on the learner's device.
 
-        The optimiser moves its parameters with those of the policy, except for those without `requires_grad`; all have
-        one norm to clip. Checkpoints have its parameters and buffers, policies do not. It is seeded by the run.
+        The optimiser moves its parameters with those of the policy, except for those without
+        `requires_grad`; gradients are clipped by one common norm. Checkpoints have its parameters and
+        buffers, saved policies do not. Its initialisation is seeded by the run.
         """

@@ -12,19 +12,20 @@ from torch import Tensor
 from vantage.algorithms.returns import gae, vtrace
 
 _ROUNDING = 1e-6
-"""Deviation of equal numbers in float32, relative to their mean; at most this."""
+"""Largest standard deviation that rounding gives equal float32 numbers, relative to their mean."""
+
 
 def masked_mean(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
-    """Mean over the valid steps: the sum over max(1, their number), so that a rollout of resets gives 0."""
+    """Mean over the valid steps; 0 if there are none."""
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
 def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
               total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Float[Tensor, "T B"]:
-    """`x` to mean 0 and standard deviation 1 over the valid steps; `total` adds the sums of other processes.
+    """`x` shifted to mean 0 and scaled to standard deviation 1 over the valid steps.
 
-    Fewer than two steps, and steps that differ by no more than rounding, have no deviation: they stay as they are,
-    since only their mean says whether the actions were good.
+    `total` adds the sums of other processes. `x` is returned unchanged if it has fewer than two valid
+    steps or differs by no more than rounding: centring would erase all that it says about the actions.
     """
 
     def mean(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -41,11 +42,11 @@ def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
 @torch.no_grad()
 def explained_variance(values: Float[Tensor, "T B"], targets: Float[Tensor, "T B"],
                        valid: Bool[Tensor, "T B"]) -> Float[Tensor, ""]:
-    """1 - Var(target - V) / Var(target) over the valid steps: 1 is a perfect critic, 0 no better than a constant.
+    """1 - Var(target - V) / Var(target) over the valid steps: 1 for a perfect critic, 0 for a constant.
 
-    Equal targets leave nothing to explain: 0, where the quotient would have no bound.
+    It is 0 for equal targets, where the quotient would be unbounded.
     """
-    # Without indexing by `valid`, for which the host would wait for the number of steps.
+    # Indexing by `valid` would make the host wait for the number of valid steps.
     count = valid.sum().clamp(min=1)
     pair = torch.where(valid, torch.stack([targets - values, targets]), 0.0)
     means = pair.sum((1, 2)) / count
@@ -63,15 +64,16 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
              behaviour_log_probs: Float[Tensor, "T B"] | None = None,
              total: Callable[[Tensor], Tensor] = lambda sums: sums,
              ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one rollout, and what to log of it.
+    """Loss of one rollout, and metrics.
 
     L = mean_t[ -A_t log π(a_t|s_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ]
                                                             Mnih et al. 2016, arXiv:1602.01783, section 4
     The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets v are constants.
     Means run over valid steps, so that coefficients do not depend on the rollout's size. With
-    `behaviour_log_probs`, log probabilities under the policy that acted, A and v are V-trace's instead of GAE's; its
-    weights are 1 where the environment replaced the action (not `valid`). With `value_target="return"` v has λ = 1
-    whatever the advantages have: the discounted return up to the bootstrap value.
+    `behaviour_log_probs`, log probabilities under the policy that acted, A and v come from V-trace
+    instead of GAE; importance weights are 1 where the environment replaced the action (not `valid`).
+    With `value_target="return"`, v is the discounted return up to the bootstrap value: λ = 1 for targets,
+    `gae_lambda` for advantages.
     """
     discounts = gamma * (~terminated).to(values.dtype)
     if behaviour_log_probs is None:
@@ -104,18 +106,19 @@ def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor,
              advantages: Float[Tensor, "T B"], targets: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"], *,
              clip: float, value_clip: float | None, value_coef: float,
              entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
-    """Loss of one minibatch, and what to log of it.
+    """Loss of one minibatch, and metrics.
 
     L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ],
     r_t = π(a_t|s_t) / μ(a_t|s_t)                              Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
 
-    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error is the
-    larger of two: that of V, and that of V clipped to within `value_clip` of the value while acting. While r = 1 the
-    gradient is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
+    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error
+    is the larger of two: the error of V, and of V clipped to within `value_clip` of the value while
+    acting. At r = 1 the gradient is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
     """
     log_ratios = log_probs - behaviour_log_probs
     rhos = log_ratios.exp()
-    policy_loss = -masked_mean(torch.minimum(rhos * advantages, rhos.clamp(1 - clip, 1 + clip) * advantages), valid)
+    clipped_rhos = rhos.clamp(1 - clip, 1 + clip)
+    policy_loss = -masked_mean(torch.minimum(rhos * advantages, clipped_rhos * advantages), valid)
     errors = (targets - values).square()
     if value_clip is not None:
         near = behaviour_values + (values - behaviour_values).clamp(-value_clip, value_clip)

@@ -47,20 +47,24 @@ class PPO:
 
     @property
     def needs(self) -> Needs:
-        """Several passes over a rollout. No activation cache: it would only serve the first."""
+        """Several passes over a rollout. No activation cache, which would only serve the first pass."""
         return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl, self.past_rollouts))
 
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:
-        """GAE with the values of the weights that acted; V-trace where `rollout.rhos` says that older ones did."""
+        """GAE with `rollout.values`, or V-trace if the rollout has importance weights `rhos`."""
         from vantage.algorithms.losses import normalise
         from vantage.algorithms.returns import gae, vtrace
 
         assert rollout.values is not None
         discounts = update.at(self.gamma) * (~rollout.terminated).to(rollout.values.dtype)
-        steps = rollout.rewards, rollout.values, discounts, rollout.keep
         gae_lambda = update.at(self.gae_lambda)
-        advantages, targets = (gae(*steps, gae_lambda=gae_lambda) if rollout.rhos is None
-                               else vtrace(*steps, rollout.rhos, gae_lambda=gae_lambda))
+        if rollout.rhos is None:
+            advantages, targets = gae(
+                rollout.rewards, rollout.values, discounts, rollout.keep, gae_lambda=gae_lambda)
+        else:
+            advantages, targets = vtrace(
+                rollout.rewards, rollout.values, discounts, rollout.keep, rollout.rhos,
+                gae_lambda=gae_lambda)
         if self.advantage_norm and self.advantage_norm_over == "rollout":
             advantages = normalise(advantages, rollout.valid, update.total)
         return advantages, targets
@@ -76,8 +80,15 @@ class PPO:
             advantages = normalise(advantages, minibatch.valid, update.total)
         distribution = model.distribution
         return ppo_loss(
-            distribution.log_prob(params, minibatch.actions),
-            distribution.log_prob(minibatch.behaviour, minibatch.actions), distribution.entropy(params), values,
-            minibatch.values, advantages, minibatch.targets, minibatch.valid, clip=update.at(self.clip),
-            value_clip=self.value_clip, value_coef=update.at(self.value_coef),
+            log_probs=distribution.log_prob(params, minibatch.actions),
+            behaviour_log_probs=distribution.log_prob(minibatch.behaviour, minibatch.actions),
+            entropies=distribution.entropy(params),
+            values=values,
+            behaviour_values=minibatch.values,
+            advantages=advantages,
+            targets=minibatch.targets,
+            valid=minibatch.valid,
+            clip=update.at(self.clip),
+            value_clip=self.value_clip,
+            value_coef=update.at(self.value_coef),
             entropy_coef=update.at(self.entropy_coef))

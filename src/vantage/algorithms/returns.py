@@ -1,8 +1,9 @@
-"""The estimators of advantage actor-critics, all from one backward recursion. Plain tensors and keyword floats.
+"""Advantage and value estimators: GAE, V-trace and Retrace, all by one backward recursion.
 
-Time runs along the first axis: [T, B]; `values` has one row more, the bootstrap value. `discounts` is gamma where the
-task goes on and 0 where it ended. `keep` is False where step t+1 only resets (`Rollout.keep`): nothing flows between
-episodes. A time limit needs nothing more: its discount is gamma and the successor's value is the next row.
+Tensors are [T, B], time first; `values` has one row more, for the bootstrap value. `discounts` is gamma,
+or 0 where the task ended. `keep` is False where step t+1 only resets (`Rollout.keep`), so that nothing
+flows between episodes. Time limits need no special case: the discount is gamma, and the value of the
+last observation is in the next row.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ def reverse_scan(deltas: Float[Tensor, "T B"], decays: Float[Tensor, "T B"]) -> 
     x = deltas.clone()
     carry = torch.zeros_like(deltas[0])
     for here, decay in zip(reversed(x.unbind()), reversed(decays.unbind()), strict=True):
-        carry = here.addcmul_(decay, carry)  # rows by unbind: indexing them takes longer than the sum
+        carry = here.addcmul_(decay, carry)  # unbind, since indexing a row takes longer than the sum
     return x
 
 
@@ -39,7 +40,7 @@ def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts
 def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
            keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"], *,
            gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
-    """Advantages and value targets of off-policy data; `rhos` are the importance weights π/μ of the actions taken.
+    """Advantages and value targets of off-policy data, with importance weights `rhos`, π/μ of the actions.
 
     v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(1, π/μ),  c_i = λ ρ_i
                                                             Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and remark 2
@@ -61,8 +62,8 @@ def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"], value
 
     Q_ret_t = r_t + γ min(1, ρ_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + γ V_{t+1}
                                                             Munos et al. 2016; Wang et al. 2017, arXiv:1611.01224, eq. 5
-    `q_values` are Q of the actions taken, `values` the state values Σ_a π(a) Q(a). Weights of 1 give the Q_opc of ACER;
-    continuous ACER passes `rhos` to the power 1/d.
+    `q_values` are Q of the actions taken, `values` the state values Σ_a π(a) Q(a). With `rhos` of 1 this
+    is ACER's Q_opc; continuous ACER passes `rhos` to the power 1/d.
     """
     traces = torch.cat([rhos[1:].clamp(max=1.0), torch.ones_like(rhos[:1])])
     deltas = rewards + discounts * values[1:] - q_values

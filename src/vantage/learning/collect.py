@@ -1,4 +1,4 @@
-"""Rollouts: the policy acts in the environments. No learning here."""
+"""Rollouts: T steps of the policy in B environments. No learning here."""
 
 from __future__ import annotations
 
@@ -44,11 +44,13 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Collected:
-    """A rollout, the position after it, the games that ended in it, and the time of environments and policy."""
+    """A rollout and how it was collected."""
 
     rollout: Rollout
     position: Position
+    """The position after the rollout."""
     episodes: tuple[Episode, ...]
+    """Episodes that ended within the rollout."""
     env_seconds: float
     act_seconds: float
 
@@ -56,15 +58,16 @@ class Collected:
 @torch.no_grad()
 def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int, generator: torch.Generator,
             activation_cache: bool = False, values: bool = False) -> Collected:
-    """Act `length` steps in each environment with sampled actions, starting from `position`.
+    """Take `length` steps with sampled actions in each environment, starting from `position`.
 
-    With `activation_cache` the rollout has one if the model supports it, with `values` the values by the weights that
-    act.
+    With `activation_cache` the rollout has one, if the model supports it; with `values` it has the
+    values of the current weights.
     """
     rollout = empty_rollout(model, position, length, activation_cache=activation_cache, values=values)
     state = position.state
     episodes: list[Episode] = []
-    env_seconds, started = 0.0, perf_counter()
+    env_seconds = 0.0
+    started = perf_counter()
     with model.constant_weights():
         for t in range(length):
             actions, state = act(model, rollout, t, state, generator)
@@ -73,31 +76,34 @@ def collect(model: ActorCritic, envs: Environments, position: Position, *, lengt
             env_seconds += perf_counter() - before
             store(rollout, t, step)
             episodes.extend(step.episodes)
-    position = Position(map_parts(lambda part: part[length], rollout.obs), rollout.is_first[length],
-                        None if rollout.action_mask is None else rollout.action_mask[length], state)
+    mask = None if rollout.action_mask is None else rollout.action_mask[length]
+    obs = map_parts(lambda part: part[length], rollout.obs)
+    position = Position(obs, rollout.is_first[length], mask, state)
     if rollout.values is not None:
-        rollout.values[length] = model.step_with_values(position.obs, position.is_first, state,
-                                                        position.action_mask)[1]
-    return Collected(rollout, position, tuple(episodes), env_seconds, perf_counter() - started - env_seconds)
+        _, bootstrap_values, _ = model.step_with_values(obs, position.is_first, state, mask)
+        rollout.values[length] = bootstrap_values
+    act_seconds = perf_counter() - started - env_seconds
+    return Collected(rollout, position, tuple(episodes), env_seconds, act_seconds)
 
 
 @torch.enable_grad()
 def step_envs(envs: Environments, actions: Tensor) -> Step:
-    """One step of the environments, which may compute gradients of their own."""
+    """One step of the environments, with gradients enabled for those that compute some of their own."""
     chosen: Any = actions if envs.takes_tensors else actions.cpu().numpy()
     return envs.step(chosen)
 
 
 @torch.enable_grad()
 def reset_envs(envs: Environments, seed: int | None = None) -> First:
-    """The first observations, with a `seed` those of its first games; gradients as in `step_envs`."""
+    """Reset the environments, or with a `seed` restart them from it. Gradients are as in `step_envs`."""
     return envs.reset() if seed is None else envs.restart(seed)
 
 
 def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int) -> None:
-    """ConfigError where the observations of so many steps would not fit into the free memory."""
+    """Raises ConfigError if the observations of `num_steps` would not fit into the free memory."""
     one = sum(math.prod(part.shape) * np.dtype(part.dtype).itemsize for part in spec.parts)
-    size, free = one * num_envs * (num_steps + 1), free_memory()
+    size = one * num_envs * (num_steps + 1)
+    free = free_memory()
     if size > free:
         raise ConfigError(f"the observations of an update would take {size / 2**30:.1f} GB, {one / 2**20:.1f} MB each, "
                           f"and {free / 2**30:.1f} GB of memory are free, with num_envs={num_envs} and {num_steps} "
@@ -110,7 +116,8 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: t
     Writes actions, distribution parameters, values and cached activations to the rollout.
     """
     mask = None if rollout.action_mask is None else rollout.action_mask[t]
-    obs, is_first = map_parts(lambda part: part[t], rollout.obs), rollout.is_first[t]
+    obs = map_parts(lambda part: part[t], rollout.obs)
+    is_first = rollout.is_first[t]
     cache: ActivationCache | None = None if rollout.activation_cache is None else {}
     if rollout.values is None:
         params, state = model.step(obs, is_first, state, mask, cache)
@@ -122,11 +129,13 @@ def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: t
                 rollout.activation_cache[name] = part.new_empty((len(rollout.rewards), *part.shape))
             rollout.activation_cache[name][t] = part
     actions = model.distribution.sample(params, generator)
-    rollout.behaviour[t], rollout.actions[t] = params, actions
+    rollout.behaviour[t] = params
+    rollout.actions[t] = actions
     return actions, state
 
 
 def store(rollout: Rollout, t: int, step: Step) -> None:
+    """Write the result of step t to the rollout: its reward, and the observation after it at t + 1."""
     _write(rollout.obs, t + 1, step.obs)
     rollout.rewards[t] = torch.as_tensor(step.rewards)
     rollout.terminated[t] = torch.as_tensor(step.terminated)
@@ -139,21 +148,29 @@ def store(rollout: Rollout, t: int, step: Step) -> None:
 def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False,
                   values: bool = False) -> Rollout:
     """A rollout whose first row is `position`; its other rows are not initialised."""
-    is_first, mask = position.is_first, position.action_mask
-    num_envs, device = is_first.shape[0], is_first.device
+    is_first = position.is_first
+    mask = position.action_mask
+    num_envs = is_first.shape[0]
     action = model.spec.action
-    dtype = torch.float32 if action.kind == "box" else torch.int64
+    action_dtype = torch.float32 if action.kind == "box" else torch.int64
 
-    def empty(rows: int, like: Tensor) -> Tensor:
-        return torch.empty((rows, *like.shape), dtype=like.dtype, device=device)
+    def empty(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        return torch.empty(shape, dtype=dtype, device=is_first.device)
+
+    def empty_like(rows: int, row: Tensor) -> Tensor:
+        return empty(rows, *row.shape, dtype=row.dtype)
 
     rollout = Rollout(
-        obs=map_parts(lambda part: empty(length + 1, part), position.obs), is_first=empty(length + 1, is_first),
-        actions=torch.empty((length, num_envs, *action.shape), dtype=dtype, device=device),
-        rewards=torch.empty((length, num_envs), device=device), terminated=empty(length, is_first),
-        valid=empty(length, is_first), action_mask=None if mask is None else empty(length + 1, mask),
-        behaviour=torch.empty((length, num_envs, model.distribution.num_params), device=device),
-        state=position.state, values=torch.empty((length + 1, num_envs), device=device) if values else None,
+        obs=map_parts(lambda part: empty_like(length + 1, part), position.obs),
+        is_first=empty_like(length + 1, is_first),
+        actions=empty(length, num_envs, *action.shape, dtype=action_dtype),
+        rewards=empty(length, num_envs),
+        terminated=empty_like(length, is_first),
+        valid=empty_like(length, is_first),
+        action_mask=None if mask is None else empty_like(length + 1, mask),
+        behaviour=empty(length, num_envs, model.distribution.num_params),
+        state=position.state,
+        values=empty(length + 1, num_envs) if values else None,
         activation_cache={} if activation_cache and model.can_cache else None)
     _write(rollout.obs, 0, position.obs)
     rollout.is_first[0] = is_first
@@ -166,9 +183,13 @@ def join_rollouts(rollouts: Sequence[Rollout]) -> Rollout:
     """Rollouts of equal length as one rollout of all their environments."""
     if len(rollouts) == 1:
         return rollouts[0]
-    columns = {f.name: [getattr(rollout, f.name) for rollout in rollouts] for f in fields(Rollout)}
-    return Rollout(**{name: map_parts(lambda *each, axis=int(name != "state"): torch.cat(each, axis), *parts)
-                      for name, parts in columns.items()})
+
+    def join(name: str) -> Any:
+        axis = 0 if name == "state" else 1  # of the environments
+        parts = [getattr(rollout, name) for rollout in rollouts]
+        return map_parts(lambda *tensors: torch.cat(tensors, axis), *parts)
+
+    return Rollout(**{field.name: join(field.name) for field in fields(Rollout)})
 
 
 def _write(obs: Obs, t: int, row: Array | Obs) -> None:

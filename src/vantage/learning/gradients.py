@@ -1,4 +1,4 @@
-"""From a loss to moved weights in one process: gradients, clipping, and the sink of a process that shares no update."""
+"""Gradient of a loss, clipping, and `OwnWeights`, the gradient sink of a single process."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ _AVERAGE = "the average policy"
 def backward(loss: Tensor, parameters: Sequence[Tensor]) -> None:
     """Write the gradient of a scalar into the `grad` of each parameter; zero for frozen and unused ones.
 
-    `Tensor.backward` would add to zeros, which takes two more passes over the memory.
+    `Tensor.backward` would add to zeroed gradients, which takes two more passes over the memory.
     """
     trainable = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = dict(zip(trainable, torch.autograd.grad(loss, trainable, materialize_grads=True), strict=True))
+    values = torch.autograd.grad(loss, trainable, materialize_grads=True)
+    gradients = dict(zip(trainable, values, strict=True))
     for parameter in parameters:
         assert parameter.grad is not None
         if parameter in gradients:
@@ -45,7 +46,7 @@ def clip_gradient(gradient: Tensor, max_norm: float) -> float:
 def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
     """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place.
 
-    A norm that is a tensor is not read by the host.
+    If `norm` is a tensor, the host does not wait for its value.
     """
     if max_norm <= 0:
         return
@@ -56,25 +57,28 @@ def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
 
 
 class OwnWeights(GradientSink):
-    """The sink of one process: its weights, and those of an average policy that follow them."""
+    """The gradient sink of a single process: moves its weights, then those of an average policy."""
 
     def __init__(self, weights: FlatParameters, config: OptimizerConfig, average: AveragePolicy | None) -> None:
-        self._weights, self._average = weights, average
+        self._weights = weights
+        self._average = average
         self._optimizer = make_optimizer(config, weights.vector)
         self._tentative = False
         self._before: dict[str, Tensor] = {}
-        """Copies that `tentative` uses again: allocating them takes nine times as long as copying."""
+        """Buffers of `tentative`, reused: allocating them takes nine times as long as copying."""
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
               max_grad_norm: float) -> tuple[Number, Number]:
         """One step of the optimiser, then one of the average policy.
 
-        The host reads norm, loss and metrics at once before the step, or within `tentative` not at all.
+        Outside `tentative`, the host reads norm, loss and metrics in one transfer before the step.
+        Within, it reads nothing, and returns tensors.
         """
         norm: Number = torch.linalg.vector_norm(gradient)
         if not self._tentative:
             numbers = read_at_once({**metrics, _NORM: norm, LOSS: loss}, gradient.device)
-            norm, loss = numbers.pop(_NORM), numbers.pop(LOSS)
+            norm = numbers.pop(_NORM)
+            loss = numbers.pop(LOSS)
             metrics.update(numbers)
         clip_with_norm(gradient, norm, max_grad_norm)
         if self._tentative or (math.isfinite(norm) and math.isfinite(loss)):
@@ -91,9 +95,10 @@ class OwnWeights(GradientSink):
     @contextmanager
     def tentative(self) -> Iterator[None]:
         statistics = self._optimizer.tensors()
-        self._keep(statistics | {_WEIGHTS: self._weights.vector})
+        self._save(statistics)
+        self._save({_WEIGHTS: self._weights.vector})
         if self._average is not None:
-            self._keep({_AVERAGE: self._average.vector})
+            self._save({_AVERAGE: self._average.vector})
         self._tentative = True
         try:
             yield
@@ -106,7 +111,7 @@ class OwnWeights(GradientSink):
         finally:
             self._tentative = False
 
-    def _keep(self, tensors: Mapping[str, Tensor]) -> None:
+    def _save(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in tensors.items():
             if name in self._before:
                 self._before[name].copy_(tensor)

@@ -1,4 +1,4 @@
-"""Weights, and one update of them from one rollout. No environment, no file; others may share the weights."""
+"""`Learner`: the weights, and one update of them from one rollout. No environments or files here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ APPROX_KL = "train/approx_kl"
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
-    """Continue a generator from `state`; returns False, unchanged, if `state` is of another kind of device."""
+    """Set the generator's state; returns False, without effect, if `state` is of another kind of device."""
     if state.shape != generator.get_state().shape:
         return False
     generator.set_state(state)
@@ -37,9 +37,10 @@ def restore_generator(generator: torch.Generator, state: Tensor) -> bool:
 
 
 class Learner:
-    """Improves `model`, and the module of the algorithm, by the algorithm's loss on rollouts; a sink applies gradients.
+    """Updates `model`, and the algorithm's module, by the gradient of the algorithm's loss on rollouts.
 
-    By default the sink is `OwnWeights`; runtimes whose processes share weights set `sink` to one of theirs.
+    `sink` applies gradients to the weights: by default `OwnWeights`. Runtimes whose processes share
+    weights replace it.
     """
 
     def __init__(self, model: ActorCritic, config: LearningConfig, *, stream: int = 0) -> None:
@@ -65,27 +66,29 @@ class Learner:
 
     @torch.enable_grad()  # an environment with a network of its own may have disabled gradients for the process
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
-        """Learn from `rollout` with the coefficients of `step`; returns what to log, means over the gradient steps.
+        """Learn from `rollout` with the coefficients of `step`; returns metrics, means over gradient steps.
 
-        One gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises NonFiniteError if the loss
-        or the gradient of a step is not finite; weights and buffers are then those before the update.
+        Takes one gradient step, or one for each minibatch if the algorithm reuses rollouts. Raises
+        NonFiniteError if the loss or the gradient of a step is not finite; weights and buffers are then
+        those before the update.
         """
-        reuse, buffers = self.needs.reuse, None if self.buffers is None else self.buffers.read()
+        buffers_before = None if self.buffers is None else self.buffers.read()
         try:
-            if reuse is not None:
-                metrics = self._update_in_minibatches(self._prepared(rollout), step, reuse)
+            if self.needs.reuse is not None:
+                metrics = self._update_in_minibatches(self._prepared(rollout), step, self.needs.reuse)
             else:
                 steps = StepMetrics(self.flat.vector.device)
-                steps.add(self._descend(self.loss(rollout, step, replayed=replayed), rollout, step))
+                loss_and_terms = self.loss(rollout, step, replayed=replayed)
+                steps.add(self._descend(loss_and_terms, rollout, step))
                 metrics = means(steps.read())
         except NonFiniteError:
-            if self.buffers is not None and buffers is not None:
-                self.buffers.merge(buffers.unsqueeze(0))
+            if self.buffers is not None and buffers_before is not None:
+                self.buffers.merge(buffers_before.unsqueeze(0))
             raise
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
         if rollout.activation_cache is not None:
-            rollout.activation_cache.clear()  # outputs of the weights before this update: stale in another pass
+            rollout.activation_cache.clear()  # its activations are of the weights before this update
         return metrics
 
     @torch.enable_grad()
@@ -95,38 +98,43 @@ class Learner:
         return algorithm.loss(self.model, self._prepared(rollout), self._coefficients(step, replayed=replayed))
 
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
-        algorithm, update = cast(MinibatchAlgorithm, self.config.algorithm), self._coefficients(step)
+        algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
+        update = self._coefficients(step)
         if rollout.values is None:
             rollout = by_current_policy(rollout, self.model)
         advantages, targets, *extra = algorithm.estimate(rollout, update)
         steps = StepMetrics(self.flat.vector.device)
 
         def read() -> list[dict[str, float]]:
-            """The metrics of all steps so far; raises the first that is not finite."""
+            """The metrics of all steps so far. Raises NonFiniteError for the first that is not finite."""
             rows = steps.read()
             for row in rows:
                 _check_finite(row, "value targets", targets, step)
             return rows
 
+        batches = minibatches(
+            rollout, advantages, targets, self.model, size=reuse.minibatch_size, epochs=reuse.epochs,
+            generator=self.minibatch_generator, rank=self.sink.rank, num_ranks=self.sink.num_ranks,
+            extra=extra[0] if extra else {})
         with self.sink.tentative():
             try:
-                for minibatch in minibatches(
-                        rollout, advantages, targets, self.model, size=reuse.minibatch_size, epochs=reuse.epochs,
-                        generator=self.minibatch_generator, rank=self.sink.rank, num_ranks=self.sink.num_ranks,
-                        extra=extra[0] if extra else {}):
-                    metrics = self._descend(algorithm.loss(self.model, minibatch, update), minibatch, step)
+                for minibatch in batches:
+                    loss_and_terms = algorithm.loss(self.model, minibatch, update)
+                    metrics = self._descend(loss_and_terms, minibatch, step)
                     steps.add(metrics)
                     if reuse.max_kl is not None and float(metrics.get(APPROX_KL, 0.0)) > reuse.max_kl:
                         break
             except Exception:
-                read()  # weights that are not finite may be why the loss has failed
+                read()  # the loss may have failed because the weights are not finite
                 raise
             return means(read())
 
     def _coefficients(self, step: int, *, replayed: bool = False) -> Update:
-        average = None if self.average is None else self.average.model
-        return Update(step, self.config.schedule_steps, average, self.generator, replayed, self._total, self.model,
-                      self.module)
+        return Update(
+            step=step, steps=self.config.schedule_steps,
+            average=None if self.average is None else self.average.model,
+            generator=self.generator, replayed=replayed, total=self._total, model=self.model,
+            module=self.module)
 
     def _total(self, values: Tensor) -> Tensor:
         return self.sink.all_gather(values.double()).sum(0).to(values.dtype)
@@ -142,9 +150,9 @@ class Learner:
 
     def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]], batch: Rollout | Minibatch,
                  step: int) -> dict[str, Number]:
-        """One gradient step; returns its metrics and loss, which the host may not have read.
+        """One gradient step; returns its metrics and loss, as tensors where the host has not read them.
 
-        ConfigError if an algorithm of one's own returns anything else.
+        Raises ConfigError if the loss of a user's algorithm is not a scalar and a mapping of scalars.
         """
         try:
             loss, terms = loss_and_terms
@@ -157,12 +165,15 @@ class Learner:
         backward(loss, self.flat.parameters)
         metrics: dict[str, Number] = {name: term.detach() for name, term in terms.items()}
         lr = self.config.at("lr", step)
-        norm, mean_loss = self.sink.apply(self.flat.gradient, batch.valid.sum(), loss.detach(), metrics, lr=lr,
-                                          max_grad_norm=self.config.at("max_grad_norm", step))
+        norm, mean_loss = self.sink.apply(
+            self.flat.gradient, batch.valid.sum(), loss.detach(), metrics, lr=lr,
+            max_grad_norm=self.config.at("max_grad_norm", step))
         metrics |= {"train/grad_norm": norm, "train/learning_rate": lr, LOSS: mean_loss}
         if not isinstance(norm, Tensor):
-            learned = ("rewards", batch.rewards) if isinstance(batch, Rollout) else ("value targets", batch.targets)
-            _check_finite(metrics, *learned, step)
+            if isinstance(batch, Rollout):
+                _check_finite(metrics, "rewards", batch.rewards, step)
+            else:
+                _check_finite(metrics, "value targets", batch.targets, step)
         return metrics
 
     def observe(self, rollout: Rollout, step: int) -> None:
@@ -185,7 +196,7 @@ class Learner:
             yield "rewards", self.reward_normalizer
 
     def initialize_from(self, policy: Mapping[str, Tensor], rewards: Mapping[str, Tensor] | None) -> None:
-        """Start from another model's tensors and, if given, its reward statistics; the optimiser starts fresh."""
+        """Load a policy and, if given, its reward statistics. The optimiser keeps its initial state."""
         self.model.load_state_dict(policy)
         if self.average is not None:
             self.average.vector.copy_(self.flat.vector[:len(self.average.vector)])
@@ -206,9 +217,12 @@ class Learner:
         return tensors
 
     def policy_tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Copies of those tensors of a checkpoint that a policy needs."""
-        return {group: {name: tensor.clone() for name, tensor in tensors.items()}
-                for group, tensors in self.tensors().items() if group in ("model", "rewards")}
+        """Copies of the groups of `tensors` that a policy needs: model and rewards."""
+        copies: dict[str, dict[str, Tensor]] = {}
+        for group, tensors in self.tensors().items():
+            if group in ("model", "rewards"):
+                copies[group] = {name: tensor.clone() for name, tensor in tensors.items()}
+        return copies
 
     def load(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Restore `tensors` in place: the parameters stay views of the flat vector."""
@@ -227,7 +241,10 @@ class Learner:
 
 
 def _check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, step: int) -> None:
-    """NonFiniteError where the loss or the norm is not finite, with the range of what was `learned`, of this `kind`."""
+    """Raises NonFiniteError if the loss or the gradient norm is not finite.
+
+    The message has the range of `learned`, the rewards or value targets that `kind` names.
+    """
     if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
         return
     terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}" for name, value in metrics.items() if name)

@@ -12,97 +12,122 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.types import Minibatch, Rollout, State, map_parts
 
 _UNROLLED = 512
-"""Steps that a CPU evaluates at once: more take longer, as the features of their images leave its caches."""
+"""Steps that a CPU evaluates at once. With more, the features of images no longer fit its caches."""
 
 
 @torch.no_grad()
 def by_current_policy(rollout: Rollout, model: ActorCritic) -> Rollout:
-    """`rollout` with the values and the policy of `model`, and the importance weights that correct for the difference.
+    """`rollout` with the values and distributions of `model`, and importance weights for V-trace.
 
-    The ratio's clip then bounds the distance from the current policy, and V-trace's weights correct for the older one:
-    Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
+    PPO's clip then bounds the distance from the current policy, and V-trace corrects for the older
+    policy that acted: Hilton, Cobbe and Schulman 2022, arXiv:2110.00641, section 3.
     """
     length, num_envs = rollout.rewards.shape
     at_once = num_envs if model.recurrent or rollout.rewards.is_cuda else max(1, _UNROLLED // length)
-    outputs = [_unroll(rollout, slice(first, first + at_once), model) for first in range(0, num_envs, at_once)]
-    params, values = (torch.cat(columns, 1) for columns in zip(*outputs, strict=True))
-    current, log_prob = params[:-1], model.distribution.log_prob
-    rhos = (log_prob(current, rollout.actions) - log_prob(rollout.behaviour, rollout.actions)).exp()
-    rhos = torch.where(rollout.valid, rhos, 1.0)  # an action that the environment replaced has no weight of its own
-    return replace(rollout, behaviour=current, values=values, rhos=rhos)
+    outputs = [_unroll(rollout, slice(first, first + at_once), model)
+               for first in range(0, num_envs, at_once)]
+    params = torch.cat([part for part, _ in outputs], 1)[:-1]
+    values = torch.cat([part for _, part in outputs], 1)
+    log_probs = model.distribution.log_prob(params, rollout.actions)
+    behaviour_log_probs = model.distribution.log_prob(rollout.behaviour, rollout.actions)
+    rhos = (log_probs - behaviour_log_probs).exp()
+    rhos = torch.where(rollout.valid, rhos, 1.0)  # 1 where the environment replaced the action
+    return replace(rollout, behaviour=params, values=values, rhos=rhos)
 
 
 def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, Tensor]:
     """The policy's parameters and the values of some environments of `rollout`."""
     mask = None if rollout.action_mask is None else rollout.action_mask[:, envs]
-    return model.unroll(map_parts(lambda part: part[:, envs], rollout.obs), rollout.is_first[:, envs],
-                        tuple(part[envs] for part in rollout.state), mask)
+    obs = map_parts(lambda part: part[:, envs], rollout.obs)
+    state = tuple(part[envs] for part in rollout.state)
+    return model.unroll(obs, rollout.is_first[:, envs], state, mask)
 
 
 def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
                 generator: torch.Generator, rank: int = 0, num_ranks: int = 1,
                 extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
-    """Every step of `rollout` once an epoch, in minibatches of about `size` steps in random order.
+    """Minibatches of about `size` steps in random order; each epoch covers every step of `rollout` once.
 
-    `advantages`, `targets` and `extra` [T, B, ...] are of the whole rollout. A memory needs the steps before, so its
-    minibatches are whole environments in order of time; otherwise they are single steps, [1, N].
+    `advantages`, `targets` and `extra` [T, B, ...] cover the whole rollout. With recurrent memory a
+    minibatch is whole environments in order of time, otherwise single steps, [1, N].
 
-    Data-parallel ranks draw the minibatches of one process with all environments from equal generators; each yields the
-    share of its own environments, which may be empty. All wait for the rank with the largest share, so of whole
-    environments, where the number of minibatches divides theirs, each minibatch takes one of every block of consecutive
-    ones. In any order, with PPO's defaults on Atari and two ranks, the largest share would be a third above the mean.
+    Data-parallel ranks have equal generators and draw the same minibatches of all environments; each
+    yields the part that consists of its own environments, which may be empty.
     """
     length, num_envs = rollout.rewards.shape
     all_envs = num_envs * num_ranks
-    assert rollout.values is not None
-    mask = None if rollout.action_mask is None else rollout.action_mask[:-1]
-    is_first = rollout.is_first[:-1]
-    next_inputs: tuple[Tensor, ...] | None = None
-    late = epochs == 1 and rollout.inputs is None  # raw, a quarter of the memory: needed only once
-    if rollout.inputs is not None:
-        inputs = tuple(part[:-1] for part in rollout.inputs)
-        next_inputs = tuple(part[1:] for part in rollout.inputs)
-    else:
-        inputs = tuple(model.stacks(map_parts(lambda part: part[:-1], rollout.obs), is_first, rollout.state))
-        inputs = inputs if late else model.inputs(inputs)
-    whole = Minibatch(
-        inputs=inputs, is_first=is_first, state=rollout.state if model.recurrent else (),
-        actions=rollout.actions, valid=rollout.valid, action_mask=mask, behaviour=rollout.behaviour,
-        values=rollout.values[:-1], advantages=advantages, targets=targets, next_inputs=next_inputs, extra=extra or {})
+    # With one epoch each input is used once. Raw inputs take a quarter of the memory until then.
+    prepares_late = epochs == 1 and rollout.inputs is None
+    whole = _whole_batch(rollout, advantages, targets, model, raw_inputs=prepares_late, extra=extra or {})
     items = all_envs
     if not model.recurrent:
         whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
         items *= length
     parts = min(items, max(1, round(all_envs * length / size)))
+    # Every minibatch lasts as long as the largest share of a rank. Taking one environment of each block
+    # of consecutive ones makes the shares equal; in any order, the largest share of two ranks would be
+    # a third above the mean, with PPO's defaults on Atari.
     blocks = items // parts if model.recurrent and items % parts == 0 else 1
     for _ in range(epochs):
-        own = _order(items, blocks, generator).tensor_split(parts)
+        drawn = _order(items, blocks, generator).tensor_split(parts)
         if num_ranks > 1:
-            own = tuple(_own(drawn, num_envs, rank, num_ranks) for drawn in own)
-        moved = torch.cat(own).to(rollout.rewards.device)  # once an epoch: the host waits for a copy to a GPU
-        for chosen in torch.split(moved, [len(each) for each in own]):
+            drawn = tuple(_own_items(part, num_envs, rank, num_ranks) for part in drawn)
+        # One copy to the device an epoch, since the host waits for each.
+        on_device = torch.cat(drawn).to(rollout.rewards.device)
+        for chosen in torch.split(on_device, [len(part) for part in drawn]):
             batch = _take(whole, chosen)
-            yield replace(batch, inputs=model.inputs(batch.inputs)) if late else batch
+            if prepares_late:
+                batch = replace(batch, inputs=model.inputs(batch.inputs))
+            yield batch
+
+
+def _whole_batch(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *,
+                 raw_inputs: bool, extra: Mapping[str, Tensor]) -> Minibatch:
+    """All steps of `rollout` as one minibatch; with `raw_inputs` as the observations came."""
+    assert rollout.values is not None
+    is_first = rollout.is_first[:-1]
+    next_inputs: tuple[Tensor, ...] | None = None
+    if rollout.inputs is not None:
+        inputs = tuple(part[:-1] for part in rollout.inputs)
+        next_inputs = tuple(part[1:] for part in rollout.inputs)
+    else:
+        obs = map_parts(lambda part: part[:-1], rollout.obs)
+        inputs = tuple(model.stacks(obs, is_first, rollout.state))
+        if not raw_inputs:
+            inputs = model.inputs(inputs)
+    return Minibatch(
+        inputs=inputs, is_first=is_first, state=rollout.state if model.recurrent else (),
+        actions=rollout.actions, valid=rollout.valid,
+        action_mask=None if rollout.action_mask is None else rollout.action_mask[:-1],
+        behaviour=rollout.behaviour, values=rollout.values[:-1], advantages=advantages,
+        targets=targets, next_inputs=next_inputs, extra=extra)
 
 
 def _order(items: int, blocks: int, generator: torch.Generator) -> Tensor:
-    """All `items` [N], in turn one of each of the `blocks` of consecutive items, in random order within a block."""
+    """A random order [N] of `items` that takes one item of each of `blocks` consecutive blocks in turn."""
     size = items // blocks
-    return torch.stack([torch.randperm(size, generator=generator) + i * size for i in range(blocks)], 1).flatten()
+    orders = [torch.randperm(size, generator=generator) + block * size for block in range(blocks)]
+    return torch.stack(orders, 1).flatten()
 
 
-def _own(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
-    """The `items` of this rank in its own numbering; they are numbered by time, then by environment of all ranks."""
-    times, envs = items // (num_envs * num_ranks), items % (num_envs * num_ranks)
-    return (times * num_envs + envs % num_envs)[envs // num_envs == rank]
+def _own_items(items: Tensor, num_envs: int, rank: int, num_ranks: int) -> Tensor:
+    """The `items` of this rank's environments, renumbered for this rank.
+
+    Items are numbered by time, then by environment: of all ranks before, of this rank after.
+    """
+    times = items // (num_envs * num_ranks)
+    envs = items % (num_envs * num_ranks)
+    own = envs // num_envs == rank
+    return (times * num_envs + envs % num_envs)[own]
 
 
 def _take(batch: Minibatch, items: Tensor) -> Minibatch:
     """The `items` [N] of `batch`."""
-    return _map(batch, lambda x: x.index_select(1, items), tuple(part.index_select(0, items) for part in batch.state))
+    state = tuple(part.index_select(0, items) for part in batch.state)
+    return _map(batch, lambda x: x.index_select(1, items), state)
 
 
-def _map(batch: Minibatch, timed: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:
-    """`batch` with `timed` of all that is [T, B, ...], and `state`."""
-    parts = {f.name: map_parts(timed, getattr(batch, f.name)) for f in fields(batch) if f.name != "state"}
-    return Minibatch(**parts, state=state)
+def _map(batch: Minibatch, function: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:
+    """`batch` with `function` applied to every tensor [T, B, ...], and with `state`."""
+    names = [field.name for field in fields(batch) if field.name != "state"]
+    return Minibatch(**{name: map_parts(function, getattr(batch, name)) for name in names}, state=state)

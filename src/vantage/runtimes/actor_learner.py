@@ -1,8 +1,9 @@
-"""Environments, policy and learner of one process: what every runtime repeats is one `advance`."""
+"""`ActorLearner`: environments, policy and learner of one process, as every runtime uses them."""
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
@@ -26,21 +27,21 @@ from vantage.runs.compatibility import check_policy_state, restoring
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import new_model
-from vantage.types import Rollout
+from vantage.types import Rollout, State
 
 log = logging.getLogger(__name__)
 
 
 def replay_share(workers: int = 1) -> int:
-    """Bytes that the replay of one of so many workers may take: all together half of the free memory."""
+    """Largest replay of one worker in bytes: all `workers` together may take half of the free memory."""
     return free_memory() // (2 * workers)
 
 
 class ActorLearner:
-    """Collects rollouts and learns from them, then from the replay if there is one (Mnih et al. 2016: actor-learner).
+    """Collects rollouts and learns from them, then from the replay if there is one (Mnih et al. 2016).
 
-    `worker` is its place among those that learn at once. `index` counts all that a run ever has, replaced ones too:
-    the environments and random streams of different ones are independent.
+    `worker` numbers the workers that run at the same time. `index` numbers all workers that the run
+    has ever started, including replacements: each has independent environments and random streams.
     """
 
     def __init__(self, config: Config, *, worker: int = 0, index: int = 0, shared: SharedWeights | None = None,
@@ -62,29 +63,35 @@ class ActorLearner:
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, "actions", index))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
             self.exact = True
-            """The position is that of the last update, so a checkpoint may hold it."""
+            """Weights and position belong to the same update, so that a checkpoint may hold the position."""
             self.position: Position
             self.replay: Replay | None = None
             self.past: Replay | None = None
-            """The newest rollouts, where the algorithm learns from past ones too."""
+            """The newest rollouts, if the algorithm also learns from past ones."""
         except BaseException:
             self.close()
             raise
 
     def change(self, values: Mapping[str, Any]) -> None:
         """Learn with other coefficients from the next update on."""
-        self.config = self.learner.config = self.config.change(**values)
+        self.config = self.config.change(**values)
+        self.learner.config = self.config
 
     def begin(self) -> None:
+        """Reset the environments and the policy's state."""
         state = self.model.initial_state(self.config.env.num_envs)
         self._act_from(Position.after(self.envs.restart(self.config.run.seed), state, self.device))
 
     def _act_from(self, position: Position) -> None:
-        self.position = self._after = position
-        needs, reuse = self.learner.needs.replay, self.learner.needs.reuse
-        if needs is not None and needs.ratio > 0:  # each of the workers has its share of the replay
+        """Continue from `position`, with empty replays."""
+        self.position = position
+        self._after = position
+        needs = self.learner.needs.replay
+        reuse = self.learner.needs.reuse
+        if needs is not None and needs.ratio > 0:
+            # `size` is the total of all workers.
             like = empty_rollout(self.model, position, self.rollout_length)
-            rows = -(-needs.size // (self.config.num_processes * self.rollout_length))
+            rows = math.ceil(needs.size / (self.config.num_processes * self.rollout_length))
             self.replay = Replay(max(rows, like.rewards.shape[1]), like, self._replay_bytes)
         if reuse is not None and reuse.past_rollouts > 0:
             like = empty_rollout(self.model, position, self.rollout_length)
@@ -104,26 +111,30 @@ class ActorLearner:
         return total
 
     def collect(self, *, learns: bool = True) -> tuple[list[Rollout], Advance]:
-        """The rollouts of one update, their steps, games and seconds. `updates` moves the position behind them.
+        """The rollouts of one update, and their steps, games and seconds.
 
-        Without `learns` other weights will learn from them: they have no values and no activation cache.
+        `position` stays where it is until `updates` or `move_on`. Without `learns`, another process will
+        learn from the rollouts: they have no values and no activation cache.
         """
         self.exact = False
-        rollouts, total, needs = list[Rollout](), Advance(), self.learner.needs
+        rollouts: list[Rollout] = []
+        total = Advance()
+        needs = self.learner.needs
+        num_rollouts = self.config.runtime.rollouts_per_update
+        activation_cache = learns and needs.activation_cache and num_rollouts == 1
+        values = learns and needs.reuse is not None and self.past is None
         self._after = self.position
-        cache = learns and needs.activation_cache and self.config.runtime.rollouts_per_update == 1
-        for _ in range(self.config.runtime.rollouts_per_update):
-            part = collect(self.model, self.envs, self._after, length=self.rollout_length, generator=self.generator,
-                           activation_cache=cache,
-                           values=learns and needs.reuse is not None and self.past is None)
+        for _ in range(num_rollouts):
+            part = collect(self.model, self.envs, self._after, length=self.rollout_length,
+                           generator=self.generator, activation_cache=activation_cache, values=values)
             self._after = part.position
             rollouts.append(part.rollout)
-            total += Advance(part.rollout.rewards.numel(), episodes=part.episodes, env_seconds=part.env_seconds,
-                             act_seconds=part.act_seconds)
+            total += Advance(part.rollout.rewards.numel(), episodes=part.episodes,
+                             env_seconds=part.env_seconds, act_seconds=part.act_seconds)
         return rollouts, total
 
     def updates(self, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
-        """Learn from what `collect` returned, then as often from the replay as is due; yields each update's metrics."""
+        """Learn from the rollouts of `collect`, then from the replay; yields the metrics of each update."""
         joined = join_rollouts(rollouts)
         if self.past is not None:
             self.past.add(joined)
@@ -139,20 +150,23 @@ class ActorLearner:
 
     @property
     def num_past(self) -> int:
-        """Count of past rollouts that an update would learn from now, of single environments."""
+        """Number of stored past rollouts, each of one environment."""
         return 0 if self.past is None else len(self.past)
 
     def forget_past(self) -> None:
-        """Collect the past rollouts anew."""
+        """Discard the stored past rollouts."""
         if self.past is not None:
             self.past.rollouts = 0
 
     def move_on(self) -> None:
-        """Act from behind the last rollouts from now on."""
+        """Continue acting after the last rollout."""
         self.position = self._after
 
     def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
-        """Store the rollouts, and learn from Poisson(replay_ratio) draws of as many. Wang et al. 2017, algorithm 1."""
+        """Store the rollouts, then make Poisson(replay_ratio) updates from as many sampled ones.
+
+        Wang et al. 2017, arXiv:1611.01224, algorithm 1.
+        """
         for rollout in rollouts:
             replay.add(rollout)
         needs = self.learner.needs.replay
@@ -181,17 +195,19 @@ class ActorLearner:
         if self.exact:
             if self.past is not None:
                 tensors |= {f"past_{name}": group for name, group in self.past.tensors().items()}
+            snapshot = self.envs.snapshot()
             tensors["envs"] = {name: torch.from_numpy(np.ascontiguousarray(array))
-                               for name, array in self.envs.snapshot().items()}
+                               for name, array in snapshot.items()}
         return tensors
 
     def restore_acting(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
-        """Continue acting from where `acting_tensors` was taken; returns what could not be restored.
+        """Continue from where `acting_tensors` was called; returns notes on what could not be restored.
 
-        CheckpointError if the tensors are not what `acting_tensors` returns.
+        Raises CheckpointError for tensors that `acting_tensors` cannot have returned.
         """
         with restoring((LookupError, OverflowError, RuntimeError, TypeError, ValueError)):
-            acting, notes = tensors["acting"], []
+            acting = tensors["acting"]
+            notes: list[str] = []
             if not restore_generator(self.generator, acting["generator"]):
                 notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
                              "resume is not exact")
@@ -201,9 +217,7 @@ class ActorLearner:
             if saved and len(saved["episode"]) != self.envs.num_envs:
                 self.begin()
                 return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
-            names = sorted((name for name in acting if name.startswith("state_")), key=lambda name: int(name[6:]))
-            state = tuple(acting[name].to(self.device) for name in names)
-            check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
+            state = self._policy_state(acting)
             first = self.envs.reset(saved or None)
             if not saved:
                 notes.append("the checkpoint follows an error, so every environment begins a new episode")
@@ -215,6 +229,13 @@ class ActorLearner:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
             return [*notes, *self._restore_past(tensors)] if saved else notes
+
+    def _policy_state(self, acting: Mapping[str, Tensor]) -> State:
+        """The policy's state in `acting`. ValueError if it does not fit the model."""
+        numbers = sorted(int(name.removeprefix("state_")) for name in acting if name.startswith("state_"))
+        state = tuple(acting[f"state_{number}"].to(self.device) for number in numbers)
+        check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
+        return state
 
     def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
         if self.past is None:
@@ -230,11 +251,12 @@ class ActorLearner:
         return []
 
     def restore_replay(self, run: Path, step: int) -> None:
-        """Load the replay that the run saved with the checkpoint of `step`; logs where that is not exact."""
+        """Load the replay that the run saved with the checkpoint of `step`; logs what makes it inexact."""
         if self.replay is None:
             return
         try:
-            if (saved := load_replay(run)) is None:
+            saved = load_replay(run)
+            if saved is None:
                 raise CheckpointError("none was saved")
             self.replay.load(saved[1])
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
