@@ -15,7 +15,8 @@ import pytest
 
 from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
-from vantage.runs.directory import RunDirectory, directory_name
+from vantage.runs.directory import RunDirectory
+from vantage.runs.names import directory_name
 
 
 def create(tmp_path: Path, **kwargs: Any) -> RunDirectory:

@@ -20,8 +20,8 @@ from vantage.config.configure import configure, defaults
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of, read_json_object, suggestion
 from vantage.keys.objects import is_code
-from vantage.runs.directory import meta_of
 from vantage.runs.files import read_small
+from vantage.runs.meta import meta_of
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own
 
 _NOT_GIVEN = "\0"

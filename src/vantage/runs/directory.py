@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
-import itertools
 import json
 import logging
 import math
 import os
-import platform
-import re
 import shutil
-import socket
-import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from vantage._host.extras import version_of
 from vantage.config.config import Config
 from vantage.errors import ConfigError, VantageError
 from vantage.keys.fields import read_json_object
 from vantage.keys.objects import folder_name
 from vantage.runs.files import read_text, working_directory, write_atomically
 from vantage.runs.handed_over import check_objects, check_values, replacing, sources
+from vantage.runs.meta import describe_run, other_version, read_meta_file, read_object, reading
+from vantage.runs.names import directory_name, folder_of, make_directory, suggest_run
 from vantage.runs.trust import SIGNATURE, check_code, connections, foreign_code, is_own, signature
 
 log = logging.getLogger(__name__)
 
 _RESOLVED = "resolved"
 """Key of meta.json: the values of the config keys that config.json leaves to the machine."""
-_LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class RunDirectory:
             str(path or root).encode()  # TensorBoard and safetensors cannot write other names
             asked = config if asked is None else config.override(asked.automatic())
             text = asked.to_json()
-            meta = _describe(config, sys.argv if argv is None else argv) | {
+            meta = describe_run(config, sys.argv if argv is None else argv) | {
                 _RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
             if texts := sources(config):
                 meta["sources"] = texts
@@ -94,17 +87,17 @@ class RunDirectory:
         source = path / "config.json"
         if not os.path.lexists(source):
             what = "not a run directory: it has no config.json" if path.exists() else "no such run directory"
-            raise ConfigError(f"{path}: {what}{_suggest(path)}")
-        with _reading(source):
+            raise ConfigError(f"{path}: {what}{suggest_run(path)}")
+        with reading(source):
             text = read_text(source)
             values = read_json_object(text, source=str(source))
             paths = foreign_code(values, runs_code=runs_code, given=objects)
-        meta, damage = _read_meta(path / "meta.json")
+        meta, damage = read_meta_file(path / "meta.json")
         own = is_own(text, signed := meta.get(SIGNATURE))
         check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
-        with _reading(source, other_version(meta.get("versions"))):
+        with reading(source, other_version(meta.get("versions"))):
             asked = Config.from_json(text, source=str(source), objects=replacing(objects))
         check_values(asked, objects, path)
         if call:
@@ -203,105 +196,3 @@ def _in_force(asked: Config, resolved: object, *, source: Path) -> Config:
     except ConfigError as error:
         log.warning(f"{source}: {error}; the machine's own values are used instead, and a resume is not exact")
         return asked
-
-
-@contextlib.contextmanager
-def _reading(path: Path, note: str = "") -> Iterator[None]:
-    """Turn errors of reading `path` into a ConfigError with a remedy, or with a `note` of the cause."""
-    try:
-        yield
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; restore it from a copy"
-                          ) from None
-    except ConfigError as error:
-        if error.__cause__ is not None:  # of a module that cannot be imported, which names its own remedy
-            raise
-        raise ConfigError(f"{error}; {note or f'{path} must be as Vantage wrote it: restore it or correct it'}"
-                          ) from None
-
-
-def other_version(versions: object) -> str:
-    """Which other version of Vantage wrote a config, by the `versions` in meta.json, and what to do; empty if none."""
-    wrote, this = versions.get("vantage") if isinstance(versions, Mapping) else None, version_of(_LIBRARIES["vantage"])
-    return (f"it was written by Vantage {wrote:.40}, and this is {this}: install that version"
-            if isinstance(wrote, str) and wrote != this else "")
-
-
-def read_object(path: Path) -> dict[str, Any]:
-    """The JSON object in `path`; ConfigError if it is missing or damaged."""
-    with _reading(path):
-        return read_json_object(read_text(path), source=str(path))
-
-
-def meta_of(run: Path) -> dict[str, Any]:
-    """The meta.json in `run`; empty without one, or with a damaged one."""
-    return _read_meta(run / "meta.json")[0]
-
-
-def _read_meta(path: Path) -> tuple[dict[str, Any], str]:
-    """The content of a meta.json, and what is wrong with it; empty where that is missing or damaged."""
-    try:
-        meta = read_json_object(read_text(path), source=str(path))
-    except FileNotFoundError:
-        return {}, f"{path} is missing"
-    except (OSError, UnicodeDecodeError) as error:
-        return {}, f"{path} cannot be read: {getattr(error, 'strerror', None) or error}"
-    except ConfigError as error:
-        return {}, str(error)
-    if not {"versions", "argv"} <= meta.keys():
-        return meta, f"{path} is damaged: it lacks what Vantage writes there"
-    return meta, ""
-
-
-def folder_of(config: Config, root: Path) -> Path:
-    """`root`/ENV/ALGO, to which a run's number is added."""
-    return root / directory_name(folder_name(config.env.id)) / directory_name(config.algo.rpartition(":")[2])
-
-
-def directory_name(name: str) -> str:
-    """The name of an environment or algorithm as one directory name, with - for / and :, and without brackets."""
-    return re.sub(r"[/:\\\s<>]+", "-", name).strip("-.") or "env"
-
-
-def make_directory(path: Path | None, numbered: Path) -> Path:
-    """Make the directory `path`, or `numbered` with the next free number."""
-    (path or numbered).parent.mkdir(parents=True, exist_ok=True)
-    if path is not None:
-        if path.exists():
-            way = f"continue it with `vantage resume {path}`, or " if (path / "config.json").exists() else ""
-            raise ConfigError(f"{path} exists; {way}choose another --run")
-        path.mkdir()
-        return path
-    for number in itertools.count(1):
-        path = numbered.with_name(f"{numbered.name}-{number}")
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            break
-    assert path is not None
-    return path
-
-
-def _describe(config: Config, argv: Sequence[str]) -> dict[str, Any]:
-    """What is needed to repeat the run. Never the process environment, which holds secrets."""
-    try:
-        command = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        commit = None
-    versions = {"python": platform.python_version(), **{name: version_of(dist) for name, dist in _LIBRARIES.items()}}
-    return {"versions": versions, "git_commit": commit, "argv": list(argv),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname(),
-            "platform": platform.platform(), "cores": os.cpu_count(), "device": config.runtime.device}
-
-
-def _suggest(path: Path) -> str:
-    """A hint: the runs inside `path`, the run around it, or the run beside it with the most similar name."""
-    inside = [meta.parent for meta in (*path.glob("*/meta.json"), *path.glob("*/*/meta.json"))]
-    if inside:
-        names = [str(run) for run in sorted(inside, key=os.path.getmtime, reverse=True)]
-        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-        return f"; give one of the runs in it: {', '.join(names[:5])}{more}"
-    siblings = {config.parent.name: config.parent for config in path.parent.glob("*/config.json")}
-    near = [parent for parent in path.parents if (parent / "meta.json").is_file()]
-    near += [siblings[name] for name in difflib.get_close_matches(path.name, siblings)]
-    return f"; did you mean {near[0]}?" if near else "; start a run with `vantage train`"

@@ -18,9 +18,11 @@ from vantage.errors import ConfigError
 from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.checkpoint_files import is_valid
-from vantage.runs.directory import RunDirectory, directory_name, meta_of, read_object
+from vantage.runs.directory import RunDirectory
 from vantage.runs.files import write_atomically
 from vantage.runs.lock import locked
+from vantage.runs.meta import meta_of, read_object
+from vantage.runs.names import directory_name
 from vantage.runs.trust import is_own, signature
 
 log = logging.getLogger(__name__)

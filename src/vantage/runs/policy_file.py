@@ -24,8 +24,9 @@ from vantage.errors import CheckpointError, ConfigError
 from vantage.keys.fields import read_json_object
 from vantage.keys.json_text import parse
 from vantage.runs.checkpoint import load_named
-from vantage.runs.directory import RunDirectory, other_version
+from vantage.runs.directory import RunDirectory
 from vantage.runs.handed_over import check_objects, check_values, replacing
+from vantage.runs.meta import other_version
 from vantage.runs.trust import SIGNATURE, check_code, foreign_code, is_own, signature
 from vantage.runs.validation import check_finite, read_spec
 from vantage.types import EnvSpec

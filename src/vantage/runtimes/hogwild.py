@@ -30,9 +30,10 @@ from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.hogwild_worker import work
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
-from vantage.runtimes.startup import load_learner, model_of_workers
+from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
+from vantage.runtimes.steps import passed
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,7 @@ class HogwildRun:
             stack.callback(self._release)
             if config.run.evaluates:
                 self._evaluator = Evaluator(self.config)
-            self.recorder.begin_workers(checkpoint)
+            begin_workers(self.recorder, checkpoint)
             for worker in range(config.runtime.num_workers):
                 self._start(worker)
             stack.pop_all()

@@ -1,4 +1,4 @@
-"""What "auto" means on this machine: devices, processes and threads of a training run."""
+"""Values of config keys that are "auto" on this machine: device, processes, threads and precision."""
 
 from __future__ import annotations
 
@@ -26,43 +26,53 @@ LEAST_ENVS = 8
 """Fewest Atari environments for which another process is started."""
 
 LEAST_BUSY = 0.75
-"""Smallest share of the cores that processes of equally many threads must use."""
+"""Smallest share of the cores that processes with equally many threads must use."""
 
 MOST_PER_CORE = 4
-"""Workers for each core above which a warning is logged."""
+"""Workers per core above which a warning is logged."""
 
-WORKER_MIB, ENV_MIB = 100, 20
-"""Memory of its own that a process with torch, and one of an environment, has at least; 151 and 24 were measured."""
+WORKER_MIB = 100
+"""Least private memory of a process with torch; 151 MiB were measured."""
 
+ENV_MIB = 20
+"""Least private memory of an environment's process; 24 MiB were measured."""
 
 MOST_FOR_ONE_THREAD = 200_000
-"""Weights of a network without images up to which one thread is at least as fast as two, beside a busy process 1.3 to 8
-times as fast: PPO on HalfCheetah with hidden=256,256 has 143,000, and with 512,512, where two are faster, 547,000."""
+"""Most weights of a network without images for which one thread is at least as fast as two.
+
+Next to a busy process one thread is then 1.3 to 8 times as fast. PPO on HalfCheetah has 143,000 weights
+with hidden=256,256; with 512,512 it has 547,000, and two threads are faster.
+"""
 
 
 def prepare(config: Config) -> Config:
-    """`config` with what "auto" means on this machine; sets how this process uses threads, cores and memory.
+    """`config` with the values of "auto" keys; sets how this process uses threads, cores and memory.
 
-    ConfigError for devices, optimisers and trackers that training cannot use.
+    Raises ConfigError for devices, optimisers and trackers that training cannot use.
     """
-    runtime, hogwild, cores = config.runtime, isinstance(config.runtime, Hogwild), available_cores()
+    runtime = config.runtime
+    hogwild = isinstance(runtime, Hogwild)
+    cores = available_cores()
     check_together(config)  # again: it may have been changed since, or edited
     check_sources(config)
-    make_optimizer(config.optimizer, torch.zeros(1))  # raises for those that no learner can use
+    make_optimizer(config.optimizer, torch.zeros(1))  # raises ConfigError for unusable optimisers
     if config.run.track != "none":
         require(config.run.track, config.run.track)
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
-    if isinstance(runtime, Ray):  # how many have room is known when the run has joined the cluster
-        workers, own, threads = runtime.num_workers, cores, runtime.threads or max(1, int(runtime.worker_cpus))
+    if isinstance(runtime, Ray):  # `room` sets the number of workers when the run has joined the cluster
+        workers = runtime.num_workers
+        threads = runtime.threads or max(1, int(runtime.worker_cpus))
+        own = cores
     else:
         workers = (runtime.num_workers or cores) if hogwild else _ranks(config)
         if workers > MOST_PER_CORE * cores:
             log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
                         workers, cores, MOST_PER_CORE)
         _check_memory(config, workers)
-        own = threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
+        threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
+        own = threads
     if workers > 1 or not isinstance(runtime, Sync):
         check_processes(resolve_env(config.env.id, config.env.atari_protocol))
     torch.set_num_threads(own)
@@ -72,14 +82,15 @@ def prepare(config: Config) -> Config:
 
 
 def threads_of(config: Config, processes: int) -> int:
-    """Threads of each of `processes` that share the cores: one for a small network without images, else all.
+    """Threads of each of `processes`: one for a small network without images, otherwise its share of the cores.
 
-    Threads meet at each operation, which for a small network takes longer than to compute it, and beside processes of
-    environments for a larger one too: A2C on BipedalWalker on 2 cores with vector=async, 950 steps/s with two threads,
-    1,580 with one.
+    Threads synchronise at each operation, which for a small network takes longer than the operation.
+    Next to processes of environments this holds for larger networks too: A2C on BipedalWalker on 2 cores
+    with vector=async makes 950 steps/s with two threads, 1,580 with one.
     """
-    threads, env = max(1, available_cores() // processes), resolve_env(config.env.id, config.env.atari_protocol)
-    # Vectors of environments may be slow or impossible to build twice.
+    threads = max(1, available_cores() // processes)
+    env = resolve_env(config.env.id, config.env.atari_protocol)
+    # Vectors of environments are excluded: they may be slow or impossible to build twice.
     if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
         return threads
     envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
@@ -91,7 +102,7 @@ def threads_of(config: Config, processes: int) -> int:
 
 
 def _check_memory(config: Config, workers: int) -> None:
-    """ConfigError where so many processes cannot fit into the memory."""
+    """Raises ConfigError if so many processes cannot fit into the memory."""
     free = free_memory() >> 20
     envs = config.env.num_envs if config.env.vector == "async" else 0
     for name, number, each in (("num_workers", workers, WORKER_MIB), ("num_envs", envs, ENV_MIB)):
@@ -101,12 +112,13 @@ def _check_memory(config: Config, workers: int) -> None:
 
 
 def _ranks(config: Config) -> int:
-    """How many processes share the update of `config` under sync; ConfigError where so many cannot.
+    """Number of processes that share each update under sync. ConfigError if so many cannot.
 
-    By default more than one only on Atari, whose emulators and convolutions keep each busy for milliseconds between
-    two updates, with enough environments in each for its convolutions, and where few cores are left over.
+    The default is above one only on Atari, whose emulators and convolutions keep processes busy for
+    milliseconds between updates; each gets at least `LEAST_ENVS`, and together they use at least
+    `LEAST_BUSY` of the cores.
     """
-    daemon = multiprocessing.current_process().daemon  # such as a Pool's, which may have no children
+    daemon = multiprocessing.current_process().daemon  # a process of a Pool, for example, cannot start others
     if workers := config.runtime.num_workers:
         why = why_not_parallel(config)
         if daemon and workers > 1:
@@ -117,13 +129,19 @@ def _ranks(config: Config) -> int:
     if config.runtime.threads or daemon or resolve_env(config.env.id, config.env.atari_protocol).atari is None:
         return 1
     cores = available_cores()
-    return max((n for n in range(2, min(cores, config.env.num_envs // LEAST_ENVS) + 1)
-                if cores // n * n >= LEAST_BUSY * cores and why_not_parallel(config.change(num_workers=n)) is None),
-               default=1)
+    most = min(cores, config.env.num_envs // LEAST_ENVS)
+    for number in range(most, 1, -1):
+        uses_cores = cores // number * number >= LEAST_BUSY * cores
+        if uses_cores and why_not_parallel(config.change(num_workers=number)) is None:
+            return number
+    return 1
 
 
 def _precision(config: Config) -> str:
-    """bfloat16 only where its convolutions are faster: with AVX512_BF16. GPUs have not been measured."""
+    """The config's precision, or for "auto" bfloat16 on Atari with AVX512_BF16, where it is faster.
+
+    GPUs have not been measured.
+    """
     if config.policy.precision != "auto":
         return config.policy.precision
     has_bfloat16 = getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)()
@@ -132,14 +150,17 @@ def _precision(config: Config) -> str:
 
 
 def resolve_device(config: Config) -> str:
-    """The devices that `config` means; ConfigError for those that torch cannot use."""
-    count, device = torch.cuda.device_count(), config.runtime.device
+    """The devices of `config`, with "auto" resolved. ConfigError for devices that torch cannot use."""
+    count = torch.cuda.device_count()
+    device = config.runtime.device
     hogwild = isinstance(config.runtime, Hogwild)
     hint = "use a3c, which is the same on CPUs" if config.algo == "a3g" else "use --device cpu"
     if device == "auto":
         if config.algo == "a3g" and count == 0:
             raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here; {hint}")
-        return ("cuda" if not hogwild else ",".join(f"cuda:{i}" for i in range(count))) if count else "cpu"
+        if count == 0:
+            return "cpu"
+        return ",".join(f"cuda:{i}" for i in range(count)) if hogwild else "cuda"
     for part in device.split(","):
         match = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", part)
         if match is None:

@@ -1,9 +1,9 @@
-"""The counters of a run beside its weights: steps, time, recent games, best score. No learning, no files."""
+"""`Progress`: the counters of a run, such as steps, time, recent games and best score. No learning or files here."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from time import perf_counter
@@ -17,7 +17,7 @@ from vantage.types import Episode
 _SAVED = (*COUNTERS, *FLAGS, "best_return")
 
 SHORTEST_CUT = 1_000
-"""Steps that a game of an evaluation beside training may always have."""
+"""Least step limit of games in an evaluation during training."""
 
 
 @dataclass(slots=True)
@@ -28,11 +28,11 @@ class Advance:
     updates: int = 0
     episodes: tuple[Episode, ...] = ()
     metrics: dict[str, float] = field(default_factory=dict)
-    """Sums over the updates that have logged them."""
+    """Sums over the updates that have logged each metric."""
     counts: dict[str, int] = field(default_factory=dict)
-    """Updates that have logged a metric, where these are not all `updates`."""
+    """Number of updates that have logged a metric, if not all `updates` have."""
     unsaved: frozenset[str] = frozenset()
-    """State of the algorithm in this process that no checkpoint holds, in words."""
+    """Names of state of the algorithm in this process that checkpoints do not hold."""
     env_seconds: float = 0.0
     act_seconds: float = 0.0
     learn_seconds: float = 0.0
@@ -71,30 +71,35 @@ class Progress:
     """Counters of one run, saved in its checkpoints, and the metrics computed from them."""
 
     def __init__(self, frames_per_step: float, num_workers: int = 1, window: int = 100) -> None:
-        self.frames_per_step, self.num_workers = frames_per_step, num_workers
+        self.frames_per_step = frames_per_step
+        self.num_workers = num_workers
         self.step = 0
         self.episodes = 0
         self.evaluation_due = False
         """An evaluation was due at this step and has not been made."""
-        self.evaluated_step, self.evaluated_at = 0, 0.0
-        """Step and seconds of the last evaluation, or of the start."""
+        self.evaluated_step = 0
+        self.evaluated_at = 0.0
+        """Step and seconds of the last evaluation; 0 before the first."""
         self.solved = False
         """The last evaluation reached the config's `stop_at_eval`."""
         self.recent: deque[tuple[float, int]] = deque(maxlen=window)
-        """Score and length of the last games: rollout/ep_rew_mean, ep_rew_min, ep_rew_max, ep_len_mean."""
+        """Score and length of the last games, for rollout/ep_rew_mean and the like."""
         self.best_return: float | None = None
         self.deterministic: bool | None = None
         """Evaluations take the most probable actions, not sampled ones; None before the first."""
         self.eval_steps = 0
         """Agent steps of the games of all evaluations."""
         self.last_eval_steps = 0
-        """Those of the last evaluation."""
-        self._started = self._logged_at = self._reported_at = perf_counter()
+        """Agent steps of the games of the last evaluation."""
+        now = perf_counter()
+        self._started = now
+        self._logged_at = now
+        self._reported_at = now
         self._logged_step = 0
         self._sum = Advance()
-        """The updates that no metrics have yet."""
+        """Updates since the last call of `metrics`."""
         self.unsaved: set[str] = set()
-        """State of the algorithm in any process that no checkpoint holds, in words."""
+        """Names of state of the algorithm, in any process, that checkpoints do not hold."""
         self.logged: set[str] = set()
         """The names of all metrics that updates have logged in this session."""
         self.extra: dict[str, float] = {}
@@ -102,11 +107,11 @@ class Progress:
         self._rates: dict[str, float] = {}
         """The losses and rates of the last metrics."""
         self.latest: list[Advance] | None = None
-        """What has been added since a caller, who reads single updates, has put a list here."""
+        """If a caller sets a list, `add` appends every advance to it."""
         self.ended: deque[Episode] | None = None
-        """The newest episodes, for a caller who has put a deque here, reads it and empties it."""
-        self._of_recent: dict[str, float] | None = None
-        """The metrics of the recent games; None where another has ended since."""
+        """If a caller sets a deque, `add` appends every episode to it."""
+        self._recent_metrics: dict[str, float] | None = None
+        """Cached metrics of the recent games; None after another game has ended."""
 
     @property
     def seconds(self) -> float:
@@ -138,7 +143,7 @@ class Progress:
         self.episodes += len(advance.episodes)
         if advance.episodes:
             self.recent.extend((episode.score, episode.length) for episode in advance.episodes)
-            self._of_recent = None
+            self._recent_metrics = None
             if self.ended is not None:
                 self.ended.extend(advance.episodes)
         if self.latest is not None:
@@ -150,33 +155,36 @@ class Progress:
         self._sum.episodes = ()
 
     def longest_game(self) -> int:
-        """Steps after which evaluations cut a game without a time limit: ten times the longest of the recent ones.
+        """Step limit of evaluation games: ten times the longest recent game.
 
-        A policy that is stuck plays such games, up to the limit.
+        It bounds the games of a policy that is stuck in an environment without a time limit.
         """
         longest = max((length for _, length in self.recent), default=0)
-        return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest)) if longest else LONGEST_GAME
+        if longest == 0:
+            return LONGEST_GAME
+        return min(LONGEST_GAME, max(SHORTEST_CUT, 10 * longest))
 
     def may_evaluate(self, games: int, share: float) -> bool:
-        """An evaluation of `games` games and one of the final policy keep to `share` of the steps of training.
+        """Another evaluation, and that of the final policy, would keep to `share` of the training steps.
 
-        Each is expected to be as long as the last one, or before the first, as `games` games of training. No clock is
-        asked, so a run takes the same course under any load.
+        Each is expected to take as many steps as the last one; before the first, as many as `games`
+        training games. It does not depend on the clock, so that a run takes the same course under any load.
         """
         length = fmean(length for _, length in self.recent) if self.recent else LONGEST_GAME
         cost = self.last_eval_steps or games * length
         return share >= 1 or self.eval_steps + 2 * cost <= share * self.step
 
     def unevaluated_for(self, seconds: float) -> bool:
-        """`seconds` have passed since the last evaluation, and steps too; False for 0."""
+        """No evaluation for `seconds` (0: never) although steps were made."""
         return 0 < seconds <= self.seconds - self.evaluated_at and self.step > self.evaluated_step
 
     def evaluated(self) -> None:
         """Restart the clock of evaluations."""
-        self.evaluated_step, self.evaluated_at = self.step, self.seconds
+        self.evaluated_step = self.step
+        self.evaluated_at = self.seconds
 
     def due(self, every_seconds: float) -> bool:
-        """The next report is due; then restarts its clock."""
+        """The next report is due. If so, restarts its clock."""
         now = perf_counter()
         if now - self._reported_at < every_seconds:
             return False
@@ -184,27 +192,39 @@ class Progress:
         return True
 
     def metrics(self) -> dict[str, float]:
-        """Means of the losses and rates since the last call, or its own if no step was made since; recent games."""
+        """Mean losses and rates since the last call, and the metrics of recent games.
+
+        Without a new step since then, the losses and rates of the last call.
+        """
         if self.step > self._logged_step:
-            now, total = perf_counter(), self._sum
+            now = perf_counter()
+            total = self._sum
             elapsed = max(1e-9, now - self._logged_at)
             self._rates = total.means()
             self._rates["time/fps"] = (self.step - self._logged_step) / elapsed
             for name in ("env", "act", "learn"):
-                self._rates[f"time/{name}_share"] = getattr(total, f"{name}_seconds") / self.num_workers / elapsed
+                seconds = getattr(total, f"{name}_seconds")
+                self._rates[f"time/{name}_share"] = seconds / self.num_workers / elapsed
             self._rates["time/eval_share"] = total.eval_seconds / elapsed
-            self._logged_at, self._logged_step, self._sum = now, self.step, Advance()
+            self._logged_at = now
+            self._logged_step = self.step
+            self._sum = Advance()
         metrics = self._rates | self.extra
         metrics |= {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
         return metrics | self.metrics_of_recent()
 
     def metrics_of_recent(self) -> dict[str, float]:
         """The metrics of the recent games; empty before the first has ended."""
-        if self._of_recent is None and self.recent:
-            scores, lengths = zip(*self.recent, strict=True)
-            self._of_recent = {"rollout/ep_rew_mean": fmean(scores), "rollout/ep_rew_min": min(scores),
-                               "rollout/ep_rew_max": max(scores), "rollout/ep_len_mean": fmean(lengths)}
-        return self._of_recent or {}
+        if self._recent_metrics is None and self.recent:
+            scores = [score for score, _ in self.recent]
+            lengths = [length for _, length in self.recent]
+            self._recent_metrics = {
+                "rollout/ep_rew_mean": fmean(scores),
+                "rollout/ep_rew_min": min(scores),
+                "rollout/ep_rew_max": max(scores),
+                "rollout/ep_len_mean": fmean(lengths),
+            }
+        return self._recent_metrics or {}
 
     def state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
@@ -217,6 +237,11 @@ class Progress:
         self._logged_step = self.step
         self._rates = {"time/fps": self.step / max(1e-9, self.seconds)} if self.step else {}
         self.recent.extend((score, length) for score, length in state["recent"])
+
+
+def mean_of_each(values: Mapping[str, Sequence[float]]) -> dict[str, float]:
+    """The mean of the values under each name."""
+    return {name: fmean(each) for name, each in values.items()}
 
 
 def goal_reached(state: dict[str, Any], config: Config) -> str | None:

@@ -1,7 +1,8 @@
 """Data-parallel ranks under `sync`: processes that split the environments and share every update.
 
-Rank 0 evaluates, logs and writes; the others follow its commands. Either rank 0 starts them (`num_workers`), or
-torchrun starts all. How gradients are combined is in `barrier` for ranks on one CPU, else in `collectives`.
+Rank 0 evaluates, logs and writes; the others execute its commands. Either rank 0 starts them
+(`num_workers`), or torchrun starts all. Gradients are combined in `shared_gradients` for ranks on one
+CPU, otherwise in `collectives`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
@@ -42,23 +44,28 @@ STOP_SECONDS = 3.5
 """Seconds that ranks have to close their environments when the run stops; then they are killed."""
 
 
-
 class Command(IntEnum):
     """The next action of every rank."""
 
-    ADVANCE, SAVE, STOP, CHANGE = range(4)
+    ADVANCE = 0
+    SAVE = 1
+    STOP = 2
+    CHANGE = 3
 
 
 class Ranks:
-    """The ranks above 0 of a run, as rank 0 with its `actor_learner` commands them."""
+    """The ranks above 0 of a run. Rank 0, whose `actor_learner` this takes, starts and commands them."""
 
     def __init__(self, config: Config, actor_learner: ActorLearner, checkpoint: Checkpoint | None) -> None:
-        self._config, self._actor_learner = config, actor_learner
+        self._config = config
+        self._actor_learner = actor_learner
         self._processes: dict[int, Process] = {}
         self._failure: VantageError | None = None
-        self._waiting = False  # whether all ranks wait for the next command
+        self._waiting = False
+        """All ranks wait for the next command."""
         self._folder = TemporaryDirectory(prefix="vantage-ranks-")
-        learner, tensors = actor_learner.learner, {} if checkpoint is None else checkpoint.tensors
+        learner = actor_learner.learner
+        tensors = {} if checkpoint is None else checkpoint.tensors
         acting = {name: group for name, group in tensors.items() if name.startswith("partner_")}
         try:
             shared = None
@@ -67,8 +74,9 @@ class Ranks:
             else:
                 collectives.join()
             with self._raising_lost_ranks():
-                weights = {name: {key: tensor.cpu() for key, tensor in group.items()}
-                           for name, group in learner.tensors().items()}
+                weights: dict[str, dict[str, Tensor]] = {}
+                for name, group in learner.tensors().items():
+                    weights[name] = {key: tensor.cpu() for key, tensor in group.items()}
                 collectives.broadcast((config, weights, acting, checkpoint is not None))
                 self._weights = _share(learner, 0, shared, self._check)
         except BaseException:
@@ -76,13 +84,10 @@ class Ranks:
             raise
 
     def _start(self, store: Path) -> RankMemory | None:
-        context, size, shared = multiprocessing.get_context("spawn"), self._config.runtime.num_workers, None
-        if self._actor_learner.device.type == "cpu":
-            one = self._actor_learner
-            numbers = [part.numel() for _, normalizer in one.learner.running() for part in normalizer.stats]
-            buffers = 0 if one.learner.buffers is None else len(one.learner.buffers.read())
-            columns = max(512, sum(numbers), buffers, _row_size(one.config))  # an update has at most 254 metrics
-            shared = RankMemory(len(one.learner.flat.vector), size, columns, self._config.optimizer, context)
+        """Start the ranks and connect them; returns their shared memory, None on GPUs."""
+        context = multiprocessing.get_context("spawn")
+        size = self._config.runtime.num_workers
+        shared = self._rank_memory(context) if self._actor_learner.device.type == "cpu" else None
         with stop_signals_blocked(), importing_main(needs_main(self._config.env)):
             for rank in range(1, size):
                 self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
@@ -94,7 +99,17 @@ class Ranks:
         collectives.join(store, 0, size)
         return shared
 
+    def _rank_memory(self, context: SpawnContext) -> RankMemory:
+        learner = self._actor_learner.learner
+        statistics = sum(part.numel() for _, normalizer in learner.running() for part in normalizer.stats)
+        buffers = 0 if learner.buffers is None else len(learner.buffers.read())
+        # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
+        columns = max(512, statistics, buffers, _row_size(self._actor_learner.config))
+        return RankMemory(len(learner.flat.vector), self._config.runtime.num_workers, columns,
+                          self._config.optimizer, context)
+
     def _check(self, collecting: bool) -> None:
+        """Raise if a rank has ended, or if this process was asked to stop while ranks still collect."""
         if wait([process.process.sentinel for process in self._processes.values()], 0):
             raise RankLostError
         if collecting:  # no rank has changed the weights yet
@@ -127,24 +142,27 @@ class Ranks:
         return total
 
     def tensors(self) -> dict[str, Mapping[str, Tensor]]:
-        """The acting snapshots of the ranks; empty where one has failed, which the next `advance` raises."""
+        """The acting tensors of the ranks; empty if one has failed, which the next `advance` raises."""
         if not self._waiting:
             return {}
         try:
             with self._commanding(Command.SAVE):
-                return {f"partner_{rank}_{name}": tensors for rank, groups in enumerate(gather({}))
-                        for name, tensors in groups.items()}
+                snapshots: dict[str, Mapping[str, Tensor]] = {}
+                for rank, groups in enumerate(gather({})):
+                    for name, tensors in groups.items():
+                        snapshots[f"partner_{rank}_{name}"] = tensors
+                return snapshots
         except VantageError as error:
             log.warning(f"{error}; the checkpoint lacks the state of the environments of that process")
             return {}
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Let the ranks go on with other coefficients."""
+        """Let the ranks continue with other coefficients."""
         with self._commanding(Command.CHANGE):
             collectives.broadcast(dict(values))
 
     def close(self) -> None:
-        """End the processes: by a command where they wait for one, else by a signal."""
+        """End the processes: by a command if they wait for one, otherwise by a signal."""
         try:
             if self._waiting:
                 with suppress(VantageError), self._commanding(Command.STOP):
@@ -181,9 +199,12 @@ class Ranks:
         ended = wait([process.process.sentinel for process in self._processes.values()], STOP_SECONDS)
         for rank, process in self._processes.items():
             if process.process.sentinel in ended:
-                process.process.join(STOP_SECONDS)  # its sentinel is ready a moment before it has an exit code
-                error = next(message for message in process.messages() if isinstance(message, VantageError))
-                return error if isinstance(error, EnvError | NonFiniteError) else VantageError(
+                process.process.join(STOP_SECONDS)  # the exit code follows the sentinel after a moment
+                messages = process.messages()
+                error = next(message for message in messages if isinstance(message, VantageError))
+                if isinstance(error, EnvError | NonFiniteError):
+                    return error
+                return VantageError(
                     f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")
         return VantageError("another rank has ended; its own output says why")
 
@@ -195,15 +216,15 @@ def work(connection: Connection, store: Path, rank: int, size: int, shared: Rank
     try:
         run_rank(rank, shared)
     except RankLostError:
-        connection.poll(None)  # rank 0 finds out which rank has ended, and kills the others
+        connection.poll(None)  # wait: rank 0 finds out which rank has ended, and kills the others
 
 
 @dataclass(frozen=True, slots=True)
 class FollowedTraining:
-    """A training that a rank above 0 has shared to its end."""
+    """The end of a training, as seen by a rank above 0."""
 
     actor_learner: ActorLearner | None
-    """With the weights of the end; None if rank 0 could not start."""
+    """It has the final weights; None if rank 0 could not start."""
     step: int
     """Agent steps of all ranks."""
 
@@ -218,22 +239,17 @@ def follow_torchrun() -> FollowedTraining | None:
 
 
 def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
-    """Follow the commands of rank 0 until STOP."""
+    """Execute the commands of rank 0 until STOP."""
     followed = FollowedTraining(None, 0)
-    if (run := collectives.broadcast()) is not None:  # else `dismiss`
+    run = collectives.broadcast()
+    if run is not None:  # None: rank 0 called `dismiss`
         config, tensors, saved, resumed = run
         prepare_process(config)
         one = ActorLearner(rank_config(config), worker=rank, index=rank,
                            replay_bytes=replay_share(config.num_processes))
         one.learner.load(tensors)
         weights = _share(one.learner, rank, shared)
-        prefix, notes = f"partner_{rank}_", []
-        if acting := {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}:
-            notes = one.restore_acting(acting)
-        else:
-            one.begin()
-            if resumed:
-                notes = ["the checkpoint follows an error, so its environments begin new episodes"]
+        notes = _begin_acting(one, saved, rank, resumed=resumed)
         gather((notes, one.num_past))
         if not collectives.broadcast():
             one.forget_past()
@@ -243,11 +259,26 @@ def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
     return followed
 
 
+def _begin_acting(one: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]], rank: int, *,
+                  resumed: bool) -> list[str]:
+    """Restore the acting tensors of `rank`, or begin episodes; returns notes on what was not restored."""
+    prefix = f"partner_{rank}_"
+    acting = {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}
+    if acting:
+        return one.restore_acting(acting)
+    one.begin()
+    if resumed:
+        return ["the checkpoint follows an error, so its environments begin new episodes"]
+    return []
+
+
 def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
-    """Follow until STOP; returns the agent steps after the last update."""
+    """Execute commands until STOP; returns the agent steps after the last update."""
     done = 0
-    while (order := weights.share_command())[0] != Command.STOP:
-        command, step = order
+    while True:
+        command, step = weights.share_command()
+        if command == Command.STOP:
+            return done
         if command == Command.ADVANCE:
             advance = one.advance(lambda: step)  # noqa: B023  called at once
             weights.all_gather(_row(one.config, advance))
@@ -256,7 +287,6 @@ def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
             one.change(collectives.broadcast())
         else:
             gather(one.acting_tensors())
-    return done
 
 
 def _share(learner: Learner, rank: int, shared: RankMemory | None,
@@ -269,7 +299,7 @@ def _row_size(config: Config) -> int:
 
 
 def _row(config: Config, advance: Advance) -> Tensor:
-    """The result of an update but its metrics, as numbers, NaN after the last; its size is the same at every update."""
+    """The result of an update without its metrics, padded with NaN to a fixed size."""
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
@@ -278,9 +308,11 @@ def _row(config: Config, advance: Advance) -> Tensor:
 
 def _from_row(row: Tensor) -> Advance:
     steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
-    return Advance(int(steps), episodes=tuple(Episode(int(env), score, int(length)) for env, score, length
-                                              in zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)),
-                   env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
+    triples = zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)
+    return Advance(
+        int(steps),
+        episodes=tuple(Episode(int(env), score, int(length)) for env, score, length in triples),
+        env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
 
 
 def rank_config(config: Config) -> Config:

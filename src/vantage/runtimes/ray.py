@@ -29,8 +29,9 @@ from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
-from vantage.runtimes.recorder import Recorder, Status, passed
-from vantage.runtimes.startup import load_learner, model_of_workers
+from vantage.runtimes.recorder import Recorder, Status
+from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
+from vantage.runtimes.steps import passed
 from vantage.types import Rollout
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,13 @@ class RayRun:
         self._evaluator: Any = None
         self._evaluation: tuple[Any, int, Groups] | None = None
         self._pending: list[tuple[Rollout, Advance, int]] = []
-        self._updates = self._restarts = self._dropped = 0
-        self._received_at = self._receiving_since = self._rated_at = monotonic()
+        self._updates = 0
+        self._restarts = 0
+        self._dropped = 0
+        now = monotonic()
+        self._received_at = now
+        self._receiving_since = now
+        self._rated_at = now
         self._node_sums: dict[str, Counter[str]] = {}
         self._node_restarts: Counter[str] = Counter()
         self._worker_config = b""
@@ -76,7 +82,7 @@ class RayRun:
             self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
                                      self._learner.tensors, self._learner.policy_tensors)
             stack.callback(self.recorder.abandon)
-            self.recorder.begin_workers(checkpoint)
+            begin_workers(self.recorder, checkpoint)
             self._weights = weights_argument(self._learner)
             for worker in range(workers):
                 self._start(worker)
@@ -94,7 +100,7 @@ class RayRun:
         yield
 
     def policy(self) -> ActorCritic:
-        """The current policy, which further updates change."""
+        """The current policy; further updates change its weights."""
         return self._learner.model
 
     def save(self) -> None:
@@ -102,7 +108,7 @@ class RayRun:
         self.recorder.save(final=True)
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Go on with other coefficients; each worker takes them before its next request."""
+        """Continue with other coefficients; each worker takes them before its next request."""
         self.config = self.config.change(**values)
         self._learner.config = self.config
         self.recorder.change(values)
@@ -111,7 +117,7 @@ class RayRun:
             member.actor.change.remote(dict(values))
 
     def stop(self) -> None:
-        """End the workers; what they have not sent is lost."""
+        """End the workers. Rollouts that they have not sent are lost."""
         for member in self._requests.values():
             ray.kill(member.actor)
         self._requests.clear()
@@ -131,7 +137,7 @@ class RayRun:
         with suppress(ray.exceptions.RayError):
             self.stop()
             if self._evaluator is not None:
-                if self._evaluation is None:  # else it is amid a game
+                if self._evaluation is None:  # otherwise it is in the middle of a game
                     with suppress(ray.exceptions.GetTimeoutError):
                         ray.get(self._evaluator.close_evaluator.remote(), timeout=CLOSE_SECONDS)
                 ray.kill(self._evaluator)
@@ -160,9 +166,11 @@ class RayRun:
 
     def _learn(self, member: Member, reply: Reply) -> None:
         """Learn from a reply, unless its weights are too old, and send its worker the newest ones."""
-        updates, fresh = member.updates, self._updates - member.updates <= self._most_lag
-        self._node_sums.setdefault(member.node, Counter()).update(
-            steps=reply.advance.steps, lag=self._updates - updates, replies=1)
+        updates = member.updates
+        lag = self._updates - updates
+        fresh = lag <= self._most_lag
+        sums = self._node_sums.setdefault(member.node, Counter())
+        sums.update(steps=reply.advance.steps, lag=lag, replies=1)
         if fresh:
             merge_statistics(self._learner, reply.statistics)
         else:
@@ -177,7 +185,10 @@ class RayRun:
                 self._update()
 
     def _apply(self, reply: Reply, updates: int) -> None:
-        learner, payload, step = self._learner, reply.payload, self.progress.step
+        """Move the weights by the gradient of a reply, computed on the weights of update `updates`."""
+        learner = self._learner
+        payload = reply.payload
+        step = self.progress.step
         learner.flat.gradient.copy_(tensor(payload["gradient"]))
         reply.advance.metrics["train/policy_lag"] = float(self._updates - updates)
         learner.sink.apply(learner.flat.gradient, payload["num_valid"], payload["loss"], {},
@@ -188,7 +199,9 @@ class RayRun:
 
     def _update(self) -> None:
         """One update of the central learner from the rollouts that have arrived."""
-        started, total, pending = monotonic(), Advance(), self._pending
+        started = monotonic()
+        total = Advance()
+        pending = self._pending
         self._pending = []
         metrics = self._learner.update(join_rollouts([rollout for rollout, _, _ in pending]), self.progress.step)
         metrics["train/policy_lag"] = sum(self._updates - updates for _, _, updates in pending) / len(pending)
@@ -250,38 +263,49 @@ class RayRun:
             self._receiving_since = now
         self._received_at = now
         for request in ready:
-            member = self._requests.pop(request)
-            try:
-                answer = ray.get(request)
-            except ray.exceptions.RayError as error:
-                self._lose(member, describe(error), gone=True)
-                continue
-            if isinstance(answer, VantageError):
-                self._lose(member, answer)
-            elif not member.node:
-                member.node, present = answer
-                if present == versions():
-                    self._send(member, member.actor.begin)
-                else:
-                    self._lose(member, VantageError(f"{member.node} has {present}, the machine that trains "
-                                                    f"{versions()}; install the same on all"))
-            elif not member.begun:
-                member.begun = True
-                self._request(member)
-            else:
-                self._learn(member, answer)
-        limit = self.config.env.env_timeout
-        for request, member in list(self._requests.items()) if limit > 0 else []:
-            late = member.node and now - max(member.since, self._receiving_since) > limit
-            if late and not ray.wait([request], timeout=0)[0]:
-                del self._requests[request]
-                self._lose(member, EnvError(f"no answer for {limit:g} s; if its environment is that slow, raise "
-                                            "--env-timeout"), gone=True)
+            self._handle(request)
+        self._lose_late_workers(now)
         if now - self._rated_at > RATE_SECONDS:
             self._rate_nodes(now)
 
+    def _handle(self, request: Any) -> None:
+        """Take the answer of a worker, and send its next request."""
+        member = self._requests.pop(request)
+        try:
+            answer = ray.get(request)
+        except ray.exceptions.RayError as error:
+            self._lose(member, describe(error), gone=True)
+            return
+        if isinstance(answer, VantageError):
+            self._lose(member, answer)
+        elif not member.node:
+            member.node, present = answer
+            if present == versions():
+                self._send(member, member.actor.begin)
+            else:
+                self._lose(member, VantageError(f"{member.node} has {present}, the machine that trains "
+                                                f"{versions()}; install the same on all"))
+        elif not member.begun:
+            member.begun = True
+            self._request(member)
+        else:
+            self._learn(member, answer)
+
+    def _lose_late_workers(self, now: float) -> None:
+        """Replace workers that have not answered within env_timeout."""
+        limit = self.config.env.env_timeout
+        if limit <= 0:
+            return
+        for request, member in list(self._requests.items()):
+            late = member.node and now - max(member.since, self._receiving_since) > limit
+            if late and not ray.wait([request], timeout=0)[0]:
+                del self._requests[request]
+                error = EnvError(
+                    f"no answer for {limit:g} s; if its environment is that slow, raise --env-timeout")
+                self._lose(member, error, gone=True)
+
     def _rate_nodes(self, now: float) -> None:
-        """Give the metrics what every node did since the last call; warn where no worker runs."""
+        """Put the rates of every node since the last call into the metrics; warn if no worker runs."""
         nodes = [member.node for member in self._requests.values() if member.node]
         extra = {"ray/workers": float(len(nodes)), "ray/restarts": float(self._restarts),
                  "ray/dropped_steps": float(self._dropped)}
@@ -296,12 +320,16 @@ class RayRun:
             log.warning("no worker runs: all wait for free CPUs or new nodes of the cluster")
 
     def _lose(self, member: Member, error: VantageError, *, gone: bool = False) -> None:
-        """Replace a worker; raise if that cannot help or the budget is spent. `gone`: its process or node ended."""
+        """Replace a worker; raises `error` if that cannot help or the budget is spent.
+
+        `gone`: its process or node has ended.
+        """
         ray.kill(member.actor)
         if isinstance(error, NonFiniteError | ConfigError) or not (gone or self._updates):
             raise error
         self._node_restarts[member.node or "none"] += 1
-        self._count_restart(f"worker {member.worker}{f' on {member.node}' * bool(member.node)}", error)
+        place = f" on {member.node}" if member.node else ""
+        self._count_restart(f"worker {member.worker}{place}", error)
         self._start(member.worker)
 
     def _count_restart(self, who: str, error: VantageError) -> None:

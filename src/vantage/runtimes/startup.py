@@ -1,4 +1,4 @@
-"""How every runtime begins: the model of a new run, its tensors, and the words about both. Nothing is trained here."""
+"""How every runtime begins: it makes the model, loads its tensors and logs both. No training here."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from vantage.runs.checkpoint import Checkpoint
 from vantage.runs.compatibility import check_fits, check_spaces, fitting, in_units_of
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.image_statistics import measure_images
+from vantage.runtimes.recorder import Recorder
 from vantage.types import EnvSpec
 
 log = logging.getLogger(__name__)
@@ -32,32 +33,43 @@ def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
 
 
 def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, float]:
-    """A model for environments like those of a worker, and their frames per step; a new run measures their images.
+    """A model for the environments of a worker, and their frames per step.
 
-    Builds such environments first, and only one where images are not measured, so that errors are raised here.
+    Builds such environments in this process, so that their errors are raised here. A new run measures
+    the statistics of images in them.
     """
     envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
     with closing(envs):
         model = new_model(config, envs.spec)
-        log_setting(envs.notes[:-1], model)  # the last says where they are
+        log_setting(envs.notes[:-1], model)  # the last names the process of the environments
         if is_new:
             measure_images(model, config, envs)
     return model, envs.frames_per_step
 
 
 def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
-    """Log the `notes` on environments, and which networks play them."""
+    """Log the `notes` on environments, and the network."""
     for note in notes:
         log.info(note)
     weights = sum(parameter.numel() for parameter in model.parameters())
-    separate = ", once each for policy and critic" * model.policy.separate
+    separate = ", once each for policy and critic" if model.policy.separate else ""
     log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} weights")
 
 
-def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
-    """Give `learner` the tensors of the checkpoint or of the policy, if there is one.
+def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
+    """Save a new run, or log that a resumed one is not exact because of its workers."""
+    if checkpoint is None:
+        recorder.save()
+        return
+    replays = "; their replays begin empty" if recorder.config.algorithm.needs.replay else ""
+    log.info("workers begin new episodes, and the order of their updates never repeats: this resume is "
+             f"not exact{replays}")
 
-    ConfigError where the policy does not fit, or a checkpoint is of another policy or optimiser.
+
+def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+    """Load the checkpoint or the policy `initial`, if there is one, into `learner`.
+
+    Raises ConfigError if the policy does not fit, or the checkpoint has another policy or optimiser.
     """
     if initial is not None:
         check_fits(initial, learner.model, config)

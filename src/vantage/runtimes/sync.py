@@ -24,8 +24,9 @@ from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ranks import Ranks, rank_config
-from vantage.runtimes.recorder import Recorder, Status, passed
+from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import load_learner, log_setting
+from vantage.runtimes.steps import passed
 
 log = logging.getLogger(__name__)
 

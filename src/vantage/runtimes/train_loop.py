@@ -17,12 +17,12 @@ log = logging.getLogger(__name__)
 
 
 class Run(Protocol):
-    """A run under one runtime, as `updates` drives it."""
+    """A run under one runtime, as `updates` uses it."""
 
     recorder: Recorder
 
     def advance(self) -> Generator[None]:
-        """Train for one update or a moment; yields between the steps of an evaluation."""
+        """Train for one update, or for a moment; yields between the steps of an evaluation."""
 
     @property
     def config(self) -> Config:
@@ -35,7 +35,7 @@ class Run(Protocol):
         """Write a checkpoint now. CheckpointError if that fails."""
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Go on with other coefficients, in all processes. ConfigError for what the config does not allow."""
+        """Continue with other coefficients, in all processes. ConfigError for values that are not allowed."""
 
     def stop(self) -> None:
         """Make no further updates."""
@@ -50,28 +50,32 @@ class Run(Protocol):
 def updates(run: Run) -> Generator[Report | None]:
     """Train until a stop condition; yields after every update and during evaluations.
 
-    Yields a report where one is due, first one without metrics, last one of how the run ended, and None otherwise.
-    Closing the generator ends the run with a checkpoint; an evaluation that was cut short stays due. After an error or
-    a KeyboardInterrupt the checkpoint is that of the last update, and its environments begin new episodes.
+    Yields a report if one is due, otherwise None. The first report has no metrics, the last one has the
+    status with which the run ended. Closing the generator saves a checkpoint and ends the run; an
+    interrupted evaluation stays due. After an error or KeyboardInterrupt the checkpoint is that of the
+    last update, without the state of environments: a resume begins new episodes.
     """
     status: Status = "failed"
-    recorder, owner = run.recorder, os.getpid()
+    recorder = run.recorder
+    owner = os.getpid()
     try:
         yield recorder.first_report()
-        # Evaluated once: episodes that arrive while workers stop may take the mean below its goal again.
+        # Computed once an update: episodes that arrive while workers stop may lower the mean again.
         finished = recorder.finished
         while not finished:
             recorder.between_updates = False
             yield from run.advance()
             recorder.note_update()
             finished = recorder.finished
-            if finished:  # the last report follows, of how the run ended
+            if finished:
                 break
             recorder.between_updates = True
-            yield recorder.report() if recorder.progress.due(recorder.config.run.log_every_seconds) else None
+            report_due = recorder.progress.due(recorder.config.run.log_every_seconds)
+            yield recorder.report() if report_due else None
         goal = recorder.goal
         run.stop()
-        if evaluates := recorder.last_evaluation_due:
+        evaluates = recorder.last_evaluation_due
+        if evaluates:
             recorder.save()  # before games that may take minutes
             yield from run.evaluate()
         recorder.save(final=True, again=evaluates)

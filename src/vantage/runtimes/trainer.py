@@ -21,8 +21,8 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
 from vantage.keys.schedules import Coefficient
 from vantage.runs.checkpoint import path_of
-from vantage.runtimes.progress import Advance, sum_of
-from vantage.runtimes.recorder import Recorder, Status, means
+from vantage.runtimes.progress import Advance, mean_of_each, sum_of
+from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
 from vantage.runtimes.training import resume_updates, train_updates
 from vantage.types import Episode, Report
@@ -138,7 +138,7 @@ class Trainer:
         total = self._advance_one_update(recorder)
         metrics = total.means()
         metrics |= progress.metrics_of_recent()
-        metrics |= means(self._logged)
+        metrics |= mean_of_each(self._logged)
         self._logged.clear()
         if recorder.evaluation is not former_evaluation:
             metrics |= recorder.evaluation

@@ -22,10 +22,11 @@ from vantage.config.config import Config
 from vantage.config.runtimes import Hogwild, Ray
 from vantage.errors import ConfigError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
-from vantage.runs.directory import RunDirectory, folder_of, make_directory
+from vantage.runs.directory import RunDirectory
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
 from vantage.runs.metrics import FILE_NAME
+from vantage.runs.names import folder_of, make_directory
 from vantage.runtimes.child_processes import Process, start
 from vantage.runtimes.machine import threads_of
 from vantage.runtimes.progress import goal_reached

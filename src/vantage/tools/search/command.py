@@ -16,9 +16,10 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import convert
 from vantage.keys.json_text import parse
 from vantage.keys.objects import importable
-from vantage.runs.directory import directory_name, read_object
 from vantage.runs.files import read_text, write_atomically
 from vantage.runs.lock import locked
+from vantage.runs.meta import read_object
+from vantage.runs.names import directory_name
 from vantage.runs.trust import SIGNATURE, is_own
 from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 

@@ -1,0 +1,37 @@
+"""Arithmetic of agent steps: when something is due, and where a run stops. Goals are in `progress`."""
+
+from __future__ import annotations
+
+import math
+
+from vantage.config.config import Config
+from vantage.config.runtimes import Sync
+
+
+def stop_in_words(config: Config, step: int) -> str | None:
+    """Where a run that is at `step` stops; None if that is exactly at its `steps`.
+
+    A run may pass its `steps`, because updates are never cut short.
+    """
+    runtime = config.runtime
+    steps = config.run.steps
+    if step >= steps:
+        return None
+    steps_per_rollout = config.env.num_envs * runtime.rollouts_per_update
+    sizes = [steps_per_rollout * length for length in runtime.rollout_lengths]
+    if not isinstance(runtime, Sync):
+        most = sum(sizes[worker % len(sizes)] for worker in range(runtime.num_workers))
+        return f"steps={steps:,}: workers complete their updates, up to {most:,} steps more"
+    size = sizes[0]
+    end = step + math.ceil((steps - step) / size) * size
+    if end == steps:
+        return None
+    return f"steps={steps:,}: an update takes {size:,}, so the run ends at {end:,}"
+
+
+def passed(every: int, before: int, step: int) -> bool:
+    """A multiple of `every` lies in (before, step]; False if `every` is 0.
+
+    It depends on steps alone, so that a resumed run takes the same course.
+    """
+    return every > 0 and step // every > before // every
