@@ -22,7 +22,7 @@ if __name__ == "__main__":
         end_within(EXIT_SECONDS, status)
         sys.exit(status)
     from vantage._host.processes import ignore_stop_signals, kill_descendants
-    from vantage.runtimes.ranks import follow_torchrun
+    from vantage.runtimes.rank_worker import follow_torchrun
 
     ignore_stop_signals()  # rank 0 saves and stops all
     follow_torchrun()

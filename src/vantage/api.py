@@ -12,7 +12,8 @@ from vantage.config.config import Group
 from vantage.config.configure import Env
 from vantage.runs.checkpoint import newest_step
 from vantage.runs.handed_over import objects_of
-from vantage.runtimes.trainer import Trainer, config_of
+from vantage.runtimes.trainer import Trainer
+from vantage.runtimes.training import config_of
 from vantage.tools.shown_progress import shown_progress
 from vantage.types import Report
 
@@ -22,16 +23,15 @@ log = logging.getLogger(__name__)
 def train(algorithm: Any, *groups: Group, env: Env | None = None,
           run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
           progress: bool = True, **keys: Any) -> Agent:
-    """Train to the end in a new run directory, and return the agent: the best policy of the run.
+    """Train to the end in a new run directory; returns an agent with the best policy of the run.
 
         agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
         action, state = agent.act(obs)
 
-    The arguments are those of `vantage.Trainer`: `algorithm`, `groups`, `env` and `keys` of
-    `vantage.configure`, or a config as `algorithm`; `run`, `root` and `argv`. With `progress`, a
-    terminal shows the panel of the command, a notebook one line that changes; elsewhere a line every
-    10 s goes to the logger `vantage`. Ctrl-C saves the run, says how to continue it, and raises
-    KeyboardInterrupt.
+    All arguments but `progress` are those of `vantage.Trainer`: `algorithm`, `groups`, `env`, `run`,
+    `root`, `argv` and `keys`. `progress` shows the panel of the command
+    in a terminal, or a line that updates in place in a notebook; elsewhere it logs a line every 10 s to
+    the logger `vantage`. Ctrl-C saves the run, logs how to continue it, and raises KeyboardInterrupt.
     """
     config = config_of(algorithm, groups, env, keys)
     with shown_progress(config, progress) as show:
@@ -42,12 +42,11 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
            max_minutes: float | None = None, device: str | None = None, trust: bool = False,
            env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
            progress: bool = True) -> Agent:
-    """Continue the run in directory `run` to its end, and return the agent: the best policy of the run.
+    """Continue the run in directory `run` to its end; returns an agent with its best policy.
 
         agent = vantage.resume("runs/first", steps=200_000)
 
-    `steps`, `extend_schedule`, `max_minutes`, `device`, `trust`, `env`, `network`, `memory` and
-    `algorithm` are those of `vantage.Trainer.resume`, `progress` is that of `vantage.train`.
+    `progress` is explained in `vantage.train`, all other arguments in `vantage.Trainer.resume`.
     """
     trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
                              device=device, trust=trust, env=env, network=network, memory=memory,

@@ -23,7 +23,7 @@ from vantage.learning.collect import collect
 from vantage.learning.learner import Learner
 from vantage.learning.replay import Replay
 from vantage.runtimes.collectives import RankWeights
-from vantage.runtimes.ranks import rank_config
+from vantage.runtimes.rank_worker import rank_config
 from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
 from vantage.runtimes.startup import new_model
 from vantage.types import ActionSpec, ArraySpec, EnvSpec, Rollout

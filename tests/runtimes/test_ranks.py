@@ -20,7 +20,7 @@ import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest
 from vantage.runtimes import machine, training
-from vantage.runtimes.ranks import rank_config
+from vantage.runtimes.rank_worker import rank_config
 from vantage.tools.bench import bench
 
 PLAIN: dict[str, Any] = {

@@ -1,6 +1,7 @@
-"""Data-parallel ranks under `sync`: processes that split the environments and share every update.
+"""Data-parallel ranks under `sync`, as rank 0 sees them: how they are started, commanded and ended.
 
-Rank 0 evaluates, logs and writes; the others execute its commands. Either rank 0 starts them
+Ranks are processes that split the environments and share every update; `rank_worker` is what ranks
+above 0 do. Rank 0 evaluates, logs and writes; the others execute its commands. Either rank 0 starts them
 (`num_workers`), or torchrun starts all. Gradients are combined in `shared_gradients` for ranks on one
 CPU, otherwise in `collectives`.
 """
@@ -9,18 +10,15 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from enum import IntEnum
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from vantage._host.processes import importing_main, stop_signals_blocked
@@ -28,29 +26,19 @@ from vantage._host.time_limit import TimeLimit
 from vantage.config.config import Config
 from vantage.envs.ids import needs_main
 from vantage.errors import EnvError, NonFiniteError, VantageError
-from vantage.learning.learner import Learner
 from vantage.runs.checkpoint import Checkpoint
 from vantage.runtimes import collectives
-from vantage.runtimes.actor_learner import ActorLearner, replay_share
-from vantage.runtimes.child_processes import Process, prepare_process, start
-from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
+from vantage.runtimes.actor_learner import ActorLearner
+from vantage.runtimes.child_processes import Process, start
+from vantage.runtimes.collectives import RankLostError, gather, launched
 from vantage.runtimes.progress import Advance
-from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
-from vantage.types import Episode
+from vantage.runtimes.rank_worker import Command, advance_of, row_of, row_size, share_weights, work
+from vantage.runtimes.shared_gradients import RankMemory
 
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 3.5
 """Seconds that ranks have to close their environments when the run stops; then they are killed."""
-
-
-class Command(IntEnum):
-    """The next action of every rank."""
-
-    ADVANCE = 0
-    SAVE = 1
-    STOP = 2
-    CHANGE = 3
 
 
 class Ranks:
@@ -78,7 +66,7 @@ class Ranks:
                 for name, group in learner.tensors().items():
                     weights[name] = {key: tensor.cpu() for key, tensor in group.items()}
                 collectives.broadcast((config, weights, acting, checkpoint is not None))
-                self._weights = _share(learner, 0, shared, self._check)
+                self._weights = share_weights(learner, 0, shared, self._check)
         except BaseException:
             self.close()
             raise
@@ -104,7 +92,7 @@ class Ranks:
         statistics = sum(part.numel() for _, normalizer in learner.running() for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
-        columns = max(512, statistics, buffers, _row_size(self._actor_learner.config))
+        columns = max(512, statistics, buffers, row_size(self._actor_learner.config))
         return RankMemory(len(learner.flat.vector), self._config.runtime.num_workers, columns,
                           self._config.optimizer, context)
 
@@ -134,8 +122,8 @@ class Ranks:
         try:
             with self._commanding(Command.ADVANCE, step):
                 total = self._actor_learner.advance(lambda: step)
-                for row in self._weights.all_gather(_row(self._actor_learner.config, total))[1:]:
-                    total += _from_row(row)
+                for row in self._weights.all_gather(row_of(self._actor_learner.config, total))[1:]:
+                    total += advance_of(row)
         except BaseException:
             self._actor_learner.exact = False  # one update ahead of the counters
             raise
@@ -207,114 +195,3 @@ class Ranks:
                 return VantageError(
                     f"process {rank + 1} of {self._config.runtime.num_workers} failed: {error}")
         return VantageError("another rank has ended; its own output says why")
-
-
-def work(connection: Connection, store: Path, rank: int, size: int, shared: RankMemory | None) -> None:
-    """Main function of a rank that rank 0 has started."""
-    connection.send(None)  # its imports are done
-    collectives.join(store, rank, size)
-    try:
-        run_rank(rank, shared)
-    except RankLostError:
-        connection.poll(None)  # wait: rank 0 finds out which rank has ended, and kills the others
-
-
-@dataclass(frozen=True, slots=True)
-class FollowedTraining:
-    """The end of a training, as seen by a rank above 0."""
-
-    actor_learner: ActorLearner | None
-    """It has the final weights; None if rank 0 could not start."""
-    step: int
-    """Agent steps of all ranks."""
-
-
-def follow_torchrun() -> FollowedTraining | None:
-    """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
-    place = launched()
-    if place is None or place[0] == 0:
-        return None
-    collectives.join()
-    return run_rank(place[0])
-
-
-def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
-    """Execute the commands of rank 0 until STOP."""
-    followed = FollowedTraining(None, 0)
-    run = collectives.broadcast()
-    if run is not None:  # None: rank 0 called `dismiss`
-        config, tensors, saved, resumed = run
-        prepare_process(config)
-        one = ActorLearner(rank_config(config), worker=rank, index=rank,
-                           replay_bytes=replay_share(config.num_processes))
-        one.learner.load(tensors)
-        weights = _share(one.learner, rank, shared)
-        notes = _begin_acting(one, saved, rank, resumed=resumed)
-        gather((notes, one.num_past))
-        if not collectives.broadcast():
-            one.forget_past()
-        followed = FollowedTraining(one, _serve(one, weights))
-        one.close()
-    collectives.leave()
-    return followed
-
-
-def _begin_acting(one: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]], rank: int, *,
-                  resumed: bool) -> list[str]:
-    """Restore the acting tensors of `rank`, or begin episodes; returns notes on what was not restored."""
-    prefix = f"partner_{rank}_"
-    acting = {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}
-    if acting:
-        return one.restore_acting(acting)
-    one.begin()
-    if resumed:
-        return ["the checkpoint follows an error, so its environments begin new episodes"]
-    return []
-
-
-def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
-    """Execute commands until STOP; returns the agent steps after the last update."""
-    done = 0
-    while True:
-        command, step = weights.share_command()
-        if command == Command.STOP:
-            return done
-        if command == Command.ADVANCE:
-            advance = one.advance(lambda: step)  # noqa: B023  called at once
-            weights.all_gather(_row(one.config, advance))
-            done = step + advance.steps * one.config.num_processes
-        elif command == Command.CHANGE:
-            one.change(collectives.broadcast())
-        else:
-            gather(one.acting_tensors())
-
-
-def _share(learner: Learner, rank: int, shared: RankMemory | None,
-           check: Callable[[bool], None] = lambda collecting: None) -> SharedRankWeights | RankWeights:
-    return RankWeights(learner) if shared is None else SharedRankWeights(shared, learner, rank, check)
-
-
-def _row_size(config: Config) -> int:
-    return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
-
-
-def _row(config: Config, advance: Advance) -> Tensor:
-    """The result of an update without its metrics, padded with NaN to a fixed size."""
-    numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
-    for episode in advance.episodes:
-        numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (_row_size(config) - len(numbers)), dtype=torch.float64)
-
-
-def _from_row(row: Tensor) -> Advance:
-    steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
-    triples = zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)
-    return Advance(
-        int(steps),
-        episodes=tuple(Episode(int(env), score, int(length)) for env, score, length in triples),
-        env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
-
-
-def rank_config(config: Config) -> Config:
-    """The config of one rank, with its share of the environments."""
-    return config.change(num_envs=config.env.num_envs // config.num_processes)

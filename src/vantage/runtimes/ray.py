@@ -7,7 +7,6 @@ parameter server. What actors do is in `ray_worker`.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, suppress
 from time import monotonic
@@ -23,11 +22,12 @@ from vantage.learning.collect import join_rollouts
 from vantage.learning.learner import Learner
 from vantage.models.actor_critic import ActorCritic
 from vantage.runs.checkpoint import Checkpoint
-from vantage.runs.checkpoint_files import Groups
 from vantage.runs.directory import RunDirectory
 from vantage.runs.policy_file import SavedPolicy
 from vantage.runtimes.progress import Advance, Progress
 from vantage.runtimes.ray_cluster import Member, connect, describe, disconnect, room
+from vantage.runtimes.ray_evaluation import RemoteEvaluator
+from vantage.runtimes.ray_nodes import RATE_SECONDS, NodeRates
 from vantage.runtimes.ray_worker import Reply, Worker, merge_statistics, rollout_of, tensor, versions, weights_argument
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import begin_workers, load_learner, model_of_workers
@@ -36,17 +36,11 @@ from vantage.types import Rollout
 
 log = logging.getLogger(__name__)
 
-CLOSE_SECONDS = 1.0
-"""Seconds that the evaluator may take to close its environments."""
-
 MOMENT = 0.1
 """Seconds that this process waits for replies before it looks after the workers again."""
 
-RATE_SECONDS = 5.0
-"""Seconds over which the speed of a node is measured."""
-
 IDLE_SECONDS = 30.0
-"""Seconds without any worker before a warning: a process of Python on a busy machine takes some to start."""
+"""Seconds without any worker before a warning. Python may take a while to start on a busy machine."""
 
 
 class RayRun:
@@ -55,8 +49,7 @@ class RayRun:
     def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
                  initial: SavedPolicy | None = None) -> None:
         self._requests: dict[Any, Member] = {}
-        self._evaluator: Any = None
-        self._evaluation: tuple[Any, int, Groups] | None = None
+        self._evaluator: RemoteEvaluator | None = None
         self._pending: list[tuple[Rollout, Advance, int]] = []
         self._updates = 0
         self._restarts = 0
@@ -64,9 +57,7 @@ class RayRun:
         now = monotonic()
         self._received_at = now
         self._receiving_since = now
-        self._rated_at = now
-        self._node_sums: dict[str, Counter[str]] = {}
-        self._node_restarts: Counter[str] = Counter()
+        self._rates = NodeRates(now)
         self._worker_config = b""
         self._owns_cluster = connect(config)
         with ExitStack() as stack:  # undone where the run cannot start
@@ -93,7 +84,8 @@ class RayRun:
         before = self.progress.step
         self._receive()
         self.recorder.note_due_evaluation(before)
-        if self._evaluation or (self.recorder.evaluation_begins and not self.recorder.finished):
+        is_busy = self._evaluator is not None and self._evaluator.is_busy
+        if is_busy or (self.recorder.evaluation_begins and not self.recorder.finished):
             self._evaluate(0.0)
         if passed(self.config.run.save_every, before, self.progress.step):
             self.recorder.save()
@@ -137,10 +129,7 @@ class RayRun:
         with suppress(ray.exceptions.RayError):
             self.stop()
             if self._evaluator is not None:
-                if self._evaluation is None:  # otherwise it is in the middle of a game
-                    with suppress(ray.exceptions.GetTimeoutError):
-                        ray.get(self._evaluator.close_evaluator.remote(), timeout=CLOSE_SECONDS)
-                ray.kill(self._evaluator)
+                self._evaluator.close()
         if self._owns_cluster:
             disconnect()
 
@@ -155,9 +144,9 @@ class RayRun:
                               "from its workers; give --send rollouts")
         load_learner(self._learner, config, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
-        # This process watches the workers. Their evaluator, which plays for as long as it takes, watches itself.
+        # This process enforces env_timeout for workers; the evaluator, whose games may take long, does so itself.
         self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes), "the config")
-        self._evaluator_config = pack(config.change(device="cpu"), "the config")
+        self._evaluator = RemoteEvaluator(pack(config.change(device="cpu"), "the config"))
         log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
                  f"{config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step
@@ -169,8 +158,7 @@ class RayRun:
         updates = member.updates
         lag = self._updates - updates
         fresh = lag <= self._most_lag
-        sums = self._node_sums.setdefault(member.node, Counter())
-        sums.update(steps=reply.advance.steps, lag=lag, replies=1)
+        self._rates.count_reply(member.node, reply.advance.steps, lag)
         if fresh:
             merge_statistics(self._learner, reply.statistics)
         else:
@@ -214,29 +202,18 @@ class RayRun:
 
     def _evaluate(self, seconds: float) -> None:
         """Begin an evaluation, or record the one under way if it ends within `seconds`."""
-        if self._evaluation is None:
+        assert self._evaluator is not None
+        if not self._evaluator.is_busy:
             self.progress.evaluated()
-            self._evaluator = self._evaluator or ray.remote(Worker).options(num_cpus=0).remote(
-                self._evaluator_config, 0, 0)
-            begun, best = self.progress.step, self.progress.best_return
-            answer = self._evaluator.evaluate.remote(self._learner.model.spec, self._weights, begun,
-                                                     self.progress.longest_game(), best)
-            self._evaluation = answer, begun, self._learner.policy_tensors()
-        answer, step, policy = self._evaluation
-        if not ray.wait([answer], timeout=seconds)[0]:
-            return
-        self._evaluation = None
+            self._evaluator.begin(self._learner, self._weights, self.progress)
         try:
-            result = ray.get(answer)
+            result = self._evaluator.result(seconds)
         except ray.exceptions.RayError as error:
-            self._evaluator = None
             self._count_restart("the evaluator", describe(error))
             return
-        if isinstance(result, VantageError):
-            raise result
-        evaluated, seconds = result
-        self.progress.add(Advance(eval_seconds=seconds))
-        self.recorder.evaluated(evaluated, step, policy)
+        if result is not None:
+            self.progress.add(Advance(eval_seconds=result.seconds))
+            self.recorder.evaluated(result.evaluated, result.step, result.policy)
 
     # Workers
 
@@ -265,8 +242,21 @@ class RayRun:
         for request in ready:
             self._handle(request)
         self._lose_late_workers(now)
-        if now - self._rated_at > RATE_SECONDS:
-            self._rate_nodes(now)
+        if self._rates.due(now):
+            self._report_nodes(now)
+
+    def _report_nodes(self, now: float) -> None:
+        """Put the metrics of every node into those of the run; warn if no worker runs."""
+        nodes = [member.node for member in self._requests.values() if member.node]
+        self.progress.extra = {
+            "ray/workers": float(len(nodes)),
+            "ray/restarts": float(self._restarts),
+            "ray/dropped_steps": float(self._dropped),
+            **self._rates.metrics(now, nodes),
+        }
+        waited = now - max((member.since for member in self._requests.values()), default=now)
+        if not nodes and IDLE_SECONDS <= waited < IDLE_SECONDS + 2 * RATE_SECONDS:
+            log.warning("no worker runs: all wait for free CPUs or new nodes of the cluster")
 
     def _handle(self, request: Any) -> None:
         """Take the answer of a worker, and send its next request."""
@@ -304,21 +294,6 @@ class RayRun:
                     f"no answer for {limit:g} s; if its environment is that slow, raise --env-timeout")
                 self._lose(member, error, gone=True)
 
-    def _rate_nodes(self, now: float) -> None:
-        """Put the rates of every node since the last call into the metrics; warn if no worker runs."""
-        nodes = [member.node for member in self._requests.values() if member.node]
-        extra = {"ray/workers": float(len(nodes)), "ray/restarts": float(self._restarts),
-                 "ray/dropped_steps": float(self._dropped)}
-        for node, sums in self._node_sums.items():
-            extra |= {f"ray/fps/{node}": sums["steps"] / (now - self._rated_at),
-                      f"ray/policy_lag/{node}": sums["lag"] / max(1, sums["replies"])}
-        extra |= {f"ray/restarts/{node}": float(count) for node, count in self._node_restarts.items()}
-        self.progress.extra, self._rated_at = extra, now
-        self._node_sums = {node: Counter() for node in nodes}
-        waited = now - max((member.since for member in self._requests.values()), default=now)
-        if not nodes and IDLE_SECONDS <= waited < IDLE_SECONDS + 2 * RATE_SECONDS:
-            log.warning("no worker runs: all wait for free CPUs or new nodes of the cluster")
-
     def _lose(self, member: Member, error: VantageError, *, gone: bool = False) -> None:
         """Replace a worker; raises `error` if that cannot help or the budget is spent.
 
@@ -327,7 +302,7 @@ class RayRun:
         ray.kill(member.actor)
         if isinstance(error, NonFiniteError | ConfigError) or not (gone or self._updates):
             raise error
-        self._node_restarts[member.node or "none"] += 1
+        self._rates.count_restart(member.node)
         place = f" on {member.node}" if member.node else ""
         self._count_restart(f"worker {member.worker}{place}", error)
         self._start(member.worker)

@@ -208,7 +208,7 @@ class Recorder:
             self._saved_at = perf_counter()
             self._failures.saved(self.directory.path / "checkpoints")
             self._save_config()
-            self._write_summary("running")
+            write_summary(self.directory, self.config, self.progress, "running", self._failures)
             if self._weights is not None:
                 self._weights.write(self.progress.step)
             if self._mirror is not None:
@@ -269,14 +269,11 @@ class Recorder:
                       "final/best_return": self.progress.best_return}
             self._weights.close({name: score for name, score in scores.items() if score is not None})
         self._writer.close()
-        summary = self._write_summary(status)
+        summary = write_summary(self.directory, self.config, self.progress, status, self._failures)
         if self._tracker is not None:
             self._tracker.close(summary)
         if self._mirror is not None:
             self._mirror.push(self.directory.path)
-
-    def _write_summary(self, status: Status) -> dict[str, Any]:
-        return write_summary(self.directory, self.config, self.progress, status, self._failures)
 
     def _load_score_of_best(self) -> None:
         """Load the best score from best/, which may be newer than the checkpoint, after a kill for example."""

@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 from vantage.config.config import Config
 from vantage.errors import VantageError
-from vantage.runtimes.ranks import FollowedTraining, follow_torchrun
+from vantage.runtimes.rank_worker import FollowedTraining, follow_torchrun
 from vantage.runtimes.recorder import Status
 from vantage.runtimes.train_loop import Run
 from vantage.types import Report

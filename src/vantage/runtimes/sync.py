@@ -23,7 +23,8 @@ from vantage.runtimes.actor_learner import ActorLearner, replay_share
 from vantage.runtimes.evaluator import Evaluator
 from vantage.runtimes.image_statistics import measure_images
 from vantage.runtimes.progress import Advance, Progress
-from vantage.runtimes.ranks import Ranks, rank_config
+from vantage.runtimes.rank_worker import rank_config
+from vantage.runtimes.ranks import Ranks
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.startup import load_learner, log_setting
 from vantage.runtimes.steps import passed

@@ -15,8 +15,8 @@ from typing import Any, NoReturn, Self
 from vantage.agents.agent import Agent
 from vantage.agents.evaluate import Evaluation, evaluate_policy
 from vantage.agents.evaluation_settings import acts_most_probably
-from vantage.config.config import Config, Group, keys_of
-from vantage.config.configure import Env, configure
+from vantage.config.config import Config, Group
+from vantage.config.configure import Env
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
 from vantage.keys.schedules import Coefficient
@@ -24,7 +24,7 @@ from vantage.runs.checkpoint import path_of
 from vantage.runtimes.progress import Advance, mean_of_each, sum_of
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
-from vantage.runtimes.training import resume_updates, train_updates
+from vantage.runtimes.training import config_of, resume_updates, train_updates
 from vantage.types import Episode, Report
 
 MOST_EPISODES = 10_000
@@ -305,19 +305,3 @@ class Trainer:
                     f"{', '.join(self._coefficients)}")
         public = [each for each in dir(self) if not each.startswith("_")]
         return f"a trainer has no {name!r}{nearest(name, public)}"
-
-
-def config_of(algorithm: Any, groups: Sequence[Group], env: Env | None,
-              keys: dict[str, Any]) -> Config:
-    """`algorithm` if it is a config, else the config of `configure` with these arguments."""
-    if isinstance(algorithm, Config):
-        if groups:
-            keys = {**keys_of(groups[0]), **keys}
-        extra = list(keys) if env is None else ["env", *keys]
-        if extra:
-            raise ConfigError(f"{extra[0]} beside a config; change it in the config: config.change("
-                              f"{extra[0]}=...)")
-        return algorithm
-    if env is None:
-        raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
-    return configure(algorithm, *groups, env=env, **keys)

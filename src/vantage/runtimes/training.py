@@ -1,6 +1,7 @@
-"""A training as a generator, new or resumed: what `trainer` and the command advance. What a run does is in `runtimes`.
+"""A new or resumed training as a generator, which `session` and the command advance.
 
-Under torchrun every process calls them: rank 0 trains and yields reports, the others share its updates and yield none.
+Under torchrun every process calls `train_updates` or `resume_updates`: rank 0 trains and yields reports,
+the others share its updates and yield none.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ import torch
 from vantage._host.extras import needs
 from vantage._host.system import available_cores
 from vantage.config.checks import why_not_parallel
-from vantage.config.config import Config
+from vantage.config.config import Config, Group, keys_of
+from vantage.config.configure import Env, configure
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.batched import is_vector
 from vantage.envs.ids import resolve_env
@@ -39,7 +41,7 @@ from vantage.runtimes.collectives import launched
 from vantage.runtimes.hogwild import HogwildRun
 from vantage.runtimes.machine import prepare, resolve_device
 from vantage.runtimes.progress import goal_reached
-from vantage.runtimes.ranks import follow_torchrun
+from vantage.runtimes.rank_worker import follow_torchrun
 from vantage.runtimes.startup import load_learner, new_model
 from vantage.runtimes.sync import SyncRun
 from vantage.runtimes.train_loop import Run, updates
@@ -48,23 +50,43 @@ from vantage.types import Report
 log = logging.getLogger(__name__)
 
 
+def config_of(algorithm: Any, groups: Sequence[Group], env: Env | None,
+              keys: dict[str, Any]) -> Config:
+    """`algorithm` if it is a config, else the config of `configure` with these arguments."""
+    if isinstance(algorithm, Config):
+        if groups:
+            keys = {**keys_of(groups[0]), **keys}
+        extra = list(keys) if env is None else ["env", *keys]
+        if extra:
+            raise ConfigError(f"{extra[0]} beside a config; change it in the config: config.change("
+                              f"{extra[0]}=...)")
+        return algorithm
+    if env is None:
+        raise ConfigError("env is missing; give an environment, such as env='CartPole-v1'")
+    return configure(algorithm, *groups, env=env, **keys)
+
+
 def train_updates(config: Config, *, asked: Config | None = None, run: str | Path | None = None,
                   root: str | Path = "runs", argv: Sequence[str] | None = None,
                   on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
     """Train in a new run directory; yields what `train_loop.updates` does.
 
-    What `asked`, by default `config`, leaves to the machine stays so in config.json. `on_start` is
-    called with the run before its first update.
+    Keys that `asked`, by default `config`, leaves to the machine stay "auto" in config.json.
+    `on_start` is called with the run before its first update.
     """
     if follow_torchrun() is not None:
         return
-    runtime, asked = runtime_of(config), config if asked is None else asked
+    runtime = runtime_of(config)
+    if asked is None:
+        asked = config
     start = working_directory()
     config = prepare(_with_launched(config))
     initial = read_initial(config)
-    path, folder = None if run is None else Path(run), Path("runs" if is_url(root) else root)
-    if working_directory() != start:  # the environment, which `prepare` has tried, has changed it
-        path, folder = None if path is None else start / path, start / folder
+    path = None if run is None else Path(run)
+    folder = Path("runs" if is_url(root) else root)
+    if working_directory() != start:  # changed by the environment that `prepare` has tried
+        path = None if path is None else start / path
+        folder = start / folder
     directory = RunDirectory.create(config, asked=asked, path=path, root=folder, argv=argv)
     with locked(directory.path):
         try:
@@ -115,7 +137,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
 
 
 def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDirectory) -> None:
-    """ConfigError where the run has nothing left to do."""
+    """Raises ConfigError if the run has nothing left to do."""
     run = directory.path
     if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
         with contextlib.suppress(VantageError):  # a kill came between the last checkpoint and the summary
@@ -131,8 +153,9 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
 
 
 def _with_launched(config: Config) -> Config:
-    """`config` with the ranks that torchrun has started, each with a GPU of its own if it uses GPUs."""
-    if (place := launched()) is None:
+    """`config` with the ranks that torchrun has started, and on GPUs a GPU for each."""
+    place = launched()
+    if place is None:
         return config
     if not isinstance(config.runtime, Sync):
         raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not have; start it without")
@@ -144,8 +167,10 @@ def _with_launched(config: Config) -> Config:
 
 
 def _on_this_machine(directory: RunDirectory) -> Config:
-    """The config of a run, with other values where it left them to a machine that had more than this one."""
-    config, asked, cores = directory.config, directory.asked.automatic(), available_cores()
+    """The config of a run, with "auto" keys adapted to this machine if it has fewer cores or no GPU."""
+    config = directory.config
+    asked = directory.asked.automatic()
+    cores = available_cores()
     try:
         resolve_device(config)
     except ConfigError:
@@ -161,7 +186,7 @@ def _on_this_machine(directory: RunDirectory) -> Config:
 
 
 def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:
-    """The config that a resumed run goes on with and saves."""
+    """The config that a resumed run continues with and saves."""
     if extend_schedule or steps not in (None, config.run.steps):
         span = 0 if extend_schedule else config.schedule_steps
         config = config.change(steps=config.run.steps if steps is None else steps, schedule_steps=span)
@@ -174,15 +199,16 @@ def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, de
 
 
 def read_initial(config: Config) -> SavedPolicy | None:
-    """The policy of `init_from`, None without. `load_learner` checks that it fits."""
+    """The policy of `init_from`, or None. `load_learner` checks that it fits."""
     if config.policy.init_from is None:
         return None
     return _read_policy(config.policy.init_from, config.policy.init_checkpoint)
 
 
 def check_initial(config: Config) -> None:
-    """ConfigError if the policy of `init_from` does not fit; tries one environment where there is one."""
-    if (policy := read_initial(config)) is None:
+    """Raises ConfigError if the policy of `init_from` does not fit. Builds one environment to see."""
+    policy = read_initial(config)
+    if policy is None:
         return
     envs = make_single(config.env, seed=config.run.seed, stream=0, draws=False, num_envs=config.envs_per_process)
     envs.close()
@@ -190,9 +216,9 @@ def check_initial(config: Config) -> None:
 
 
 def check(config: Config) -> None:
-    """Raise what would keep a run of `config` from its first step; tries one environment on the CPU."""
+    """Raises what would stop a run of `config` before its first step. Builds one environment on the CPU."""
     tried = prepare(config).change(device="cpu", vector="sync")
-    vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # which may take no other number
+    vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # its size may be fixed
     tried = tried.change(num_envs=tried.envs_per_process if vector else 1)
     if isinstance(tried.runtime, Sync):
         tried = tried.change(num_workers=1)

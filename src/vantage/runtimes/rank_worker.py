@@ -1,0 +1,143 @@
+"""A data-parallel rank above 0: it executes the commands of rank 0, see `ranks`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vantage.config.config import Config
+from vantage.learning.learner import Learner
+from vantage.runtimes import collectives
+from vantage.runtimes.actor_learner import ActorLearner, replay_share
+from vantage.runtimes.child_processes import prepare_process
+from vantage.runtimes.collectives import RankLostError, RankWeights, gather, launched
+from vantage.runtimes.progress import Advance
+from vantage.runtimes.shared_gradients import RankMemory, SharedRankWeights
+from vantage.types import Episode
+
+
+class Command(IntEnum):
+    """The next action of every rank."""
+
+    ADVANCE = 0
+    SAVE = 1
+    STOP = 2
+    CHANGE = 3
+
+
+def work(connection: Connection, store: Path, rank: int, size: int, shared: RankMemory | None) -> None:
+    """Main function of a rank that rank 0 has started."""
+    connection.send(None)  # its imports are done
+    collectives.join(store, rank, size)
+    try:
+        run_rank(rank, shared)
+    except RankLostError:
+        connection.poll(None)  # wait: rank 0 finds out which rank has ended, and kills the others
+
+
+@dataclass(frozen=True, slots=True)
+class FollowedTraining:
+    """The end of a training, as seen by a rank above 0."""
+
+    actor_learner: ActorLearner | None
+    """It has the final weights; None if rank 0 could not start."""
+    step: int
+    """Agent steps of all ranks."""
+
+
+def follow_torchrun() -> FollowedTraining | None:
+    """If torchrun has started this process as a rank above 0, share the updates of rank 0 until it stops."""
+    place = launched()
+    if place is None or place[0] == 0:
+        return None
+    collectives.join()
+    return run_rank(place[0])
+
+
+def run_rank(rank: int, shared: RankMemory | None = None) -> FollowedTraining:
+    """Execute the commands of rank 0 until STOP."""
+    followed = FollowedTraining(None, 0)
+    run = collectives.broadcast()
+    if run is not None:  # None: rank 0 called `dismiss`
+        config, tensors, saved, resumed = run
+        prepare_process(config)
+        one = ActorLearner(rank_config(config), worker=rank, index=rank,
+                           replay_bytes=replay_share(config.num_processes))
+        one.learner.load(tensors)
+        weights = share_weights(one.learner, rank, shared)
+        notes = _begin_acting(one, saved, rank, resumed=resumed)
+        gather((notes, one.num_past))
+        if not collectives.broadcast():
+            one.forget_past()
+        followed = FollowedTraining(one, _serve(one, weights))
+        one.close()
+    collectives.leave()
+    return followed
+
+
+def _begin_acting(one: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]], rank: int, *,
+                  resumed: bool) -> list[str]:
+    """Restore the acting tensors of `rank`, or begin episodes; returns notes on what was not restored."""
+    prefix = f"partner_{rank}_"
+    acting = {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}
+    if acting:
+        return one.restore_acting(acting)
+    one.begin()
+    if resumed:
+        return ["the checkpoint follows an error, so its environments begin new episodes"]
+    return []
+
+
+def _serve(one: ActorLearner, weights: SharedRankWeights | RankWeights) -> int:
+    """Execute commands until STOP; returns the agent steps after the last update."""
+    done = 0
+    while True:
+        command, step = weights.share_command()
+        if command == Command.STOP:
+            return done
+        if command == Command.ADVANCE:
+            advance = one.advance(lambda: step)  # noqa: B023  called at once
+            weights.all_gather(row_of(one.config, advance))
+            done = step + advance.steps * one.config.num_processes
+        elif command == Command.CHANGE:
+            one.change(collectives.broadcast())
+        else:
+            gather(one.acting_tensors())
+
+
+def share_weights(learner: Learner, rank: int, shared: RankMemory | None,
+                  check: Callable[[bool], None] = lambda collecting: None) -> SharedRankWeights | RankWeights:
+    """Give `learner` the gradient sink of a rank: in shared memory, or by torch.distributed without it."""
+    return RankWeights(learner) if shared is None else SharedRankWeights(shared, learner, rank, check)
+
+
+def row_size(config: Config) -> int:
+    return 4 + 3 * config.env.num_envs * config.runtime.rollout_lengths[0] * config.runtime.rollouts_per_update
+
+
+def row_of(config: Config, advance: Advance) -> Tensor:
+    """The result of an update without its metrics, padded with NaN to a fixed size."""
+    numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
+    for episode in advance.episodes:
+        numbers += [episode.env, episode.score, episode.length]
+    return torch.tensor(numbers + [torch.nan] * (row_size(config) - len(numbers)), dtype=torch.float64)
+
+
+def advance_of(row: Tensor) -> Advance:
+    steps, env_seconds, act_seconds, learn_seconds, *episodes = row[~row.isnan()].tolist()
+    triples = zip(episodes[::3], episodes[1::3], episodes[2::3], strict=True)
+    return Advance(
+        int(steps),
+        episodes=tuple(Episode(int(env), score, int(length)) for env, score, length in triples),
+        env_seconds=env_seconds, act_seconds=act_seconds, learn_seconds=learn_seconds)
+
+
+def rank_config(config: Config) -> Config:
+    """The config of one rank, with its share of the environments."""
+    return config.change(num_envs=config.env.num_envs // config.num_processes)
