@@ -1,4 +1,7 @@
-"""`train` and `resume`: a training to its end, with progress. The training itself is a `Trainer`."""
+"""`train` and `resume`: a training to its end, with progress.
+
+The training itself is a `Trainer`.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ log = logging.getLogger(__name__)
 
 
 def train(algorithm: Any, *groups: Group, env: Env | None = None,
-          run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None,
-          progress: bool = True, **keys: Any) -> Agent:
+          run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None, progress: bool = True,
+          **keys: Any) -> Agent:
     """Train to the end in a new run directory; returns an agent with the best policy of the run.
 
         agent = vantage.train("ppo", env="CartPole-v1", steps=100_000)
         action, state = agent.act(obs)
 
     All arguments but `progress` are those of `vantage.Trainer`: `algorithm`, `groups`, `env`, `run`,
-    `root`, `argv` and `keys`. `progress` shows the panel of the command
-    in a terminal, or a line that updates in place in a notebook; elsewhere it logs a line every 10 s to
-    the logger `vantage`. Ctrl-C saves the run, logs how to continue it, and raises KeyboardInterrupt.
+    `root`, `argv` and `keys`. `progress` shows the panel of the command in a terminal, or a line that
+    updates in place in a notebook; elsewhere it logs a line every 10 s to the logger `vantage`. Ctrl-C
+    saves the run, logs how to continue it, and raises KeyboardInterrupt.
     """
     config = config_of(algorithm, groups, env, keys)
     with shown_progress(config, progress) as show:
@@ -48,21 +51,23 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
     `progress` is explained in `vantage.train`, all other arguments in `vantage.Trainer.resume`.
     """
-    trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule, max_minutes=max_minutes,
-                             device=device, trust=trust, env=env, network=network, memory=memory,
-                             algorithm=algorithm)
+    trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule,
+                             max_minutes=max_minutes, device=device, trust=trust, env=env,
+                             network=network, memory=memory, algorithm=algorithm)
     with shown_progress(trainer.config, progress) as show:
         return _to_the_end(trainer, show, trust=trust)
 
 
-def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *, trust: bool = False) -> Agent:
+def _to_the_end(trainer: Trainer, show: Callable[[Report], object], *,
+                trust: bool = False) -> Agent:
     try:
         with trainer:
             for report in trainer:
                 show(report)
     except KeyboardInterrupt:
         step = newest_step(trainer.run) or 0
-        log.warning(f"stopped at step {step:,}, saved; go on with vantage.resume({str(trainer.run)!r})")
+        log.warning(f"stopped at step {step:,}, saved; go on with "
+                    f"vantage.resume({str(trainer.run)!r})")
         raise
     if not trainer.has_run:  # a rank above 0, which has no directory
         return trainer.agent

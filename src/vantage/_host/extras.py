@@ -1,4 +1,7 @@
-"""Optional libraries: the extra that brings each, and the command that installs it. Nothing else words that message."""
+"""Optional libraries: the extra that brings each, and the command that installs it.
+
+Nothing else words that message.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def missing(extra: str, module: str) -> ConfigError:
 
 
 def require(extra: str, *modules: str) -> None:
-    """ConfigError where one of `modules`, which `extra` brings, is not installed. Imports none of them."""
+    """ConfigError where one of `modules`, which `extra` brings, is not installed.
+
+    Imports none of them.
+    """
     for module in modules:
         spec = find_spec(module)
         if spec is None or spec.origin is None:  # a folder of runs such as wandb/ is no package

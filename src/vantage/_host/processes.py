@@ -1,4 +1,7 @@
-"""Signals, and child processes that end with their parent, whatever happens to it. No torch here."""
+"""Signals, and child processes that end with their parent, whatever happens to it.
+
+No torch here.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,10 @@ def stop_signals_blocked() -> Iterator[None]:
     Children inherit the block and are safe until they call `ignore_stop_signals`. Signals that arrive
     meanwhile are handled in this process at the end of the block.
     """
-    # multiprocessing's resource tracker warns when it removes the semaphores of a process that ended
-    # early, which is no leak. It takes over the warning filters that this process has when the
-    # tracker starts. Starting it also unblocks SIGINT and SIGTERM, so that it comes before the block.
+    # multiprocessing's resource tracker warns when it removes the semaphores of a process that
+    # ended early, which is no leak. It takes over the warning filters that this process has when
+    # the tracker starts. Starting it also unblocks SIGINT and SIGTERM, so that it comes before the
+    # block.
     sys.warnoptions.append("ignore:resource_tracker")
     resource_tracker.ensure_running()
     sys.warnoptions.pop()
@@ -87,15 +91,15 @@ def importing_main(imports: bool) -> Iterator[None]:
 def ignore_stop_signals() -> None:
     """Ignore the stop signals in this process, but not in its children.
 
-    Call it in a process started within `stop_signals_blocked`. It sets an empty handler: children would
-    inherit SIG_IGN or a blocked signal, and SIGTERM could then not end them.
+    Call it in a process started within `stop_signals_blocked`. It sets an empty handler: children
+    would inherit SIG_IGN or a blocked signal, and SIGTERM could then not end them.
     """
     for number in _STOP_SIGNALS:
         signal.signal(number, lambda number, frame: None)
     unblock = partial(signal.pthread_sigmask, signal.SIG_UNBLOCK, _STOP_SIGNALS)
     unblock()
-    # Forks do inherit handlers, until they are reset in the child. Signals are blocked around a fork,
-    # so that one that arrives before the reset is not lost.
+    # Forks do inherit handlers, until they are reset in the child. Signals are blocked around a
+    # fork, so that one that arrives before the reset is not lost.
     os.register_at_fork(before=partial(signal.pthread_sigmask, signal.SIG_BLOCK, _STOP_SIGNALS),
                         after_in_parent=unblock, after_in_child=_restore_default_signals)
 
@@ -138,7 +142,8 @@ def kill_forks_with_this_process() -> None:
 def kill_descendants(pid: int | None = None) -> None:
     """Kill all descendants of the process `pid` (None: of this process).
 
-    Spares multiprocessing's resource tracker, which ends by itself and would be restarted with a warning.
+    Spares multiprocessing's resource tracker, which ends by itself and would be restarted with a
+    warning.
     """
     tracker = getattr(resource_tracker._resource_tracker, "_pid", None)
     with contextlib.suppress(psutil.Error):
@@ -156,7 +161,8 @@ def end_within(seconds: float, status: int) -> None:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
-    threading.Thread(target=_end_after, args=(seconds, status), daemon=True, name="end of the process").start()
+    threading.Thread(target=_end_after, args=(seconds, status), daemon=True,
+                     name="end of the process").start()
 
 
 def _end_after(seconds: float, status: int) -> None:
@@ -214,13 +220,15 @@ class _Tie:
         return die_with_parent, (self.parent,)
 
 
-def tied_process(context: SpawnContext, name: str, target: Callable[..., None], *args: Any) -> SpawnProcess:
+def tied_process(context: SpawnContext, name: str, target: Callable[..., None],
+                 *args: Any) -> SpawnProcess:
     """A process that runs `target(*args)`, ignores stop signals and ends with this process.
 
     Start it within `stop_signals_blocked`. It is not a daemon of multiprocessing, which could not
     start processes: an environment may need to.
     """
-    process = context.Process(target=_run_tied, args=(_Tie(os.getpid()), os.getpid(), target, *args), name=name)
+    process = context.Process(target=_run_tied,
+                              args=(_Tie(os.getpid()), os.getpid(), target, *args), name=name)
     _ENDING.add(process)
     return process
 

@@ -1,4 +1,7 @@
-"""Facts of the machine, and settings of this process: cores, memory, limits, scheduling. No torch here."""
+"""Facts of the machine, and settings of this process: cores, memory, limits, scheduling.
+
+No torch here.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +21,14 @@ _LINUX = sys.platform.startswith("linux")
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # glibc's malloc.h
 _LEAST_ADDRESS_SPACE = 640 << 20  # bytes; the libraries of torch 2.13 load from 600 MiB on
 CGROUP = Path("/sys/fs/cgroup")
-"""Limits of a container, which psutil does not read: of version 2, or below cpu/ and memory/ of version 1."""
+"""Limits of a container, which psutil does not read: of version 2, or below cpu/ and memory/ of
+version 1."""
 
 
 def available_cores() -> int:
     """Cores that this process may use at once, by its affinity and the CPU quota of its control group; at least 1."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = len(os.sched_getaffinity(0)) if hasattr(os,
+                                                    "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_number(("cpu.max", r"^(\d+) "), ("cpu/cpu.cfs_quota_us", r"^(\d+)"))
     period = _cgroup_number(("cpu.max", r" (\d+)"), ("cpu/cpu.cfs_period_us", r"^(\d+)"))
     return cores if quota is None or not period else max(1, min(cores, quota // period))
@@ -56,19 +61,20 @@ def shortage(error: BaseException) -> str | None:
     code, text = getattr(error, "errno", None), str(error)
     if code in (errno.EMFILE, errno.ENFILE) or os.strerror(errno.EMFILE) in text:
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return (f"too many open files: the limit is {limit} file descriptors for each process; raise it with `ulimit "
-                "-n 4096`, or give fewer --num-envs or --num-workers")
+        return (f"too many open files: the limit is {limit} file descriptors for each process; "
+                "raise it with `ulimit -n 4096`, or give fewer --num-envs or --num-workers")
     if isinstance(error, MemoryError) or code == errno.ENOMEM or re.search("(?i)(can.?t|cannot|to) allocate mem", text):
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         limits = "" if limit == resource.RLIM_INFINITY else f" (`ulimit -v` allows {limit >> 20:,} MiB)"
-        return (f"not enough memory{limits}; free memory or raise the limit, or give fewer --num-envs or "
-                "--num-workers, a smaller network or a smaller --replay-size")
+        return (f"not enough memory{limits}; free memory or raise the limit, or give fewer "
+                "--num-envs or --num-workers, a smaller network or a smaller --replay-size")
     if os.strerror(errno.EAGAIN) in text or "start new thread" in text:
         return "no more processes or threads can start; raise `ulimit -u`, or give fewer --num-workers or --threads"
-    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__))
+    frames = (frame.f_globals.get("__name__", "")
+              for frame, _ in traceback.walk_tb(error.__traceback__))
     if code == errno.ENOSPC and any(name.startswith("multiprocessing.") for name in frames):
-        return ("no space left in /dev/shm, which processes share; remove files from it or enlarge it: mount -o "
-                "remount,size=1g /dev/shm, or docker run --shm-size 1g")
+        return ("no space left in /dev/shm, which processes share; remove files from it or enlarge "
+                "it: mount -o remount,size=1g /dev/shm, or docker run --shm-size 1g")
     return None
 
 

@@ -1,4 +1,7 @@
-"""Lines for a terminal. Names from files and from the command line may hold characters that would command it."""
+"""Lines for a terminal.
+
+Names from files and from the command line may hold characters that would command it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,8 @@ def printable(text: str) -> str:
     """`text` with every character that is not printed escaped as in JSON, except for line feeds and tabs."""
     if text.isprintable():
         return text
-    return "".join(character if character.isprintable() or character in "\n\t" else json.dumps(character)[1:-1]
-                   for character in text)
+    return "".join(character if character.isprintable() or character in "\n\t"
+                   else json.dumps(character)[1:-1] for character in text)
 
 
 _OUTPUT: ContextVar[TextIO | None] = ContextVar("output", default=None)
@@ -92,7 +95,8 @@ def messages_to(handler: logging.Handler, level: int) -> Iterator[None]:
     logger = logging.getLogger("vantage")
     handlers, logger.handlers, former = logger.handlers, [handler], logger.level
     logger.setLevel(level)
-    logger.propagate, propagate = False, logger.propagate  # an environment may have set up the root logger
+    # An environment may have set up the root logger.
+    logger.propagate, propagate = False, logger.propagate
     handler.addFilter(escape_message)
     try:
         yield

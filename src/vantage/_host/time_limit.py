@@ -23,7 +23,8 @@ TICK_SECONDS = 0.25
 """Seconds between two looks at the calls under way."""
 GRACE_SECONDS = 2.0
 """Seconds after an interruption in which a call may end; then it hangs in native code."""
-# Ignored by default, so that a handler and a late signal do no harm. Go's runtime interrupts its threads by it, too.
+# Ignored by default, so that a handler and a late signal do no harm. Go's runtime interrupts its
+# threads by it, too.
 _SIGNAL = signal.SIGURG
 
 
@@ -123,7 +124,8 @@ def _look() -> None:
             TimeLimit._stop_at = math.inf
             _interrupt(ident, call, Interrupted, _place(ident))
         elif call.error is None and late:
-            _interrupt(ident, call, TimeoutError, f"no answer for {limit.seconds:g} s, {_place(ident)}; {SLOW}")
+            _interrupt(ident, call,
+                       TimeoutError, f"no answer for {limit.seconds:g} s, {_place(ident)}; {SLOW}")
         elif late and seconds - TICK_SECONDS < limit.seconds + GRACE_SECONDS <= seconds:
             _show(limit)
 
@@ -165,8 +167,8 @@ def _show(limit: TimeLimit) -> None:
     with contextlib.suppress(io.UnsupportedOperation):  # a notebook's
         faulthandler.dump_traceback(sys.stderr)
     answer = f"no answer from {limit.name}" if limit.name else "no answer"
-    print(f"vantage: {answer} for {limit.seconds:g} s in native code, at the stack above; {SLOW}", file=sys.stderr,
-          flush=True)
+    print(f"vantage: {answer} for {limit.seconds:g} s in native code, at the stack above; {SLOW}",
+          file=sys.stderr, flush=True)
     if TimeLimit.ends_process:
         os._exit(1)
 

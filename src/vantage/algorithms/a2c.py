@@ -21,15 +21,19 @@ class A2C:
     """Advantage actor-critic (Mnih et al. 2016, arXiv:1602.01783)."""
 
     gamma: Coefficient = key(0.99, "discount", low=0, high=1)
-    gae_lambda: Coefficient = key(1.0, "lambda of generalised advantage estimation; 1 gives n-step returns",
-                                  low=0, high=1)
-    value_target: str = key("lambda", "what the critic learns: the lambda-return, or the discounted return up to the "
-                            "bootstrap value (lambda 1)", choices=("lambda", "return"))
+    gae_lambda: Coefficient = key(1.0,
+                                  "lambda of generalised advantage estimation; 1 gives n-step "
+                                  "returns", low=0, high=1)
+    value_target: str = key("lambda",
+                            "what the critic learns: the lambda-return, or the discounted return "
+                            "up to the bootstrap value (lambda 1)", choices=("lambda", "return"))
     entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
     value_coef: Coefficient = key(0.5, "weight of half the squared value error", low=0)
-    advantage_norm: bool = key(False, "normalise advantages to mean 0 and deviation 1 over each rollout")
-    vtrace: bool = key(False, "V-trace importance weights, clipped at 1 (Espeholt et al. 2018); equals GAE where the "
-                       "policy that acted is the one that learns")
+    advantage_norm: bool = key(False,
+                               "normalise advantages to mean 0 and deviation 1 over each rollout")
+    vtrace: bool = key(False,
+                       "V-trace importance weights, clipped at 1 (Espeholt et al. 2018); equals "
+                       "GAE where the policy that acted is the one that learns")
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -43,8 +47,8 @@ class A2C:
         """The loss of `vantage.algorithms.losses.a2c_loss` on one rollout."""
         from vantage.algorithms.losses import a2c_loss  # imports torch
 
-        params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state, rollout.action_mask,
-                                      rollout.activation_cache or None)
+        params, values = model.unroll(rollout.obs, rollout.is_first, rollout.state,
+                                      rollout.action_mask, rollout.activation_cache or None)
         params = params[:-1]
         distribution = model.distribution
         behaviour = None

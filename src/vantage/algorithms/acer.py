@@ -27,39 +27,54 @@ class ACER:
     gamma: Coefficient = key(0.99, "discount", low=0, high=1)
     entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
     value_coef: Coefficient = key(0.5, "weight of half the squared error of Q", low=0)
-    replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together", low=1, high=10**10)
-    replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0, high=10**10)
-    replay_ratio: float = key(4.0, "updates from the replay for each from fresh steps; the mean of a random number",
-                              low=0, high=1000)
-    replay_save_every: int = key(0, "agent steps between checkpoints with the replay; 0: only when training stops",
-                                 low=0, high=10**15)
-    truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound", low=0)
+    replay_size: int = key(100_000, "agent steps that the replay holds; of all workers together",
+                           low=1, high=10**10)
+    replay_start: int = key(10_000, "agent steps in the replay before it is learnt from", low=0,
+                            high=10**10)
+    replay_ratio: float = key(4.0,
+                              "updates from the replay for each from fresh steps; the mean of a "
+                              "random number", low=0, high=1000)
+    replay_save_every: int = key(0,
+                                 "agent steps between checkpoints with the replay; 0: only when "
+                                 "training stops", low=0, high=10**15)
+    truncation: float | None = key(10.0, "c, the bound of importance weights; none: no bound",
+                                   low=0)
     bias_correction: bool = key(True, "correct the bias that the truncation introduces")
-    trust_region: float | None = key(1.0, "δ, the bound on leaving the average policy; the largest growth of the "
-                                     "divergence from it in an update; none: no trust region", low=0)
-    average_decay: float = key(0.99, "α of the average policy, updated after each update", low=0, high=1)
-    critic_samples: int = key(5, "actions sampled for the dueling critic; with continuous actions, for its mean", low=1,
-                              high=10_000)
-    burn_in: int = key(0, "replayed steps that only warm the memory up; the first of each rollout, with a memory",
-                       low=0, high=10**6)
+    trust_region: float | None = key(1.0,
+                                     "δ, the bound on leaving the average policy; the largest "
+                                     "growth of the divergence from it in an update; none: no "
+                                     "trust region", low=0)
+    average_decay: float = key(0.99, "α of the average policy, updated after each update", low=0,
+                               high=1)
+    critic_samples: int = key(5,
+                              "actions sampled for the dueling critic; with continuous actions, "
+                              "for its mean", low=1, high=10_000)
+    burn_in: int = key(0,
+                       "replayed steps that only warm the memory up; the first of each rollout, "
+                       "with a memory", low=0, high=10**6)
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.replay_ratio > 0 and self.replay_size < self.replay_start:
-            raise ConfigError(f"replay_start={self.replay_start} steps never fit in replay_size={self.replay_size}; "
-                              "give a smaller --replay-start or a larger --replay-size")
+            raise ConfigError(f"replay_start={self.replay_start} steps never fit in "
+                              f"replay_size={self.replay_size}; give a smaller --replay-start or a "
+                              "larger --replay-size")
 
     @property
     def needs(self) -> Needs:
-        """Action values, an average policy and a replay. No activation cache: rollouts are replayed."""
-        replay = ReplayNeeds(self.replay_size, self.replay_start, self.replay_ratio, self.replay_save_every)
+        """Action values, an average policy and a replay.
+
+        No activation cache: rollouts are replayed.
+        """
+        replay = ReplayNeeds(self.replay_size, self.replay_start, self.replay_ratio,
+                             self.replay_save_every)
         return Needs(critic="action", average_decay=self.average_decay, replay=replay)
 
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The discrete or the continuous loss of one fresh or replayed rollout.
 
-        The first `burn_in` steps of a replayed rollout are excluded: they only warm up the memory, whose
-        stored state comes from an older policy.
+        The first `burn_in` steps of a replayed rollout are excluded: they only warm up the memory,
+        whose stored state comes from an older policy.
         """
         import torch
 
@@ -94,8 +109,8 @@ class ACER:
         return self._continuous_loss(model, params, features, average_params, rollout.behaviour,
                                      update.generator, shared)
 
-    def _continuous_loss(self, model: Model, params: Tensor, features: Tensor, average_params: Tensor,
-                         behaviour: Tensor, generator: Generator,
+    def _continuous_loss(self, model: Model, params: Tensor, features: Tensor,
+                         average_params: Tensor, behaviour: Tensor, generator: Generator,
                          shared: dict[str, Any]) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The loss with Q̃(x, a) = V(x) + A(x, a) - mean of A(x, u) over sampled actions u ~ π."""
         import torch

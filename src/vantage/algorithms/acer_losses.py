@@ -79,27 +79,31 @@ def discrete_acer_loss(behaviour_logits: Float[Tensor, "T B A"], average_logits:
         divergences = categorical.kl(average_logits, logits[:-1])
     policy_loss = -masked_mean((probs * ascent).sum(-1), valid)
     value_loss = 0.5 * masked_mean((targets - q_taken).square(), valid)
-    metrics = _metrics(policy_loss, value_loss, entropies, divergences, bounded, rho_taken, q_taken, targets, valid)
+    metrics = _metrics(policy_loss, value_loss, entropies, divergences, bounded, rho_taken, q_taken,
+                       targets, valid)
     return policy_loss + value_coef * value_loss, metrics
 
 
-def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"], average_params: Float[Tensor, "T B P"],
+def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
+                         average_params: Float[Tensor, "T B P"],
                          behaviour_params: Float[Tensor, "T B P"], values: Float[Tensor, "T+1 B"],
                          q_taken: Float[Tensor, "T B"], q_drawn: Float[Tensor, "T B"],
-                         actions: Float[Tensor, "T B D"], drawn: Float[Tensor, "T B D"], rewards: Float[Tensor, "T B"],
-                         terminated: Bool[Tensor, "T B"], keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *,
-                         gamma: float, truncation: float | None, bias_correction: bool, trust_region: float | None,
-                         value_coef: float, entropy_coef: float, fixed_deviation: bool,
-                         ) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
+                         actions: Float[Tensor, "T B D"], drawn: Float[Tensor, "T B D"],
+                         rewards: Float[Tensor, "T B"], terminated: Bool[Tensor, "T B"],
+                         keep: Bool[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, gamma: float,
+                         truncation: float | None, bias_correction: bool,
+                         trust_region: float | None, value_coef: float, entropy_coef: float,
+                         fixed_deviation: bool,) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one rollout of a Gaussian policy with a stochastic dueling critic, and metrics.
 
     g = min(c, ρ(a_t)) ∇_φ log f(a_t) (Q_opc - V) + [1 - c/ρ(a')]₊ ∇_φ log f(a') (Q̃(a') - V) + β ∇_φ H(f),  a' ~ π
     L = mean_t[ -Σ φ z* + value_coef (½ (Q_ret - Q̃(a_t))² + ½ (V_target - V)²) ]          section 5, algorithm 3
     V_target = min(1, ρ) (Q_ret - Q̃(a_t)) + V                                                              eq. 14
 
-    Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a'; `q_taken` and `q_drawn` are
-    the dueling network's Q̃ of the actions taken and drawn. With `fixed_deviation` the statistics φ are
-    the means alone. The gradient flows through `params`, `values[:-1]` and `q_taken`.
+    Q_ret has traces min(1, ρ^(1/D)), Q_opc traces of 1. `drawn` are the a'; `q_taken` and `q_drawn`
+    are the dueling network's Q̃ of the actions taken and drawn. With `fixed_deviation` the
+    statistics φ are the means alone. The gradient flows through `params`, `values[:-1]` and
+    `q_taken`.
     """
     with torch.no_grad():
         log_rho = _log_rho(distribution, params, behaviour_params, actions)
@@ -108,8 +112,10 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
         traced = (log_rho / distribution.size).exp()
         baseline = values[:-1]
         q_ret = _retrace(rewards, q_taken, values, terminated, keep, valid, traced, gamma)
-        q_opc = _retrace(rewards, q_taken, values, terminated, keep, valid, torch.ones_like(traced), gamma)
-        weights, missing = _truncate(rho_taken, rho_drawn, truncation, bias_correction=bias_correction)
+        q_opc = _retrace(rewards, q_taken, values, terminated, keep, valid, torch.ones_like(traced),
+                         gamma)
+        weights, missing = _truncate(rho_taken, rho_drawn, truncation,
+                                     bias_correction=bias_correction)
         taken_weight = weights * (q_opc - baseline)
         drawn_weight = missing * (q_drawn - baseline)
         value_targets = rho_taken.clamp(max=1) * (q_ret - q_taken) + baseline
@@ -127,14 +133,17 @@ def continuous_acer_loss(distribution: Gaussian, params: Float[Tensor, "T B P"],
     ascent, bounded = project(gradient, kl_gradient, trust_region)
     policy_loss = -masked_mean((params * ascent).sum(-1), valid)
     value_loss = 0.5 * masked_mean((q_ret - q_taken).square() + (value_targets - values[:-1]).square(), valid)
-    metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded, rho_taken, q_taken,
-                       q_ret, valid)
+    metrics = _metrics(policy_loss, value_loss, entropies.detach(), divergences.detach(), bounded,
+                       rho_taken, q_taken, q_ret, valid)
     return policy_loss + value_coef * value_loss, metrics
 
 
-def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor, valid: Tensor,
-             rhos: Tensor, gamma: float) -> Tensor:
-    """Retrace targets of Q. Steps that are not `valid`, whose action was replaced, have Q = V and ρ = 1."""
+def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tensor, keep: Tensor,
+             valid: Tensor, rhos: Tensor, gamma: float) -> Tensor:
+    """Retrace targets of Q.
+
+    Steps that are not `valid`, whose action was replaced, have Q = V and ρ = 1.
+    """
     discounts = gamma * (~terminated).to(values.dtype)
     q_taken = torch.where(valid, q_taken.detach(), values[:-1])
     return retrace(rewards, q_taken, values, discounts, keep, torch.where(valid, rhos, 1.0))
@@ -154,8 +163,9 @@ def _log_rho(distribution: Gaussian, params: Tensor, behaviour: Tensor, actions:
     return log_rho.clamp(max=_MAX_LOG_RHO)
 
 
-def _metrics(policy_loss: Tensor, value_loss: Tensor, entropies: Tensor, divergences: Tensor, bounded: Tensor,
-             rhos: Tensor, q_taken: Tensor, targets: Tensor, valid: Tensor) -> Mapping[str, Tensor]:
+def _metrics(policy_loss: Tensor, value_loss: Tensor, entropies: Tensor, divergences: Tensor,
+             bounded: Tensor, rhos: Tensor, q_taken: Tensor, targets: Tensor,
+             valid: Tensor) -> Mapping[str, Tensor]:
     return {
         "train/policy_loss": policy_loss.detach(),
         "train/value_loss": value_loss.detach(),

@@ -19,10 +19,9 @@ from torch.nn import functional as F
 from vantage.types import ActionSpec
 
 MASKED = -1e9
-"""Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits x, so
-that probabilities of allowed actions are exact. Unlike -inf it gives no NaN: 0 * MASKED is 0 in entropy
-and gradients.
-"""
+"""Logit of a masked action. exp(-1e9 - x) is exactly 0 in float32 and float64 for realistic logits
+x, so that probabilities of allowed actions are exact. Unlike -inf it gives no NaN: 0 * MASKED is 0
+in entropy and gradients. """
 
 _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -49,7 +48,8 @@ class Categorical:
         return self.size
 
     def sample(self, params: Params, generator: Generator) -> Int[Tensor, "*batch"]:
-        # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits). exponential_ never returns 0.
+        # argmax(logit - log E), E ~ Exp(1), is a draw from softmax(logits). exponential_ never
+        # returns 0.
         logits = params.detach()
         exponentials = torch.empty_like(logits).exponential_(generator=generator)
         return (logits - exponentials.log()).argmax(-1)

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from vantage.types import EnvSpec, Minibatch, Obs, Rollout, State
 
     Estimate = tuple[Tensor, Tensor] | tuple[Tensor, Tensor, Mapping[str, Tensor]]
-    """Advantages and targets [T, B], and optionally further tensors [T, B, ...] by name, for `extra`."""
+    """Advantages and targets [T, B], and optionally further tensors [T, B, ...] by name, for
+    `extra`."""
 
 
 class Model(Protocol):
@@ -99,9 +100,11 @@ class Needs:
     critic: Literal["state", "action"] = "state"
     """What the critic values: states, V(s), or actions, Q(s, a)."""
     activation_cache: bool = False
-    """Learning may reuse the activations computed while acting: one pass, with the weights that acted."""
+    """Learning may reuse the activations computed while acting: one pass, with the weights that
+    acted."""
     average_decay: float | None = None
-    """α of an average policy, θ_a ← α θ_a + (1 - α) θ after each update; None: no average policy."""
+    """α of an average policy, θ_a ← α θ_a + (1 - α) θ after each update; None: no average
+    policy."""
     replay: ReplayNeeds | None = None
     reuse: Reuse | None = None
     """Learn from minibatches; the algorithm is then a `MinibatchAlgorithm`."""
@@ -124,7 +127,8 @@ class Update:
     replayed: bool = False
     """The rollout comes from the replay."""
     total: Callable[[Tensor], Tensor] = lambda sums: sums
-    """Adds up [N] sums of all processes that share the update, for statistics of the whole batch."""
+    """Adds up [N] sums of all processes that share the update, for statistics of the whole
+    batch."""
     model: Model | None = None
     """The policy and its critic, for `estimate`."""
     module: nn.Module | None = None
@@ -149,7 +153,8 @@ class Algorithm(Protocol):
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
         """A scalar whose gradient the learner descends, and scalars to log by metric name.
 
-        `rollout.rewards` are clipped and normalised as configured. The loss is a mean over valid steps.
+        `rollout.rewards` are clipped and normalised as configured. The loss is a mean over valid
+        steps.
         """
 
 

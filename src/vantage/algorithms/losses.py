@@ -1,4 +1,7 @@
-"""The losses of A2C and PPO: policy gradient, value error, entropy. Tensors in, loss and metrics out."""
+"""The losses of A2C and PPO: policy gradient, value error, entropy.
+
+Tensors in, loss and metrics out.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,9 @@ def normalise(x: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"],
               total: Callable[[Tensor], Tensor] = lambda sums: sums) -> Float[Tensor, "T B"]:
     """`x` shifted to mean 0 and scaled to standard deviation 1 over the valid steps.
 
-    `total` adds the sums of other processes. `x` is returned unchanged if it has fewer than two valid
-    steps or differs by no more than rounding: centring would erase all that it says about the actions.
+    `total` adds the sums of other processes. `x` is returned unchanged if it has fewer than two
+    valid steps or differs by no more than rounding: centring would erase all that it says about the
+    actions.
     """
 
     def mean(y: Tensor) -> tuple[Tensor, Tensor]:
@@ -68,12 +72,12 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
 
     L = mean_t[ -A_t log π(a_t|s_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ]
                                                             Mnih et al. 2016, arXiv:1602.01783, section 4
-    The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets v are constants.
-    Means run over valid steps, so that coefficients do not depend on the rollout's size. With
-    `behaviour_log_probs`, log probabilities under the policy that acted, A and v come from V-trace
-    instead of GAE; importance weights are 1 where the environment replaced the action (not `valid`).
-    With `value_target="return"`, v is the discounted return up to the bootstrap value: λ = 1 for targets,
-    `gae_lambda` for advantages.
+    The gradient flows through `log_probs`, `entropies` and `values[:-1]`; advantages A and targets
+    v are constants. Means run over valid steps, so that coefficients do not depend on the rollout's
+    size. With `behaviour_log_probs`, log probabilities under the policy that acted, A and v come
+    from V-trace instead of GAE; importance weights are 1 where the environment replaced the action
+    (not `valid`). With `value_target="return"`, v is the discounted return up to the bootstrap
+    value: λ = 1 for targets, `gae_lambda` for advantages.
     """
     discounts = gamma * (~terminated).to(values.dtype)
     if behaviour_log_probs is None:
@@ -102,18 +106,20 @@ def a2c_loss(log_probs: Float[Tensor, "T B"], entropies: Float[Tensor, "T B"], v
 
 
 def ppo_loss(log_probs: Float[Tensor, "T B"], behaviour_log_probs: Float[Tensor, "T B"],
-             entropies: Float[Tensor, "T B"], values: Float[Tensor, "T B"], behaviour_values: Float[Tensor, "T B"],
-             advantages: Float[Tensor, "T B"], targets: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"], *,
-             clip: float, value_clip: float | None, value_coef: float,
+             entropies: Float[Tensor, "T B"], values: Float[Tensor, "T B"],
+             behaviour_values: Float[Tensor, "T B"], advantages: Float[Tensor, "T B"],
+             targets: Float[Tensor, "T B"], valid: Bool[Tensor, "T B"], *, clip: float,
+             value_clip: float | None, value_coef: float,
              entropy_coef: float) -> tuple[Float[Tensor, ""], Mapping[str, Tensor]]:
     """Loss of one minibatch, and metrics.
 
     L = mean_t[ -min(r_t A_t, clip(r_t, 1-ε, 1+ε) A_t) + value_coef ½ (v_t - V(s_t))² - entropy_coef H(π(·|s_t)) ],
     r_t = π(a_t|s_t) / μ(a_t|s_t)                              Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9
 
-    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared error
-    is the larger of two: the error of V, and of V clipped to within `value_clip` of the value while
-    acting. At r = 1 the gradient is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log r).
+    The gradient flows through `log_probs`, `entropies` and `values`. With `value_clip` the squared
+    error is the larger of two: the error of V, and of V clipped to within `value_clip` of the value
+    while acting. At r = 1 the gradient is A2C's. approx_kl estimates KL(μ || π) by mean(r - 1 - log
+    r).
     """
     log_ratios = log_probs - behaviour_log_probs
     rhos = log_ratios.exp()

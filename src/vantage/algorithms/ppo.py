@@ -21,33 +21,45 @@ if TYPE_CHECKING:
 class PPO:
     """Proximal policy optimisation.
 
-    Schulman et al. 2017, arXiv:1707.06347. With one epoch over one minibatch the ratio is 1 and the gradient is that of
-    A2C: Huang et al. 2022, arXiv:2205.09123.
+    Schulman et al. 2017, arXiv:1707.06347. With one epoch over one minibatch the ratio is 1 and the
+    gradient is that of A2C: Huang et al. 2022, arXiv:2205.09123.
     """
 
     gamma: Coefficient = key(0.99, "discount", low=0, high=1)
-    gae_lambda: Coefficient = key(0.95, "lambda of generalised advantage estimation; 1 gives n-step returns",
-                                  low=0, high=1)
+    gae_lambda: Coefficient = key(0.95,
+                                  "lambda of generalised advantage estimation; 1 gives n-step "
+                                  "returns", low=0, high=1)
     epochs: int = key(3, "times that an update learns from its rollouts", low=1, high=1000)
-    minibatch_size: int = key(256, "agent steps of one gradient step; with an lstm or gru, whole environments of about "
-                              "this many steps", low=1)
-    past_rollouts: int = key(0, "updates whose rollouts are learned from again with the new ones, corrected by "
-                             "V-trace, from the stored states of an lstm or gru", low=0, high=1000)
-    clip: Coefficient = key(0.2, "how far a ratio of probabilities may leave 1; beyond it the loss gains "
-                            "nothing", low=0)
-    value_clip: float | None = key(None, "how far a value may move in an update; none: anywhere", low=0)
-    max_kl: float | None = key(None, "divergence in nats that ends learning from a rollout; none: never", low=0)
+    minibatch_size: int = key(256,
+                              "agent steps of one gradient step; with an lstm or gru, whole "
+                              "environments of about this many steps", low=1)
+    past_rollouts: int = key(0,
+                             "updates whose rollouts are learned from again with the new ones, "
+                             "corrected by V-trace, from the stored states of an lstm or gru",
+                             low=0, high=1000)
+    clip: Coefficient = key(0.2,
+                            "how far a ratio of probabilities may leave 1; beyond it the loss "
+                            "gains nothing", low=0)
+    value_clip: float | None = key(None, "how far a value may move in an update; none: anywhere",
+                                   low=0)
+    max_kl: float | None = key(None,
+                               "divergence in nats that ends learning from a rollout; none: never",
+                               low=0)
     entropy_coef: Coefficient = key(0.01, "weight of the entropy bonus, in nats")
     value_coef: Coefficient = key(0.5, "weight of half the squared value error", low=0)
     advantage_norm: bool = key(True, "normalise advantages to mean 0 and deviation 1")
-    advantage_norm_over: str = key("rollout", "what advantages are normalised over", choices=("rollout", "minibatch"))
+    advantage_norm_over: str = key("rollout", "what advantages are normalised over",
+                                   choices=("rollout", "minibatch"))
 
     def __post_init__(self) -> None:
         check_fields(self)
 
     @property
     def needs(self) -> Needs:
-        """Several passes over a rollout. No activation cache, which would only serve the first pass."""
+        """Several passes over a rollout.
+
+        No activation cache, which would only serve the first pass.
+        """
         return Needs(reuse=Reuse(self.epochs, self.minibatch_size, self.max_kl, self.past_rollouts))
 
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:

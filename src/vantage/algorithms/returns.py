@@ -1,9 +1,9 @@
 """Advantage and value estimators: GAE, V-trace and Retrace, all by one backward recursion.
 
-Tensors are [T, B], time first; `values` has one row more, for the bootstrap value. `discounts` is gamma,
-or 0 where the task ended. `keep` is False where step t+1 only resets (`Rollout.keep`), so that nothing
-flows between episodes. Time limits need no special case: the discount is gamma, and the value of the
-last observation is in the next row.
+Tensors are [T, B], time first; `values` has one row more, for the bootstrap value. `discounts` is
+gamma, or 0 where the task ended. `keep` is False where step t+1 only resets (`Rollout.keep`), so
+that nothing flows between episodes. Time limits need no special case: the discount is gamma, and
+the value of the last observation is in the next row.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ def reverse_scan(deltas: Float[Tensor, "T B"], decays: Float[Tensor, "T B"]) -> 
     x = deltas.clone()
     carry = torch.zeros_like(deltas[0])
     for here, decay in zip(reversed(x.unbind()), reversed(decays.unbind()), strict=True):
-        carry = here.addcmul_(decay, carry)  # unbind, since indexing a row takes longer than the sum
+        # Unbind, since indexing a row takes longer than the sum.
+        carry = here.addcmul_(decay, carry)
     return x
 
 
 @torch.no_grad()
-def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
-        keep: Bool[Tensor, "T B"], *, gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+        discounts: Float[Tensor, "T B"], keep: Bool[Tensor, "T B"], *,
+        gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
     """Advantages and value targets of on-policy data.
 
     A_t = Σ_l (γλ)^l δ_{t+l},  δ_t = r_t + γ V_{t+1} - V_t          Schulman et al. 2016, arXiv:1506.02438, eq. 16
@@ -37,9 +39,9 @@ def gae(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts
 
 
 @torch.no_grad()
-def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
-           keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"], *,
-           gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
+def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
+           discounts: Float[Tensor, "T B"], keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"],
+           *, gae_lambda: float) -> tuple[Float[Tensor, "T B"], Float[Tensor, "T B"]]:
     """Advantages and value targets of off-policy data, with importance weights `rhos`, π/μ of the actions.
 
     v_s = V_s + Σ_{t≥s} γ^{t-s} (Π_{s≤i<t} c_i) ρ_t δ_t,  ρ_t = min(1, π/μ),  c_i = λ ρ_i
@@ -55,9 +57,9 @@ def vtrace(rewards: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"], discou
 
 
 @torch.no_grad()
-def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"], values: Float[Tensor, "T+1 B"],
-            discounts: Float[Tensor, "T B"], keep: Bool[Tensor, "T B"],
-            rhos: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
+def retrace(rewards: Float[Tensor, "T B"], q_values: Float[Tensor, "T B"],
+            values: Float[Tensor, "T+1 B"], discounts: Float[Tensor, "T B"],
+            keep: Bool[Tensor, "T B"], rhos: Float[Tensor, "T B"]) -> Float[Tensor, "T B"]:
     """Targets of Q for the actions taken, from off-policy data.
 
     Q_ret_t = r_t + γ min(1, ρ_{t+1}) (Q_ret_{t+1} - Q_{t+1}) + γ V_{t+1}

@@ -1,4 +1,7 @@
-"""Observations and masks that a caller gives a policy, as arrays and tensors. Their forms are read in `envs.reader`."""
+"""Observations and masks that a caller gives a policy, as arrays and tensors.
+
+Their forms are read in `envs.reader`.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +22,17 @@ def to_numpy(obs: Any) -> Any:
         return obs.detach().cpu().numpy()
     if isinstance(obs, Mapping):
         return {key: to_numpy(part) for key, part in obs.items()}
-    if isinstance(obs, tuple | list) and any(isinstance(part, Tensor | Mapping | tuple) for part in obs):
+    if isinstance(obs,
+                  tuple | list) and any(isinstance(part, Tensor | Mapping | tuple) for part in obs):
         return tuple(map(to_numpy, obs))
     return obs
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    """`array` as a tensor: bytes as they are, all else in float32. It is copied where torch cannot share it."""
+    """`array` as a tensor: bytes as they are, all else in float32.
+
+    It is copied where torch cannot share it.
+    """
     array = array if array.dtype == np.uint8 else array.astype(np.float32, copy=False)
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
@@ -48,7 +55,9 @@ def read_mask(mask: Any, spec: EnvSpec, batch: int) -> Tensor | None:
     columns = array.size / batch
     if columns != width:
         shape = f"has {columns:g} columns" if columns.is_integer() else f"has shape {array.shape}"
-        raise ValueError(f"action_mask {shape}, the policy has {width} actions: give [{batch}, {width}]")
+        raise ValueError(f"action_mask {shape}, the policy has {width} actions: give [{batch}, "
+                         f"{width}]")
     if array.dtype.kind not in "biuf" or not ((array == 0) | (array == 1)).all():
-        raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed actions, 0 for others")
+        raise ValueError("action_mask has values other than 0 and 1; give 1 for allowed actions, 0 "
+                         "for others")
     return torch.from_numpy(array.reshape(batch, width).astype(bool))

@@ -56,14 +56,16 @@ class Collected:
 
 
 @torch.no_grad()
-def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int, generator: torch.Generator,
-            activation_cache: bool = False, values: bool = False) -> Collected:
+def collect(model: ActorCritic, envs: Environments, position: Position, *, length: int,
+            generator: torch.Generator, activation_cache: bool = False,
+            values: bool = False) -> Collected:
     """Take `length` steps with sampled actions in each environment, starting from `position`.
 
     With `activation_cache` the rollout has one, if the model supports it; with `values` it has the
     values of the current weights.
     """
-    rollout = empty_rollout(model, position, length, activation_cache=activation_cache, values=values)
+    rollout = empty_rollout(model, position, length, activation_cache=activation_cache,
+                            values=values)
     state = position.state
     episodes: list[Episode] = []
     env_seconds = 0.0
@@ -95,7 +97,10 @@ def step_envs(envs: Environments, actions: Tensor) -> Step:
 
 @torch.enable_grad()
 def reset_envs(envs: Environments, seed: int | None = None) -> First:
-    """Reset the environments, or with a `seed` restart them from it. Gradients are as in `step_envs`."""
+    """Reset the environments, or with a `seed` restart them from it.
+
+    Gradients are as in `step_envs`.
+    """
     return envs.reset() if seed is None else envs.restart(seed)
 
 
@@ -105,12 +110,14 @@ def check_rollouts(spec: EnvSpec, num_envs: int, num_steps: int) -> None:
     size = one * num_envs * (num_steps + 1)
     free = free_memory()
     if size > free:
-        raise ConfigError(f"the observations of an update would take {size / 2**30:.1f} GB, {one / 2**20:.1f} MB each, "
-                          f"and {free / 2**30:.1f} GB of memory are free, with num_envs={num_envs} and {num_steps} "
-                          "steps; give a smaller --rollout-length or --num-envs, or smaller observations")
+        raise ConfigError(f"the observations of an update would take {size / 2**30:.1f} GB, "
+                          f"{one / 2**20:.1f} MB each, and {free / 2**30:.1f} GB of memory are "
+                          f"free, with num_envs={num_envs} and {num_steps} steps; give a smaller "
+                          "--rollout-length or --num-envs, or smaller observations")
 
 
-def act(model: ActorCritic, rollout: Rollout, t: int, state: State, generator: torch.Generator) -> tuple[Tensor, State]:
+def act(model: ActorCritic, rollout: Rollout, t: int, state: State,
+        generator: torch.Generator) -> tuple[Tensor, State]:
     """Sample the actions of step t from the policy's `state`; returns them and the state after it.
 
     Writes actions, distribution parameters, values and cached activations to the rollout.
@@ -145,8 +152,8 @@ def store(rollout: Rollout, t: int, step: Step) -> None:
         rollout.action_mask[t + 1] = torch.as_tensor(step.action_mask)
 
 
-def empty_rollout(model: ActorCritic, position: Position, length: int, *, activation_cache: bool = False,
-                  values: bool = False) -> Rollout:
+def empty_rollout(model: ActorCritic, position: Position, length: int, *,
+                  activation_cache: bool = False, values: bool = False) -> Rollout:
     """A rollout whose first row is `position`; its other rows are not initialised."""
     is_first = position.is_first
     mask = position.action_mask

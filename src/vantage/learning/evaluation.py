@@ -1,4 +1,7 @@
-"""Whole games with a frozen policy, for evaluations and for showing them. Nothing is learned or drawn here."""
+"""Whole games with a frozen policy, for evaluations and for showing them.
+
+Nothing is learned or drawn here.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ def play_games(model: ActorCritic, envs: Environments, *, episodes: int, determi
     finished: list[Episode] = []
     while any(remaining):
         yield
-        params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
+        params, state = model.step(position.obs, position.is_first, position.state,
+                                   position.action_mask)
         step = step_envs(envs, _choose(model, params, generator, deterministic=deterministic))
         position = Position.after(step, state, device)
         is_first = to_numpy(step.is_first)
@@ -102,11 +106,12 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 def _check_fits(model: ActorCritic, envs: Environments) -> None:
     """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
     for what, here, trained in envs.spec.differences(model.spec):
-        raise ConfigError(f"the environment has {what} {here}, the policy was trained with {trained}; restore the "
-                          "environment, or the config that names it")
+        raise ConfigError(f"the environment has {what} {here}, the policy was trained with "
+                          f"{trained}; restore the environment, or the config that names it")
 
 
-def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *, deterministic: bool) -> Tensor:
+def _choose(model: ActorCritic, params: Tensor, generator: torch.Generator, *,
+            deterministic: bool) -> Tensor:
     """Actions [B, *action] of the distributions with parameters `params` [B, P]."""
     distribution = model.distribution
     return distribution.mode(params) if deterministic else distribution.sample(params, generator)

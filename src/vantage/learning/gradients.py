@@ -59,7 +59,8 @@ def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
 class OwnWeights(GradientSink):
     """The gradient sink of a single process: moves its weights, then those of an average policy."""
 
-    def __init__(self, weights: FlatParameters, config: OptimizerConfig, average: AveragePolicy | None) -> None:
+    def __init__(self, weights: FlatParameters, config: OptimizerConfig,
+                 average: AveragePolicy | None) -> None:
         self._weights = weights
         self._average = average
         self._optimizer = make_optimizer(config, weights.vector)
@@ -67,8 +68,8 @@ class OwnWeights(GradientSink):
         self._before: dict[str, Tensor] = {}
         """Buffers of `tentative`, reused: allocating them takes nine times as long as copying."""
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """One step of the optimiser, then one of the average policy.
 
         Outside `tentative`, the host reads norm, loss and metrics in one transfer before the step.

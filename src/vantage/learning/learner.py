@@ -1,4 +1,7 @@
-"""`Learner`: the weights, and one update of them from one rollout. No environments or files here."""
+"""`Learner`: the weights, and one update of them from one rollout.
+
+No environments or files here.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +51,8 @@ class Learner:
         self.config = config
         self.needs = config.algorithm.needs
         if self.needs.reuse is not None and not hasattr(config.algorithm, "estimate"):
-            raise ConfigError(f"algorithm={config.algo} asks for needs.reuse and lacks estimate, which "
-                              "vantage.algorithms.interface.MinibatchAlgorithm describes")
+            raise ConfigError(f"algorithm={config.algo} asks for needs.reuse and lacks estimate, "
+                              "which vantage.algorithms.interface.MinibatchAlgorithm describes")
         self.module = make_module(config, model)
         self.buffers: Buffers | None = None
         """The buffers of the module, if it has any."""
@@ -57,14 +60,16 @@ class Learner:
             self.buffers = Buffers(self.module)
         self.flat = FlatParameters(parameters_of(model, self.module))
         device = self.flat.vector.device
-        self.reward_normalizer = RewardNormalizer(config.env.num_envs, device) if config.env.reward_norm else None
+        self.reward_normalizer = RewardNormalizer(config.env.num_envs,
+                                                  device) if config.env.reward_norm else None
         decay = self.needs.average_decay
         self.average = None if decay is None else AveragePolicy(model, decay)
         self.generator = torch.Generator(device).manual_seed(derive_seed(config.run.seed, "learner", stream))
         self.minibatch_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "minibatches", stream))
         self.sink: GradientSink = OwnWeights(self.flat, config.optimizer, self.average)
 
-    @torch.enable_grad()  # an environment with a network of its own may have disabled gradients for the process
+    # An environment with a network of its own may have disabled gradients for the process.
+    @torch.enable_grad()
     def update(self, rollout: Rollout, step: int, *, replayed: bool = False) -> dict[str, float]:
         """Learn from `rollout` with the coefficients of `step`; returns metrics, means over gradient steps.
 
@@ -88,14 +93,16 @@ class Learner:
         if self.buffers is not None and self.sink.num_ranks > 1:
             self.buffers.merge(self.sink.all_gather(self.buffers.read()))
         if rollout.activation_cache is not None:
-            rollout.activation_cache.clear()  # its activations are of the weights before this update
+            # Its activations are of the weights before this update.
+            rollout.activation_cache.clear()
         return metrics
 
     @torch.enable_grad()
     def loss(self, rollout: Rollout, step: int, *, replayed: bool = False) -> tuple[Tensor, Mapping[str, Tensor]]:
         """The algorithm's loss on `rollout`, with the graph of the model's parameters."""
         algorithm = cast(Algorithm, self.config.algorithm)
-        return algorithm.loss(self.model, self._prepared(rollout), self._coefficients(step, replayed=replayed))
+        return algorithm.loss(self.model, self._prepared(rollout),
+                              self._coefficients(step, replayed=replayed))
 
     def _update_in_minibatches(self, rollout: Rollout, step: int, reuse: Reuse) -> dict[str, float]:
         algorithm = cast(MinibatchAlgorithm, self.config.algorithm)
@@ -106,7 +113,10 @@ class Learner:
         steps = StepMetrics(self.flat.vector.device)
 
         def read() -> list[dict[str, float]]:
-            """The metrics of all steps so far. Raises NonFiniteError for the first that is not finite."""
+            """The metrics of all steps so far.
+
+            Raises NonFiniteError for the first that is not finite.
+            """
             rows = steps.read()
             for row in rows:
                 _check_finite(row, "value targets", targets, step)
@@ -148,20 +158,22 @@ class Learner:
             return rollout
         return replace(rollout, rewards=self.reward_normalizer.scale(rollout.rewards))
 
-    def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]], batch: Rollout | Minibatch,
-                 step: int) -> dict[str, Number]:
+    def _descend(self, loss_and_terms: tuple[Tensor, Mapping[str, Tensor]],
+                 batch: Rollout | Minibatch, step: int) -> dict[str, Number]:
         """One gradient step; returns its metrics and loss, as tensors where the host has not read them.
 
         Raises ConfigError if the loss of a user's algorithm is not a scalar and a mapping of scalars.
         """
         try:
             loss, terms = loss_and_terms
-            keeps_contract = not loss.dim() and all(isinstance(term, Tensor) for term in terms.values())
+            keeps_contract = not loss.dim() and all(isinstance(term, Tensor)
+                                                    for term in terms.values())
         except (TypeError, ValueError, AttributeError):
             keeps_contract = False
         if not keeps_contract:
-            raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar tensor and a mapping of "
-                              "names to scalar tensors to log, as vantage.algorithms.interface.Algorithm describes")
+            raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar "
+                              "tensor and a mapping of names to scalar tensors to log, as "
+                              "vantage.algorithms.interface.Algorithm describes")
         backward(loss, self.flat.parameters)
         metrics: dict[str, Number] = {name: term.detach() for name, term in terms.items()}
         lr = self.config.at("lr", step)
@@ -195,8 +207,12 @@ class Learner:
         if self.reward_normalizer is not None:
             yield "rewards", self.reward_normalizer
 
-    def initialize_from(self, policy: Mapping[str, Tensor], rewards: Mapping[str, Tensor] | None) -> None:
-        """Load a policy and, if given, its reward statistics. The optimiser keeps its initial state."""
+    def initialize_from(self, policy: Mapping[str, Tensor],
+                        rewards: Mapping[str, Tensor] | None) -> None:
+        """Load a policy and, if given, its reward statistics.
+
+        The optimiser keeps its initial state.
+        """
         self.model.load_state_dict(policy)
         if self.average is not None:
             self.average.vector.copy_(self.flat.vector[:len(self.average.vector)])
@@ -205,7 +221,8 @@ class Learner:
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """The tensors of a checkpoint, by group: model, optimizer, module, rewards, average, minibatches."""
-        tensors = {"model": dict(self.model.state_dict()), "optimizer": self.sink.optimizer_tensors()}
+        tensors = {"model": dict(self.model.state_dict()),
+                   "optimizer": self.sink.optimizer_tensors()}
         if self.module is not None:
             tensors["module"] = dict(self.module.state_dict())
         if self.reward_normalizer is not None:
@@ -247,7 +264,8 @@ def _check_finite(metrics: Mapping[str, Number], kind: str, learned: Tensor, ste
     """
     if math.isfinite(metrics["train/grad_norm"]) and math.isfinite(metrics[LOSS]):
         return
-    terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}" for name, value in metrics.items() if name)
+    terms = ", ".join(f"{name.removeprefix('train/')} {float(value):.4g}"
+                      for name, value in metrics.items() if name)
     if learned.numel():  # a rank may have no part of a minibatch
         terms += f"; {kind} of this process from {learned.min().item():.4g} to {learned.max().item():.4g}"
     raise NonFiniteError(

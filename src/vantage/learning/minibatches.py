@@ -12,7 +12,10 @@ from vantage.models.actor_critic import ActorCritic
 from vantage.types import Minibatch, Rollout, State, map_parts
 
 _UNROLLED = 512
-"""Steps that a CPU evaluates at once. With more, the features of images no longer fit its caches."""
+"""Steps that a CPU evaluates at once.
+
+With more, the features of images no longer fit its caches.
+"""
 
 
 @torch.no_grad()
@@ -43,8 +46,9 @@ def _unroll(rollout: Rollout, envs: slice, model: ActorCritic) -> tuple[Tensor, 
     return model.unroll(obs, rollout.is_first[:, envs], state, mask)
 
 
-def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *, size: int, epochs: int,
-                generator: torch.Generator, rank: int = 0, num_ranks: int = 1,
+def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: ActorCritic, *,
+                size: int, epochs: int, generator: torch.Generator, rank: int = 0,
+                num_ranks: int = 1,
                 extra: Mapping[str, Tensor] | None = None) -> Iterator[Minibatch]:
     """Minibatches of about `size` steps in random order; each epoch covers every step of `rollout` once.
 
@@ -58,15 +62,16 @@ def minibatches(rollout: Rollout, advantages: Tensor, targets: Tensor, model: Ac
     all_envs = num_envs * num_ranks
     # With one epoch each input is used once. Raw inputs take a quarter of the memory until then.
     prepares_late = epochs == 1 and rollout.inputs is None
-    whole = _whole_batch(rollout, advantages, targets, model, raw_inputs=prepares_late, extra=extra or {})
+    whole = _whole_batch(rollout, advantages, targets, model, raw_inputs=prepares_late,
+                         extra=extra or {})
     items = all_envs
     if not model.recurrent:
         whole = _map(whole, lambda x: x.flatten(0, 1).unsqueeze(0))
         items *= length
     parts = min(items, max(1, round(all_envs * length / size)))
-    # Every minibatch lasts as long as the largest share of a rank. Taking one environment of each block
-    # of consecutive ones makes the shares equal; in any order, the largest share of two ranks would be
-    # a third above the mean, with PPO's defaults on Atari.
+    # Every minibatch lasts as long as the largest share of a rank. Taking one environment of each
+    # block of consecutive ones makes the shares equal; in any order, the largest share of two ranks
+    # would be a third above the mean, with PPO's defaults on Atari.
     blocks = items // parts if model.recurrent and items % parts == 0 else 1
     for _ in range(epochs):
         drawn = _order(items, blocks, generator).tensor_split(parts)
@@ -130,4 +135,5 @@ def _take(batch: Minibatch, items: Tensor) -> Minibatch:
 def _map(batch: Minibatch, function: Callable[[Tensor], Tensor], state: State = ()) -> Minibatch:
     """`batch` with `function` applied to every tensor [T, B, ...], and with `state`."""
     names = [field.name for field in fields(batch) if field.name != "state"]
-    return Minibatch(**{name: map_parts(function, getattr(batch, name)) for name in names}, state=state)
+    return Minibatch(**{name: map_parts(function, getattr(batch, name)) for name in names},
+                     state=state)

@@ -31,10 +31,12 @@ def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
         raise ConfigError(f"{start}, not {type(module).__name__}")
     for name, tensor in module.state_dict().items():
         if not isinstance(tensor, Tensor) or nn.parameter.is_lazy(tensor):
-            raise ConfigError(f"{start}, whose state is tensors of known shapes; {name} is {type(tensor).__name__}")
+            raise ConfigError(f"{start}, whose state is tensors of known shapes; {name} is "
+                              f"{type(tensor).__name__}")
     for name, parameter in module.named_parameters():
         if parameter.dtype != torch.float32:
-            raise ConfigError(f"{start} with weights of float32, as the policy has; {name} is {parameter.dtype}")
+            raise ConfigError(f"{start} with weights of float32, as the policy has; {name} is "
+                              f"{parameter.dtype}")
     return module.to(next(model.parameters()).device)
 
 

@@ -1,7 +1,8 @@
 """Optimisers of one flat vector, by name. `weights` makes the vector of a model.
 
-Optimisers that workers can share are functions of the vector, the gradient and the statistics. Constructing or stepping
-a torch.optim class imports torch's compiler: a second and 75 megabytes in each process (torch 2.13).
+Optimisers that workers can share are functions of the vector, the gradient and the statistics.
+Constructing or stepping a torch.optim class imports torch's compiler: a second and 75 megabytes in
+each process (torch 2.13).
 """
 
 from __future__ import annotations
@@ -29,9 +30,13 @@ STATISTICS: Mapping[str, Mapping[str, float]] = {
 
 
 class FlatOptimizer:
-    """An optimiser of `STATISTICS`. It updates `shared` statistics if given; their owner then saves and loads them."""
+    """An optimiser of `STATISTICS`.
 
-    def __init__(self, config: OptimizerConfig, vector: Tensor, shared: Mapping[str, Tensor] | None = None) -> None:
+    It updates `shared` statistics if given; their owner then saves and loads them.
+    """
+
+    def __init__(self, config: OptimizerConfig, vector: Tensor,
+                 shared: Mapping[str, Tensor] | None = None) -> None:
         self._config, self._vector = config, vector
         self._statistics = dict(shared or {})
 
@@ -53,40 +58,44 @@ class FlatOptimizer:
             statistic.copy_(tensors[name])
 
     def _fresh(self) -> dict[str, Tensor]:
-        return {name: torch.tensor(value) if name == "step" else torch.full_like(self._vector, value)
+        return {name: torch.tensor(value) if name == "step"
+                else torch.full_like(self._vector, value)
                 for name, value in STATISTICS[self._config.optimizer].items()}
 
 
-def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
-                lr: float) -> None:
+def _rmsprop_tf(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
+                config: OptimizerConfig, lr: float) -> None:
     """TensorFlow's RMSProp, which produced the published A2C and A3C scores.
 
     s ← α s + (1-α) g²,  θ ← θ - lr g / √(s + ε)            Mnih et al. 2016, arXiv:1602.01783, section 4, eq. 8 and 9
 
-    ε is inside the root, and s starts at 1, which warms the step size up. In torch ε is outside and s starts at 0.
+    ε is inside the root, and s starts at 1, which warms the step size up. In torch ε is outside and
+    s starts at 0.
     """
     square_avg = statistics["square_avg"].mul_(config.optimizer_decay)
     square_avg.addcmul_(gradient, gradient, value=1 - config.optimizer_decay)
     vector.addcdiv_(gradient, (square_avg + config.optimizer_eps).sqrt_(), value=-lr)
 
 
-def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
-             lr: float) -> None:
+def _rmsprop(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
+             config: OptimizerConfig, lr: float) -> None:
     """torch.optim.RMSprop:  s ← α s + (1-α) g²,  θ ← θ - lr g / (√s + ε)."""
     rmsprop([vector], [gradient], [statistics["square_avg"]], [], [], [statistics["step"]], lr=lr,
-            alpha=config.optimizer_decay, eps=config.optimizer_eps, weight_decay=0.0, momentum=0.0, centered=False)
+            alpha=config.optimizer_decay, eps=config.optimizer_eps, weight_decay=0.0, momentum=0.0,
+            centered=False)
 
 
-def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor], config: OptimizerConfig,
-          lr: float) -> None:
+def _adam(vector: Tensor, gradient: Tensor, statistics: Mapping[str, Tensor],
+          config: OptimizerConfig, lr: float) -> None:
     """torch.optim.Adam: Kingma and Ba 2015, arXiv:1412.6980; AMSGrad if the statistics include a largest second moment.
 
     On a CPU the fused kernel makes one pass over the memory: 0.9 ms for the 1.2 million weights of Pong instead of 3.7.
     """
     largest = [statistics[name] for name in ("max_exp_avg_sq",) if name in statistics]
-    adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest, [statistics["step"]],
-         amsgrad=bool(largest), beta1=0.9, beta2=0.999, lr=lr, weight_decay=0.0, eps=config.optimizer_eps,
-         maximize=False, fused=True if vector.device.type == "cpu" else None)
+    adam([vector], [gradient], [statistics["exp_avg"]], [statistics["exp_avg_sq"]], largest,
+         [statistics["step"]], amsgrad=bool(largest), beta1=0.9, beta2=0.999, lr=lr,
+         weight_decay=0.0, eps=config.optimizer_eps, maximize=False,
+         fused=True if vector.device.type == "cpu" else None)
 
 
 _MOVES = {"rmsprop_tf": _rmsprop_tf, "rmsprop": _rmsprop, "adam": _adam, "amsgrad": _adam}
@@ -95,7 +104,8 @@ _MOVES = {"rmsprop_tf": _rmsprop_tf, "rmsprop": _rmsprop, "adam": _adam, "amsgra
 class TorchOptimizer:
     """Any other class of torch.optim, with its defaults except for the learning rate and `options`."""
 
-    def __init__(self, kind: type[torch.optim.Optimizer], vector: Tensor, options: dict[str, Any]) -> None:
+    def __init__(self, kind: type[torch.optim.Optimizer], vector: Tensor,
+                 options: dict[str, Any]) -> None:
         self._parameter = nn.Parameter(vector)
         self._optimizer = kind([self._parameter], **options)
 
@@ -128,10 +138,13 @@ def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
     if name in STATISTICS:
         return FlatOptimizer(config, vector)
     kind = getattr(torch.optim, name, None)
-    if not (inspect.isclass(kind) and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
+    if not (inspect.isclass(kind)
+            and issubclass(kind, torch.optim.Optimizer)) or kind is torch.optim.Optimizer:
         classes = [n for n in dir(torch.optim) if n[0].isupper() and n != "Optimizer"]
-        raise ConfigError(f"optimizer={name!r} is not known{nearest(name, [*STATISTICS, *classes])}; known: "
-                          f"{', '.join(STATISTICS)}, and classes of torch.optim such as AdamW, NAdam and RAdam")
+        raise ConfigError(f"optimizer={name!r} is not "
+                          f"known{nearest(name, [*STATISTICS, *classes])}; known: "
+                          f"{', '.join(STATISTICS)}, and classes of torch.optim such as AdamW, "
+                          "NAdam and RAdam")
     default = inspect.signature(kind).parameters.get("eps")
     has_eps = default is not None and isinstance(default.default, float)
     options = {"eps": config.optimizer_eps} if has_eps else {}
@@ -139,5 +152,5 @@ def make_optimizer(config: OptimizerConfig, vector: Tensor) -> Optimizer:
         TorchOptimizer(kind, torch.zeros(2), options).step(torch.ones(2), lr=1e-3)
         return TorchOptimizer(kind, vector, options)
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its gradient: "
-                          f"{error}") from None
+        raise ConfigError(f"optimizer={name!r} cannot train one flat vector of parameters from its "
+                          f"gradient: {error}") from None

@@ -9,16 +9,18 @@ import numpy as np
 import torch
 from torch import nn
 
-_STATE = (nn.Module, torch.Tensor, torch.Generator, torch.optim.Optimizer, np.random.Generator, np.random.RandomState,
-          random.Random)
+_STATE = (nn.Module, torch.Tensor, torch.Generator, torch.optim.Optimizer, np.random.Generator,
+          np.random.RandomState, random.Random)
 
 
 def own_state(algorithm: object) -> frozenset[str]:
     """Modules, tensors, generators and optimisers that `algorithm` holds, as "predictor (Linear)".
 
-    Looks at the attributes of the instance and its class, and into lists and dicts. Vantage's algorithms have none.
+    Looks at the attributes of the instance and its class, and into lists and dicts. Vantage's
+    algorithms have none.
     """
-    kinds = [kind for kind in type(algorithm).__mro__ if not kind.__module__.startswith(("vantage.", "builtins"))]
+    kinds = [kind for kind in type(algorithm).__mro__
+             if not kind.__module__.startswith(("vantage.", "builtins"))]
     attributes: dict[str, Any] = {}
     for kind in reversed(kinds):
         attributes |= vars(kind)

@@ -30,11 +30,13 @@ _STATE = "state."
 class Replay:
     """The last `capacity` rollouts of single environments, on the CPU.
 
-    The rollouts to store have the shapes [T, B] of `like`. ConfigError if the rows would take more than `max_bytes`; it
-    names the config key `key`. The system allocates a row's memory when it is first written.
+    The rollouts to store have the shapes [T, B] of `like`. ConfigError if the rows would take more
+    than `max_bytes`; it names the config key `key`. The system allocates a row's memory when it is
+    first written.
     """
 
-    def __init__(self, capacity: int, like: Rollout, max_bytes: int, *, key: str = "replay_size") -> None:
+    def __init__(self, capacity: int, like: Rollout, max_bytes: int, *,
+                 key: str = "replay_size") -> None:
         self.capacity = capacity
         self.rollouts = 0
         """Count of rows stored so far; the newest is at (rollouts - 1) mod capacity."""
@@ -42,10 +44,12 @@ class Replay:
         self.nbytes = capacity * sum(part[0].nbytes for part in parts.values())
         """Memory of all rows, including empty ones."""
         if self.nbytes > max_bytes:
-            raise ConfigError(f"the rollouts of {key} would take {self.nbytes / 2**30:.1f} GB, more than their part "
-                              f"of half the free memory, {max_bytes / 2**30:.1f} GB; give a smaller "
+            raise ConfigError(f"the rollouts of {key} would take {self.nbytes / 2**30:.1f} GB, "
+                              "more than their part of half the free memory, "
+                              f"{max_bytes / 2**30:.1f} GB; give a smaller "
                               f"--{key.replace('_', '-')}, for a resume {key} in its config.json")
-        self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype) for name, part in parts.items()}
+        self._rows = {name: torch.empty((capacity, *part.shape[1:]), dtype=part.dtype)
+                      for name, part in parts.items()}
         self._steps_per_row = like.rewards.shape[0]
 
     def __len__(self) -> int:
@@ -60,7 +64,8 @@ class Replay:
     def add(self, rollout: Rollout) -> None:
         """Store the rollout [T, B] of each environment, in place of the oldest rows."""
         num_envs = rollout.rewards.shape[1]
-        start = max(0, num_envs - self.capacity)  # the last of several that would be written to the same row
+        # The last of several that would be written to the same row.
+        start = max(0, num_envs - self.capacity)
         slots = torch.arange(self.rollouts + start, self.rollouts + num_envs) % self.capacity
         for name, part in _rows(rollout).items():
             self._rows[name][slots] = part[start:].to("cpu")
@@ -68,7 +73,8 @@ class Replay:
 
     def sample(self, like: Rollout, generator: torch.Generator) -> Rollout:
         """One stored rollout per environment of `like`, drawn uniformly with replacement, on the device of `like`."""
-        return self._take(torch.randint(len(self), (like.rewards.shape[1],), generator=generator), like)
+        return self._take(torch.randint(len(self), (like.rewards.shape[1],), generator=generator),
+                          like)
 
     def all(self, like: Rollout) -> Rollout:
         """All stored rollouts of environments like those of `like`, side by side, those of one environment together."""
@@ -78,21 +84,24 @@ class Replay:
     def _take(self, rows: Tensor, like: Rollout) -> Rollout:
         device = like.rewards.device
         parts = {name: part.index_select(0, rows).to(device) for name, part in self._rows.items()}
-        timed = {name: part.transpose(0, 1) for name, part in parts.items() if not name.startswith(_STATE)}
+        timed = {name: part.transpose(0, 1) for name, part in parts.items()
+                 if not name.startswith(_STATE)}
         changes: dict[str, Any] = {name: timed[name] for name in _PARTS if name in timed}
-        changes["obs"] = ({key: timed[f"obs.{key}"] for key in like.obs} if isinstance(like.obs, Mapping)
-                          else timed["obs"])
+        changes["obs"] = ({key: timed[f"obs.{key}"] for key in like.obs}
+                          if isinstance(like.obs, Mapping) else timed["obs"])
         changes["state"] = tuple(parts[f"{_STATE}{i}"] for i in range(len(like.state)))
         return replace(like, **changes, values=None, activation_cache=None)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
         """Tensors for a checkpoint, in groups of about 64 megabytes: the count, then the rows in order."""
         step = max(1, _SAVED_BYTES * self.capacity // max(1, self.nbytes))
-        groups = {f"rows_{i}": {name: part[start:min(start + step, len(self))] for name, part in self._rows.items()}
+        groups = {f"rows_{i}": {name: part[start:min(start + step, len(self))]
+                                for name, part in self._rows.items()}
                   for i, start in enumerate(range(0, len(self), step))}
         return {"count": {"rollouts": torch.tensor(self.rollouts)}, **groups}
 
-    def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *, multiple: int = 1) -> None:
+    def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *,
+             multiple: int = 1) -> None:
         """Restore the groups of `tensors`; ValueError, KeyError or RuntimeError if they do not fit this replay.
 
         The rows ever stored must be a multiple of `multiple`. After an error no more rows count than before.
@@ -104,7 +113,8 @@ class Replay:
                 continue
             rows = len(group["rewards"])
             if start + rows > self.capacity:
-                raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this replay")
+                raise ValueError(f"it holds more than the {self.capacity:,} rollouts of this "
+                                 "replay")
             for name, tensor in self._rows.items():
                 part = group[name]
                 if part.dtype != tensor.dtype or part.shape[1:] != tensor.shape[1:] or not part.isfinite().all():
@@ -115,7 +125,8 @@ class Replay:
         if start != min(rollouts, self.capacity):
             raise ValueError(f"it holds {start:,} rollouts, not {min(rollouts, self.capacity):,}")
         if rollouts % multiple or rollouts > _MOST:
-            raise ValueError(f"it counts {rollouts:,} rollouts, no multiple of {multiple:,} up to {_MOST:,}")
+            raise ValueError(f"it counts {rollouts:,} rollouts, no multiple of {multiple:,} up to "
+                             f"{_MOST:,}")
         self.rollouts = rollouts
 
 

@@ -1,4 +1,7 @@
-"""Reward scaling by the running deviation of the discounted return. Observations are normalised by the model."""
+"""Reward scaling by the running deviation of the discounted return.
+
+Observations are normalised by the model.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +28,15 @@ class RewardNormalizer(RunningStats):
         super().__init__()
         self.to(device, torch.float64)
         self.returns = torch.zeros(num_envs, dtype=torch.float64, device=device)
-        """R of each environment. They belong to the environments, and so to the acting part of a checkpoint."""
+        """R of each environment.
+
+        They belong to the environments, and so to the acting part of a checkpoint.
+        """
 
     def scale(self, rewards: Tensor) -> Tensor:
         """[T, B] rewards in units of the return's deviation, or of a fifth of its mean if that is larger."""
-        unit = torch.maximum((self.var + 1e-8).sqrt(), self.mean.abs() / _LARGEST_MEAN).to(rewards.dtype)
+        unit = torch.maximum((self.var + 1e-8).sqrt(),
+                             self.mean.abs() / _LARGEST_MEAN).to(rewards.dtype)
         return (rewards / unit).clamp(-CLIP, CLIP)
 
     def batch(self, rewards: Tensor, is_first: Tensor, gamma: float) -> Stats:

@@ -1,4 +1,7 @@
-"""What the gradient steps of an update log. It stays on its device until the host reads all of it at once."""
+"""What the gradient steps of an update log.
+
+It stays on its device until the host reads all of it at once.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +27,17 @@ class StepMetrics:
         self._stacks: list[Tensor] = []
 
     def add(self, metrics: Mapping[str, Number]) -> None:
-        """Append the metrics of one step. Tensors are copied, so that they may change afterwards."""
-        self._rows.append({name: None if isinstance(value, Tensor) else value for name, value in metrics.items()})
-        tensors = [value.to(self._device) for value in metrics.values() if isinstance(value, Tensor)]
+        """Append the metrics of one step.
+
+        Tensors are copied, so that they may change afterwards.
+        """
+        self._rows.append({name: None if isinstance(value, Tensor) else value
+                           for name, value in metrics.items()})
+        tensors = [value.to(self._device) for value in metrics.values()
+                   if isinstance(value, Tensor)]
         if tensors:
-            self._stacks.append(torch.stack([x if x.is_floating_point() else x.double() for x in tensors]))
+            self._stacks.append(torch.stack([x if x.is_floating_point() else x.double()
+                                             for x in tensors]))
 
     def read(self) -> list[dict[str, float]]:
         """The metrics of all steps. Waits once for the device."""

@@ -23,8 +23,8 @@ _ALIGNMENT = 16  # floats: a cache line, so that each parameter's kernel starts 
 class FlatParameters:
     """Parameters of models as views of one contiguous vector, all gradients as views of another.
 
-    Gradient clipping and the optimiser are then a few operations on one vector, and copying a policy is one copy.
-    Convolution weights stay channels_last. Gaps between parameters stay zero.
+    Gradient clipping and the optimiser are then a few operations on one vector, and copying a
+    policy is one copy. Convolution weights stay channels_last. Gaps between parameters stay zero.
     """
 
     def __init__(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -51,7 +51,8 @@ class FlatParameters:
     @contextmanager
     def frozen_unmoved(self) -> Iterator[None]:
         """Restore parameters without `requires_grad` on exit: weight decay moves them though their gradient is 0."""
-        frozen = [(each, each.detach().clone()) for each in self.parameters if not each.requires_grad]
+        frozen = [(each, each.detach().clone()) for each in self.parameters
+                  if not each.requires_grad]
         yield
         for each, before in frozen:
             each.detach().copy_(before)
@@ -79,9 +80,9 @@ class AveragePolicy:
         try:
             self.model = copy.deepcopy(model)
         except Exception as error:  # of a network of the user's own
-            raise ConfigError("the average policy is a copy of the network, which cannot be copied: "
-                              f"{error}; keep what has no copy out of the attributes of its modules, "
-                              "or give it __deepcopy__") from None
+            raise ConfigError("the average policy is a copy of the network, which cannot be "
+                              f"copied: {error}; keep what has no copy out of the attributes of "
+                              "its modules, or give it __deepcopy__") from None
         for (_, own), (_, other) in zip(self.model.running(), model.running(), strict=True):
             own.share(other)
         self.vector = FlatParameters(self.model.parameters()).vector
@@ -97,11 +98,12 @@ class GradientSink(Protocol):
     """The weights that an update moves; by default of a process that shares no update."""
 
     rank: int = 0
-    """The place of this process among the `num_ranks` that share every update, environments in order."""
+    """The place of this process among the `num_ranks` that share every update, environments in
+    order."""
     num_ranks: int = 1
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping, and the loss.
 
         All are means over the `num_valid` valid steps of this process. A sink of several processes moves the weights by
@@ -121,4 +123,7 @@ class GradientSink(Protocol):
         """The optimiser's statistics, for a checkpoint."""
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
-        """Restore `optimizer_tensors`. KeyError, RuntimeError or ValueError where they are of another optimiser."""
+        """Restore `optimizer_tensors`.
+
+        KeyError, RuntimeError or ValueError where they are of another optimiser.
+        """

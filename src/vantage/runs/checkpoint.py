@@ -47,7 +47,8 @@ def path_of(run: Path, step: int) -> Path:
     return run / "checkpoints" / f"step-{step:012d}"
 
 
-def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int, again: bool = False) -> Path:
+def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int,
+         again: bool = False) -> Path:
     """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
 
     A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError the newest is intact.
@@ -56,7 +57,8 @@ def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], kee
     if again or not is_valid(path):
         save_as(run, str(path.relative_to(run)), step, tensors=tensors, state=state)
     # Damaged checkpoints do not count among those to keep, and stay for inspection.
-    others = [other for other in _newest_first(path.parent).values() if other != path and is_valid(other)]
+    others = [other for other in _newest_first(path.parent).values() if other != path
+              and is_valid(other)]
     for other in others[keep - 1:]:
         with contextlib.suppress(OSError):  # one checkpoint too many does no harm
             remove(other)
@@ -67,7 +69,8 @@ def save_as(run: Path, name: str, step: int, *, tensors: Groups, state: Mapping[
             may_remove: bool = True) -> Path:
     """Replace <run>/`name`; after a CheckpointError the former one is intact.
 
-    While the disk is full, the run's oldest checkpoints are removed if they may be, but never its newest valid one.
+    While the disk is full, the run's oldest checkpoints are removed if they may be, but never its
+    newest valid one.
     """
     path, removed = run / name, list[str]()
     try:
@@ -89,7 +92,8 @@ def save_as(run: Path, name: str, step: int, *, tensors: Groups, state: Mapping[
         raise CheckpointError(f"cannot save {path}: {lack}; the newest checkpoint is untouched") from error
     finally:
         if removed:
-            log.warning(f"the disk is full: removed {', '.join(removed)} of {run} to save step {step:,}")
+            log.warning(f"the disk is full: removed {', '.join(removed)} of {run} to save step "
+                        f"{step:,}")
 
 
 def load(path: Path) -> Checkpoint:
@@ -115,7 +119,10 @@ def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor
 
 
 def load_latest(run: Path) -> Checkpoint:
-    """The newest valid checkpoint; logs what is wrong with newer ones. CheckpointError if there is none."""
+    """The newest valid checkpoint; logs what is wrong with newer ones.
+
+    CheckpointError if there is none.
+    """
     damaged: list[str] = []
     for path in _newest_first(run / "checkpoints").values():
         try:
@@ -126,8 +133,8 @@ def load_latest(run: Path) -> Checkpoint:
             for message in damaged:
                 log.warning(f"{message}; {checkpoint.path.name} is used instead")
             return checkpoint
-    remedy = (f"wait for its first save, or begin it anew with `vantage resume {run}`" if _is_new(run) else
-              "restore one from a copy, or start again with `vantage train`")
+    remedy = (f"wait for its first save, or begin it anew with `vantage resume {run}`"
+              if _is_new(run) else "restore one from a copy, or start again with `vantage train`")
     raise CheckpointError("\n  ".join([f"{run} has no valid checkpoint; {remedy}", *damaged]))
 
 
@@ -178,7 +185,8 @@ def newest_step(run: Path, *, valid: bool = False) -> int | None:
 def _newest_first(folder: Path) -> dict[int, Path]:
     """The checkpoints in `folder` by step, also those that a kill left aside."""
     entries = folder.iterdir() if folder.is_dir() else ()
-    steps = {int(match[1] or match[2]) for entry in entries if (match := _STEP_NAME.fullmatch(entry.name))}
+    steps = {int(match[1] or match[2]) for entry in entries
+             if (match := _STEP_NAME.fullmatch(entry.name))}
     paths = {step: locate(folder / f"step-{step:012d}") for step in sorted(steps, reverse=True)}
     return {step: path for step, path in paths.items() if path is not None}
 

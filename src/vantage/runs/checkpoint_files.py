@@ -50,7 +50,8 @@ def write(path: Path, step: int, tensors: Groups, state: Mapping[str, Any]) -> N
         sync(new)
         if not is_valid(new):
             raise OSError(errno.EIO, "the disk returns other bytes than were written")
-        # A kill or an error between the two renames leaves the former checkpoint where `locate` looks.
+        # A kill or an error between the two renames leaves the former checkpoint where `locate`
+        # looks.
         if path.exists():
             os.rename(path, old)
         os.rename(new, path)
@@ -103,7 +104,8 @@ def read(path: Path) -> tuple[int, dict[str, Any], Iterator[tuple[str, dict[str,
     step, files = _read_manifest(path)
     saved = _parse(path / "state.json", _read_verified(path / "state.json", files["state.json"]))
     if saved.get("step") != step or not isinstance(saved.get("state"), dict):
-        raise CheckpointError(f"{path}: state.json is of step {saved.get('step')!s:.80}, manifest.json of step {step}")
+        raise CheckpointError(f"{path}: state.json is of step {saved.get('step')!s:.80}, "
+                              f"manifest.json of step {step}")
     return step, saved["state"], _read_groups(path, files)
 
 
@@ -113,11 +115,14 @@ def _read_manifest(path: Path) -> tuple[int, dict[str, Any]]:
     step, files = manifest.get("step"), manifest.get("files")
     if manifest.get("version") != VERSION or type(step) is not int or not 0 <= step < 10**18 \
             or not isinstance(files, dict) or "state.json" not in files:
-        raise CheckpointError(f"{path}: manifest.json is damaged or of another version: {manifest!s:.200}")
+        raise CheckpointError(f"{path}: manifest.json is damaged or of another version: "
+                              f"{manifest!s:.200}")
     if path.name.startswith("step-") and path.name != f"step-{step:012d}":
-        raise CheckpointError(f"{path}: manifest.json is of step {step}; rename the folder to step-{step:012d}")
+        raise CheckpointError(f"{path}: manifest.json is of step {step}; rename the folder to "
+                              f"step-{step:012d}")
     if wrong := [name for name in files if not _FILE_NAME.fullmatch(name)]:
-        raise CheckpointError(f"{path}: manifest.json names {wrong[0]!r}, which is not a file of a checkpoint")
+        raise CheckpointError(f"{path}: manifest.json names {wrong[0]!r}, which is not a file of a "
+                              "checkpoint")
     return step, files
 
 
@@ -128,7 +133,8 @@ def _read_groups(path: Path, files: Mapping[str, Any]) -> Iterator[tuple[str, di
                 views = safetensors.load(_read_verified(path / name, entry))
             except (SafetensorError, ValueError, KeyError, RuntimeError) as error:
                 raise CheckpointError(f"{path}: {name} is not a safetensors file: {error}") from None
-            # Clone into torch's aligned memory: the views point into Python's bytes, aligned or not.
+            # Clone into torch's aligned memory: the views point into Python's bytes, aligned or
+            # not.
             yield name.removesuffix(".safetensors"), {key: views.pop(key).clone() for key in sorted(views)}
 
 
@@ -147,9 +153,10 @@ def _read_file(path: Path, size: object = None) -> bytes:
         with open(open_file(path, os.O_RDONLY), "rb") as file:
             actual = os.fstat(file.fileno()).st_size
             if size not in (None, actual):  # not read: it may be far larger
-                raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual:,} bytes, manifest.json "
-                                      f"says {size!s:.40}")
-            return read_small(file, path.name, _LARGEST_JSON) if path.suffix == ".json" else file.read()
+                raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual:,} "
+                                      f"bytes, manifest.json says {size!s:.40}")
+            return read_small(file, path.name,
+                              _LARGEST_JSON) if path.suffix == ".json" else file.read()
     except OSError as error:
         raise CheckpointError(f"{path.parent}: {path.name} cannot be read: {error.strerror}") from None
     except MemoryError:
@@ -161,8 +168,8 @@ def _read_file(path: Path, size: object = None) -> bytes:
 def _read_verified(path: Path, entry: object) -> bytes:
     data = _read_file(path, entry.get("size") if isinstance(entry, Mapping) else None)
     if (actual := _entry(data)) != entry:
-        raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, manifest.json says "
-                              f"{entry!s:.200}")
+        raise CheckpointError(f"{path.parent}: {path.name} is damaged: it has {actual}, "
+                              f"manifest.json says {entry!s:.200}")
     return data
 
 

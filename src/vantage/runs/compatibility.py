@@ -1,4 +1,7 @@
-"""Whether saved tensors fit a network; if not, the difference and what to do. Nothing is copied here."""
+"""Whether saved tensors fit a network; if not, the difference and what to do.
+
+Nothing is copied here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,8 @@ def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
 
 
 @contextlib.contextmanager
-def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config: str = "config.json") -> Iterator[None]:
+def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic,
+            config: str = "config.json") -> Iterator[None]:
     """Turn errors of loading the tensors `saved` in `path` into a ConfigError that names those that differ.
 
     The cause is `config`, or the user's own class of a network or memory.
@@ -49,23 +53,26 @@ def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic, config:
                 config = f"the class {key}={own}"
         others = [f"and {len(different) - 3} more tensors"] if len(different) > 3 else []
         reason = ", ".join(different[:3] + others) or " ".join(str(error).split())
-        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: {reason}; restore it"
-                          ) from None
+        raise ConfigError(f"{path} does not fit {config}, as if that had been edited since: "
+                          f"{reason}; restore it") from None
 
 
 def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
     """ConfigError where the environment has other spaces than when the checkpoint was saved."""
     before = read_spec(checkpoint.state["spec"])
-    if changed := [f"its {what} were {theirs} and are {ours}" for what, theirs, ours in before.differences(spec)]:
-        raise ConfigError(f"{checkpoint.path} is of another env={env}: {', '.join(changed)}; restore the environment "
-                          "and the options in config.json that change its spaces, or begin a new run")
+    if changed := [f"its {what} were {theirs} and are {ours}"
+                   for what, theirs, ours in before.differences(spec)]:
+        raise ConfigError(f"{checkpoint.path} is of another env={env}: {', '.join(changed)}; "
+                          "restore the environment and the options in config.json that change its "
+                          "spaces, or begin a new run")
 
 
 @contextlib.contextmanager
 def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
     """Turn errors of restoring a run from odd content into a CheckpointError of one line that names the checkpoint."""
     try:
-        with restoring((LookupError, TypeError)) if checkpoint is not None else contextlib.nullcontext():
+        with restoring((LookupError,
+                        TypeError)) if checkpoint is not None else contextlib.nullcontext():
             yield
     except CheckpointError as error:
         if checkpoint is None:
@@ -82,13 +89,14 @@ def restoring(kinds: tuple[type[Exception], ...]) -> Iterator[None]:
         if shortage(error) is not None:
             raise
         reason = f"there is no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())
-        raise CheckpointError(f"cannot be continued: {reason:.400}; it is not what Vantage writes, or code that "
-                              "config.json names has changed") from error
+        raise CheckpointError(f"cannot be continued: {reason:.400}; it is not what Vantage writes, "
+                              "or code that config.json names has changed") from error
 
 
 def check_policy_state(state: State, like: State) -> None:
     """ValueError unless the state has the shapes and types of `like`, and finite values."""
-    theirs, ours = ([f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for x in tensors] for tensors in (state, like))
+    theirs, ours = ([f"{x.dtype} {list(x.shape)}".removeprefix("torch.") for x in tensors]
+                    for tensors in (state, like))
     if theirs != ours:
         raise ValueError(f"the state of the policy is {theirs}, this policy's {ours}")
     if not all(tensor.isfinite().all() for tensor in state):
@@ -100,23 +108,28 @@ def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
     start, source = f"init_from={config.policy.init_from}: ", policy.description.config
     squash = source.policy.squash_mean and config.policy.squash_mean
     there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
-    if policy.description.spec.observes_as(model.spec):  # though an older run may name them otherwise
+    # Though an older run may name them otherwise.
+    if policy.description.spec.observes_as(model.spec):
         here["observations"] = there["observations"]
     elif shifts := _other_shifts(policy.description.spec, model.spec):
-        raise ConfigError(f"{start}other numbers are subtracted from its observations; give --obs-shift "
-                          f"{shlex.quote(json.dumps(shifts))}")
+        raise ConfigError(f"{start}other numbers are subtracted from its observations; give "
+                          f"--obs-shift {shlex.quote(json.dumps(shifts))}")
     for what, theirs in there.items():
         if theirs != here[what]:
-            raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give weights with the same, or "
-                              "options such as --action-subset and --screen-size that make them so")
+            raise ConfigError(f"{start}its {what}: {theirs}, of this run: {here[what]}; give "
+                              "weights with the same, or options such as --action-subset and "
+                              "--screen-size that make them so")
     _check_scale(start, policy.description.spec.action, model.spec.action)
     different = differences(policy.tensors, model)
     used = _use(source, model.spec)
-    keys = [f.name for f in fields(PolicyConfig) if f.name not in _NO_DIFFERENCE] if different else list(used)
+    keys = [f.name for f in fields(PolicyConfig)
+            if f.name not in _NO_DIFFERENCE] if different else list(used)
     options = [f"--{key.replace('_', '-')} {in_text(getattr(source.policy, key))}" for key in keys
-               if used.get(key, True) and getattr(source.policy, key) != getattr(config.policy, key)]
+               if used.get(key, True)
+               and getattr(source.policy, key) != getattr(config.policy, key)]
     if different or options:
-        raise ConfigError(f"{start}it is another network{': ' * bool(different)}{''.join(different[:1])}; give "
+        raise ConfigError(f"{start}it is another "
+                          f"network{': ' * bool(different)}{''.join(different[:1])}; give "
                           f"{' '.join(options) or 'weights of the same network'}")
 
 
@@ -153,7 +166,8 @@ def _check_scale(start: str, there: ActionSpec, here: ActionSpec) -> None:
     elif not here.scaled:
         remedy = "give --scale-actions"
     raise ConfigError(f"{start}the dimensions of its actions that are scaled to their bounds: "
-                      f"{list(there.scaled) or 'none'}, of this run: {list(here.scaled) or 'none'}; {remedy}")
+                      f"{list(there.scaled) or 'none'}, of this run: "
+                      f"{list(here.scaled) or 'none'}; {remedy}")
 
 
 def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]:
@@ -169,5 +183,6 @@ def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
     return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),
             "torsos": sum(part.kind != "image" for part in spec.parts) > 1,
             "obs_scale": any(part.kind == "image" for part in spec.parts),
-            "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box, "squash_mean": box,
-            "log_std_init": box and config.policy.std == "fixed", "std_lr_scale": False}
+            "stack_pad": config.policy.frame_stack > 1, "std": box, "min_std": box,
+            "squash_mean": box, "log_std_init": box and config.policy.std == "fixed",
+            "std_lr_scale": False}

@@ -1,4 +1,7 @@
-"""A run's directory: its name, config.json, meta.json and summary.json. No checkpoints or metrics; no torch here."""
+"""A run's directory: its name, config.json, meta.json and summary.json.
+
+No checkpoints or metrics; no torch here.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +72,8 @@ class RunDirectory:
             if not isinstance(error, OSError | ValueError):
                 raise
             why = error.strerror if isinstance(error, OSError) else "not valid UTF-8"
-            raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; choose another place "
-                              "with --run") from None
+            raise ConfigError(f"cannot create a run directory at {str(path or root)!r}: {why}; "
+                              "choose another place with --run") from None
         return cls(path, config, asked)
 
     @classmethod
@@ -78,10 +81,11 @@ class RunDirectory:
              objects: Mapping[str, Any] | None = None, call: str = "") -> RunDirectory:
         """The run that was created at `path`; ConfigError names the nearest run if there is none.
 
-        Reading the config imports the module of an `algo` that is an import path; with `runs_code`, the caller also
-        imports those of network and environment, and with `trains` connects to what the config names. ConfigError for
-        foreign code and such connections without `trust` in a run of someone else. `objects` is the code that was
-        `handed_over`; ConfigError where the function `call` of Vantage needs more.
+        Reading the config imports the module of an `algo` that is an import path; with `runs_code`,
+        the caller also imports those of network and environment, and with `trains` connects to what
+        the config names. ConfigError for foreign code and such connections without `trust` in a run
+        of someone else. `objects` is the code that was `handed_over`; ConfigError where the
+        function `call` of Vantage needs more.
         """
         objects = objects or {}
         source = path / "config.json"
@@ -94,16 +98,19 @@ class RunDirectory:
             paths = foreign_code(values, runs_code=runs_code, given=objects)
         meta, damage = read_meta_file(path / "meta.json")
         own = is_own(text, signed := meta.get(SIGNATURE))
-        check_code(paths, source=str(source), trusted=trust or own, connects=connections(values) if trains else ())
+        check_code(paths, source=str(source), trusted=trust or own,
+                   connects=connections(values) if trains else ())
         if runs_code and isinstance(signed, str) and not own:
-            log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or from elsewhere")
+            log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or "
+                        "from elsewhere")
         with reading(source, other_version(meta.get("versions"))):
             asked = Config.from_json(text, source=str(source), objects=replacing(objects))
         check_values(asked, objects, path)
         if call:
             check_objects(asked, path, call)
         if damage and runs_code:
-            log.warning(f"{damage}; who wrote the run, with which versions and on what device, is unknown")
+            log.warning(f"{damage}; who wrote the run, with which versions and on what device, is "
+                        "unknown")
         return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
 
     def from_start(self) -> RunDirectory:
@@ -119,7 +126,8 @@ class RunDirectory:
     def remove(self) -> None:
         """Remove a run that could not start, and the folders above it that are then empty.
 
-        config.json goes last: where something cannot be removed, the rest is still a run that can be resumed.
+        config.json goes last: where something cannot be removed, the rest is still a run that can
+        be resumed.
         """
         with contextlib.suppress(OSError):
             for name in sorted(os.listdir(self.path), key="config.json".__eq__):
@@ -144,21 +152,23 @@ class RunDirectory:
         text = asked.to_json()
         self._write("config.json", text)
         with contextlib.suppress(ConfigError):  # a damaged meta.json has no signature to renew
-            meta = self.read_meta() | {_RESOLVED: _resolved(config, asked), SIGNATURE: signature(text)}
+            meta = self.read_meta() | {_RESOLVED: _resolved(config, asked),
+                                       SIGNATURE: signature(text)}
             self._write("meta.json", json.dumps(meta, indent=2))
         return RunDirectory(self.path, config, asked)
 
     def write_summary(self, summary: Mapping[str, Any]) -> None:
         """Replace summary.json atomically; numbers that are not finite become null."""
-        self._write("summary.json", json.dumps({key: None if isinstance(value, float) and not math.isfinite(value)
-                                                else value for key, value in summary.items()}, indent=2))
+        self._write("summary.json",
+                    json.dumps({key: None if isinstance(value, float) and not math.isfinite(value)
+                                else value for key, value in summary.items()}, indent=2))
 
     def _write(self, name: str, text: str) -> None:
         try:
             write_atomically(self.path / name, text)
         except OSError as error:
-            raise VantageError(f"cannot write {self.path / name}: {error.strerror}; free space or make the directory "
-                               "writable") from None
+            raise VantageError(f"cannot write {self.path / name}: {error.strerror}; free space or "
+                               "make the directory writable") from None
 
     def read_summary(self) -> dict[str, Any]:
         """The content of summary.json, empty if it does not exist. ConfigError if it is damaged."""
@@ -192,7 +202,9 @@ def _in_force(asked: Config, resolved: object, *, source: Path) -> Config:
     try:
         if not isinstance(resolved, Mapping):
             raise ConfigError(f"{_RESOLVED} is {type(resolved).__name__}")
-        return asked.override({name: value for name, value in resolved.items() if name in automatic})
+        return asked.override({name: value for name, value in resolved.items()
+                               if name in automatic})
     except ConfigError as error:
-        log.warning(f"{source}: {error}; the machine's own values are used instead, and a resume is not exact")
+        log.warning(f"{source}: {error}; the machine's own values are used instead, and a resume "
+                    "is not exact")
         return asked

@@ -47,14 +47,16 @@ LARGEST_TEXT_FILE = 1 << 24
 def read_text(path: Path) -> str:
     """The text of a small UTF-8 file; ConfigError for a symbolic link, as in `open_file`, and for a large file."""
     with open(open_file(path, os.O_RDONLY), "rb") as file:
-        return read_small(file, str(path)).decode().replace("\r\n", "\n")  # as an editor may have written it
+        # As an editor may have written it.
+        return read_small(file, str(path)).decode().replace("\r\n", "\n")
 
 
 def read_small(file: BinaryIO, source: str, most: int = LARGEST_TEXT_FILE) -> bytes:
     """The content of `file`; ConfigError if it is larger than `most` bytes."""
     content = file.read(most + 1)
     if len(content) > most:
-        raise ConfigError(f"{source} is larger than {most >> 20:,} MiB, and no such file that Vantage writes is")
+        raise ConfigError(f"{source} is larger than {most >> 20:,} MiB, and no such file that "
+                          "Vantage writes is")
     return content
 
 
@@ -74,7 +76,8 @@ def replacing(path: Path, mark: object = "new") -> Iterator[Path]:
     Processes that may replace the same file at once need a `mark` each, for the temporary name.
     """
     temporary = path.with_name(f".{path.stem}.{mark}{path.suffix}")
-    temporary.unlink(missing_ok=True)  # a link of that name, in a run of someone else, would be followed
+    # A link of that name, in a run of someone else, would be followed.
+    temporary.unlink(missing_ok=True)
     try:
         yield temporary
         sync(temporary)
@@ -119,5 +122,6 @@ def working_directory() -> Path:
 def write_atomically(path: Path, text: str, mark: object = "new") -> None:
     """Replace the content of `path` by `text`, as in `replacing`."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    with replacing(path, mark) as temporary, open(open_file(temporary, flags), "w", encoding="utf-8") as file:
+    with replacing(path, mark) as temporary, open(open_file(temporary, flags), "w",
+                                                  encoding="utf-8") as file:
         file.write(text)

@@ -40,7 +40,8 @@ def check_objects(config: Config, source: object, call: str) -> None:
     if missing:
         names = " and ".join(f"{name}={each:.80}" for name, each in missing.items())
         again = ", ".join(f"{name}=..." for name in missing)
-        raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it over again, which only "
+        raise ConfigError(f"{source} was trained on {names}, which a file cannot name; hand it "
+                          "over again, which only "
                           f'Python can do: vantage.{call}("{source}", {again})')
 
 

@@ -61,18 +61,22 @@ def _explained(error: Exception, repo: str) -> VantageError:
     what = " ".join(str(error).split())
     status = getattr(getattr(error, "response", None), "status_code", None)
     if isinstance(error, HFValidationError) or repo.count("/") != 1:
-        return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as someone/cartpole-a2c")
+        return ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
+                           "someone/cartpole-a2c")
     if isinstance(error, NoRevision):
-        return ConfigError(f"{PREFIX}{repo} has no such revision; give a branch, a tag or a commit of it after the @")
+        return ConfigError(f"{PREFIX}{repo} has no such revision; give a branch, a tag or a commit "
+                           "of it after the @")
     if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
-        return ConfigError(f"{PREFIX}{repo} holds no {POLICY}; give a repository that `vantage push` has filled")
+        return ConfigError(f"{PREFIX}{repo} holds no {POLICY}; give a repository that `vantage "
+                           "push` has filled")
     if status == 404:
-        return ConfigError(f"the hub has no repository {repo}, or not for you; correct the name, or log in with "
-                           "`hf auth login` if it is private")
+        return ConfigError(f"the hub has no repository {repo}, or not for you; correct the name, "
+                           "or log in with `hf auth login` if it is private")
     if status in (401, 403):
-        return ConfigError(f"the hub refuses access to {repo} (status {status}); check the name, and log in with "
-                           "`hf auth login`, or set HF_TOKEN to a token with the right to it")
+        return ConfigError(f"the hub refuses access to {repo} (status {status}); check the name, "
+                           "and log in with `hf auth login`, or set HF_TOKEN to a token with the "
+                           "right to it")
     if status is not None:
         return VantageError(f"the hub answers {status} for {repo}: {what:.200}; try again later")
-    return VantageError(f"cannot reach the hub for {repo}: {type(error).__name__}: {what:.200}; check the network "
-                        "connection and try again")
+    return VantageError(f"cannot reach the hub for {repo}: {type(error).__name__}: {what:.200}; "
+                        "check the network connection and try again")

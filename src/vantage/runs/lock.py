@@ -1,4 +1,7 @@
-"""The lock that lets one process at a time write into a run. The kernel holds it, so a kill releases it."""
+"""The lock that lets one process at a time write into a run.
+
+The kernel holds it, so a kill releases it.
+"""
 
 from __future__ import annotations
 
@@ -42,14 +45,14 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
     """
     for folder in (run / "checkpoints", run / "tensorboard"):
         if folder.is_symlink():
-            raise ConfigError(f"{folder} is a symbolic link, which Vantage does not follow; put the folder itself in "
-                              "its place")
+            raise ConfigError(f"{folder} is a symbolic link, which Vantage does not follow; put "
+                              "the folder itself in its place")
     path = run / _NAME
     try:
         descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
     except OSError as error:
-        raise ConfigError(f"cannot write into the run directory {run}: {path.name}: {error.strerror}; make it writable "
-                          "or copy the run elsewhere") from None
+        raise ConfigError(f"cannot write into the run directory {run}: {path.name}: "
+                          f"{error.strerror}; make it writable or copy the run elsewhere") from None
     _HELD.add(descriptor)
     owner = os.getpid()
     try:
@@ -57,9 +60,9 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
         while not _lock(descriptor):
             if time.monotonic() >= deadline:
                 holder = os.read(descriptor, 20).decode(errors="replace")
-                raise HeldError(f"{run} is being trained by another process"
-                                f"{f' (process {holder})' * holder.isdecimal()}; stop that one first, or start another "
-                                "run")
+                raise HeldError(f"{run} is being trained by another "
+                                f"process{f' (process {holder})' * holder.isdecimal()}; stop that "
+                                "one first, or start another run")
             time.sleep(0.1)
         with contextlib.suppress(OSError):  # a full disk: the lock is held all the same
             os.ftruncate(descriptor, 0)

@@ -1,4 +1,7 @@
-"""meta.json of a run: command, machine and versions. And errors of reading the JSON files of a run."""
+"""meta.json of a run: command, machine and versions.
+
+And errors of reading the JSON files of a run.
+"""
 
 from __future__ import annotations
 
@@ -18,20 +21,24 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import read_json_object
 from vantage.runs.files import read_text
 
-_LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium", "ale_py": "ale-py"}
+_LIBRARIES = {"vantage": "vantage-rl", "torch": "torch", "numpy": "numpy", "gymnasium": "gymnasium",
+              "ale_py": "ale-py"}
 
 
 def describe_run(config: Config, argv: Sequence[str]) -> dict[str, Any]:
     """What is needed to repeat the run. Never the process environment, which holds secrets."""
     try:
         command = ["git", "rev-parse", "HEAD"]
-        commit = subprocess.run(command, capture_output=True, text=True, timeout=5, check=True).stdout.strip()
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=5,
+                                check=True).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         commit = None
-    versions = {"python": platform.python_version(), **{name: version_of(dist) for name, dist in _LIBRARIES.items()}}
+    versions = {"python": platform.python_version(),
+                **{name: version_of(dist) for name, dist in _LIBRARIES.items()}}
     return {"versions": versions, "git_commit": commit, "argv": list(argv),
-            "created": datetime.now(UTC).isoformat(timespec="seconds"), "host": socket.gethostname(),
-            "platform": platform.platform(), "cores": os.cpu_count(), "device": config.runtime.device}
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "host": socket.gethostname(), "platform": platform.platform(), "cores": os.cpu_count(),
+            "device": config.runtime.device}
 
 
 @contextlib.contextmanager
@@ -40,10 +47,11 @@ def reading(path: Path, note: str = "") -> Iterator[None]:
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; restore it from a copy"
-                          ) from None
+        raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}; "
+                          "restore it from a copy") from None
     except ConfigError as error:
-        if error.__cause__ is not None:  # of a module that cannot be imported, which names its own remedy
+        # Of a module that cannot be imported, which names its own remedy.
+        if error.__cause__ is not None:
             raise
         raise ConfigError(f"{error}; {note or f'{path} must be as Vantage wrote it: restore it or correct it'}"
                           ) from None

@@ -1,6 +1,7 @@
 """Writing metrics to metrics.jsonl, TensorBoard and a tracker, and reading them back.
 
-A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite. Each step has one.
+A line is one JSON object: "step", "seconds", then the metrics; null where a value is not finite.
+Each step has one.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ log = logging.getLogger(__name__)
 
 FILE_NAME = "metrics.jsonl"
 _LARGEST_FILE = 1 << 31
-LARGEST = 1e100  # that is read back: where larger values are added, multiplied or drawn, they overflow
+# That is read back: where larger values are added, multiplied or drawn, they overflow.
+LARGEST = 1e100
 
 
 class MetricWriter:
-    """Writes metrics to a run. A failing disk does not stop training: its first error is logged, and its recovery."""
+    """Writes metrics to a run.
+
+    A failing disk does not stop training: its first error is logged, and its recovery.
+    """
 
     def __init__(self, run: Path, *, resume_step: int | None = None, tensorboard: bool = True,
                  tracker: Tracker | None = None) -> None:
@@ -49,7 +54,8 @@ class MetricWriter:
                 log.info("no TensorBoard files, metrics.jsonl has all numbers: %s", error)
                 self._tensorboard = False
         self._tracked_step = -1
-        """Up to here the tracker has the metrics of a session that was killed after its last checkpoint."""
+        """Up to here the tracker has the metrics of a session that was killed after its last
+        checkpoint."""
         self._purge_step: int | None = None
         self._file: int | None = None
         self._board: SummaryWriter | None = None
@@ -78,7 +84,8 @@ class MetricWriter:
 
             _silence_writer_threads()
             with self._reporting(self._folder):
-                self._folder.mkdir(exist_ok=True)  # SummaryWriter would make the folders above it again
+                # SummaryWriter would make the folders above it again.
+                self._folder.mkdir(exist_ok=True)
                 self._board = SummaryWriter(str(self._folder), purge_step=self._purge_step)
                 self._purge_step = None
 
@@ -88,9 +95,12 @@ class MetricWriter:
         start, former = None, b""
         if self._last is not None and self._last[0] == step:
             _, start, former = self._last
-            known = {name: value for name, value in (_parse(former) or {}).items() if name not in ("step", "seconds")}
-            values, new = known | new, {name: value for name, value in new.items() if name not in known}
-        line = (json.dumps({"step": step, "seconds": round(seconds, 3), **values}, allow_nan=False) + "\n").encode()
+            known = {name: value for name, value in (_parse(former) or {}).items()
+                     if name not in ("step", "seconds")}
+            values, new = known | new, {name: value for name, value in new.items()
+                                        if name not in known}
+        line = (json.dumps({"step": step, "seconds": round(seconds, 3), **values},
+                           allow_nan=False) + "\n").encode()
         if self._tracker is not None and step > self._tracked_step:
             self._tracker.log(step, {"seconds": round(seconds, 3), **new})
         complete = False
@@ -173,14 +183,16 @@ def read_metrics(run: Path) -> list[dict[str, float | None]]:
         raise ConfigError(f"cannot read {path}: {error.strerror}; make it readable") from None
     parsed = [_parse(line) for line in content.splitlines()]
     records = [record for record in parsed if record is not None]
-    if not records and (b"\n" in content or content[:1] not in (b"{", b"")):  # not a first line that is being written
-        raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from a copy, or remove "
-                          "it to go on without it")
+    # Not a first line that is being written.
+    if not records and (b"\n" in content or content[:1] not in (b"{", b"")):
+        raise ConfigError(f"{path} is damaged: it has no complete line of metrics; restore it from "
+                          "a copy, or remove it to go on without it")
     if not content.endswith(b"\n"):
         del parsed[-1:]  # it is being written
     damaged = [str(number) for number, record in enumerate(parsed, 1) if record is None]
     if damaged:
-        log.warning("%s is damaged: lines %s are left out; restore it from a copy", path, ", ".join(damaged))
+        log.warning("%s is damaged: lines %s are left out; restore it from a copy", path,
+                    ", ".join(damaged))
     return records
 
 

@@ -27,9 +27,11 @@ from vantage.runs.trust import is_own, signature
 
 log = logging.getLogger(__name__)
 
-_FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")  # a directory is a run once it has the last
+# A directory is a run once it has the last.
+_FILES = ("meta.json", "metrics.jsonl", "summary.json", "config.json")
 URL, URL_SIGNATURE = "mirror", "mirror_hmac"
-"""Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names no place to write."""
+"""Keys of meta.json: where the copy is, and this user's HMAC of it: the run of someone else names
+no place to write."""
 
 
 class Mirror:
@@ -52,7 +54,8 @@ class Mirror:
         """
         try:
             paths = [run / "best", *(run / "checkpoints").glob("step-*")]
-            local = [str(path.relative_to(run)) for path in paths if (path / "manifest.json").exists()]
+            local = [str(path.relative_to(run)) for path in paths
+                     if (path / "manifest.json").exists()]
             for name in local:
                 self._push_checkpoint(run / name, f"{self._root}/{name}")
             for name in _FILES:
@@ -61,10 +64,12 @@ class Mirror:
                     self._fs.pipe_file(f"{self._root}/.{name}.new", data)
                     self._fs.mv(f"{self._root}/.{name}.new", f"{self._root}/{name}")
             for name in set(self._checkpoints()) - set(local) if set(local) - {"best"} else ():
-                self._remove(f"{self._root}/{name}/manifest.json")  # so that a kill leaves no partial one
+                # So that a kill leaves no partial one.
+                self._remove(f"{self._root}/{name}/manifest.json")
                 self._fs.rm(f"{self._root}/{name}", recursive=True)
         except Exception as error:  # of any storage; the run itself is whole on the local disk
-            log.warning(f"{self.url} is not up to date: {type(error).__name__}: {error}; the next save tries again")
+            log.warning(f"{self.url} is not up to date: {type(error).__name__}: {error}; the next "
+                        "save tries again")
 
     def _push_checkpoint(self, source: Path, target: str) -> None:
         """Copy a checkpoint unless it is there; without its manifest, which comes last, it is none."""
@@ -77,7 +82,10 @@ class Mirror:
             self._fs.put_file(str(source / name), f"{target}/{name}")
 
     def pull(self, run: Path) -> None:
-        """Make the local `run` what the copy is. Reading a copied checkpoint verifies it, so this does not."""
+        """Make the local `run` what the copy is.
+
+        Reading a copied checkpoint verifies it, so this does not.
+        """
         with _explained(self.url):
             for name in ("best", *self._checkpoints()):
                 self.pull_checkpoint(run, name)
@@ -88,7 +96,8 @@ class Mirror:
     def pull_checkpoint(self, run: Path, name: str) -> None:
         """Fetch the checkpoint `name`, unless the same is there and undamaged."""
         manifest, target = self._read(f"{name}/manifest.json"), run / name
-        if manifest is None or (is_valid(target) and (target / "manifest.json").read_bytes() == manifest):
+        if manifest is None or (is_valid(target)
+                                and (target / "manifest.json").read_bytes() == manifest):
             return
         aside = target.with_name(f".{target.name}.new")
         shutil.rmtree(aside, ignore_errors=True)
@@ -107,8 +116,10 @@ class Mirror:
     def _checkpoints(self) -> list[str]:
         self._fs.invalidate_cache()
         with contextlib.suppress(FileNotFoundError):
-            names = (PurePosixPath(path).name for path in self._fs.ls(f"{self._root}/checkpoints", detail=False))
-            return [f"checkpoints/{name}" for name in names if name.startswith("step-") and name[5:].isdecimal()]
+            names = (PurePosixPath(path).name
+                     for path in self._fs.ls(f"{self._root}/checkpoints", detail=False))
+            return [f"checkpoints/{name}" for name in names if name.startswith("step-")
+                    and name[5:].isdecimal()]
         return []
 
     def _remove(self, file: str) -> None:
@@ -127,9 +138,9 @@ def _explained(url: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # each storage has its own
-        raise ConfigError(f"cannot use {url}: {' '.join(str(error).split()):.300}; give a URL of fsspec whose package "
-                          "is installed and that this machine may use, such as file:///mnt/runs or s3://BUCKET/RUNS"
-                          ) from None
+        raise ConfigError(f"cannot use {url}: {' '.join(str(error).split()):.300}; give a URL of "
+                          "fsspec whose package is installed and that this machine may use, such "
+                          "as file:///mnt/runs or s3://BUCKET/RUNS") from None
 
 
 def mirror_to(directory: RunDirectory, root: str) -> None:
@@ -138,7 +149,8 @@ def mirror_to(directory: RunDirectory, root: str) -> None:
     name = path.relative_to("runs").as_posix() if path.is_relative_to("runs") else path.name
     url = f"{root.rstrip('/')}/{name}"
     if Mirror(url).exists:
-        raise ConfigError(f"{url} exists; continue it with `vantage resume {url}`, or choose another --run")
+        raise ConfigError(f"{url} exists; continue it with `vantage resume {url}`, or choose "
+                          "another --run")
     _remember(path, url)
 
 
@@ -150,7 +162,8 @@ def mirror_of(directory: RunDirectory) -> Mirror | None:
         return None
     if is_own(url, meta.get(URL_SIGNATURE)):
         return Mirror(url)
-    log.warning(f"{url} no longer receives a copy: you have not named it on this machine; give `vantage resume {url}`")
+    log.warning(f"{url} no longer receives a copy: you have not named it on this machine; give "
+                f"`vantage resume {url}`")
     return None
 
 
@@ -158,10 +171,11 @@ def fetch(url: str) -> Path:
     """The run at `url` as runs/ENV/NAME here, with its copy, or as it is if it is newer than the copy."""
     mirror, run = Mirror(url), Path("runs", *map(directory_name, url.rstrip("/").split("/")[-2:]))
     if not mirror.exists:
-        raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such as URL/CartPole-v1/"
-                          "a2c-1")
+        raise ConfigError(f"{url}: no such run, it has no config.json; give the URL of a run, such "
+                          "as URL/CartPole-v1/a2c-1")
     if (run / "config.json").exists() and read_object(run / "meta.json").get(URL) != mirror.url:
-        raise ConfigError(f"{run} exists and is another run than {url}; call the command in another directory")
+        raise ConfigError(f"{run} exists and is another run than {url}; call the command in "
+                          "another directory")
     run.mkdir(parents=True, exist_ok=True)
     with locked(run):
         if (newest := newest_step(run, valid=True)) is None or newest < mirror.newest_step():

@@ -48,11 +48,14 @@ class Description:
     """Raw returns by their names in metrics.jsonl."""
 
     def to_header(self) -> dict[str, str]:
-        """The header of a file. `env`, `algo` and the versions are for people; reading does not use them."""
-        return {"vantage": _KIND, "vantage_version": version("vantage-rl"), "env": self.config.env.id,
-                "algo": self.config.algo, "step": str(self.step), "checkpoint": self.checkpoint,
-                "scores": json.dumps(dict(self.scores)), "spec": json.dumps(self.spec.to_json()),
-                "config": self.config.to_json()}
+        """The header of a file.
+
+        `env`, `algo` and the versions are for people; reading does not use them.
+        """
+        return {"vantage": _KIND, "vantage_version": version("vantage-rl"),
+                "env": self.config.env.id, "algo": self.config.algo, "step": str(self.step),
+                "checkpoint": self.checkpoint, "scores": json.dumps(dict(self.scores)),
+                "spec": json.dumps(self.spec.to_json()), "config": self.config.to_json()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +68,9 @@ class SavedPolicy:
     """The statistics of the reward normaliser; None without one, and for exported files."""
 
 
-def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint", trust: bool = False,
-                runs_code: bool = True, objects: Mapping[str, Any] | None = None, call: str = "") -> SavedPolicy:
+def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint",
+                trust: bool = False, runs_code: bool = True,
+                objects: Mapping[str, Any] | None = None, call: str = "") -> SavedPolicy:
     """The policy in an exported file, or in the run at `path` at the `checkpoint` named as in `load_named`.
 
     Error messages call that option `key`. `trust`, `runs_code`, `objects` and `call` are those of `RunDirectory.open`;
@@ -74,8 +78,10 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
     """
     if path.suffix.lower() == SUFFIX and not path.is_dir():
         if checkpoint != "auto":
-            raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave it out")
-        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code, objects=objects, call=call))
+            raise ConfigError(f"{key}={checkpoint!r}: {path} is a file with a single policy; leave "
+                              "it out")
+        return SavedPolicy(*read_weights(path, trust=trust, runs_code=runs_code, objects=objects,
+                                         call=call))
     run = RunDirectory.open(path, trust=trust, runs_code=runs_code, objects=objects, call=call)
     saved = load_named(run.path, checkpoint, key=key)
     progress, scores = saved.state["progress"], {}
@@ -94,25 +100,33 @@ def read_policy(path: Path, checkpoint: str = "auto", *, key: str = "checkpoint"
 def write_weights(path: Path, tensors: Mapping[str, Tensor], description: Description) -> None:
     """Write a policy file, replacing any other at `path`; OSError if it cannot be written."""
     # Other readers of safetensors recognise PyTorch's tensors by format "pt".
-    header = {"format": "pt", **description.to_header(), SIGNATURE: signature(description.config.to_json()) or ""}
-    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata=header))
+    header = {"format": "pt", **description.to_header(),
+              SIGNATURE: signature(description.config.to_json()) or ""}
+    path.write_bytes(save({name: tensor.contiguous() for name, tensor in tensors.items()},
+                          metadata=header))
 
 
-def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True, objects: Mapping[str, Any] | None = None,
+def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True,
+                 objects: Mapping[str, Any] | None = None,
                  call: str = "") -> tuple[dict[str, Tensor], Description]:
-    """Read a policy file. Code from outside Vantage needs `trust`, unless this user wrote the file."""
+    """Read a policy file.
+
+    Code from outside Vantage needs `trust`, unless this user wrote the file.
+    """
     try:
         with safe_open(path, framework="pt") as file:
             header, source = file.metadata() or {}, str(path)
             if header.get("vantage") != _KIND:
-                raise ConfigError(f"{path} is not a policy written by `vantage export --format safetensors`; give such "
-                                  "a file or a run directory")
+                raise ConfigError(f"{path} is not a policy written by `vantage export --format "
+                                  "safetensors`; give such a file or a run directory")
             objects = objects or {}
             values = read_json_object(header["config"], source=source)
             paths = foreign_code(values, runs_code=runs_code, given=objects)
-            check_code(paths, source=source, trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
+            check_code(paths, source=source,
+                       trusted=trust or is_own(header["config"], header.get(SIGNATURE)))
             try:
-                config = Config.from_json(header["config"], source=source, objects=replacing(objects))
+                config = Config.from_json(header["config"], source=source,
+                                          objects=replacing(objects))
             except ConfigError as error:
                 if note := other_version({"vantage": header.get("vantage_version")}):
                     raise ConfigError(f"{error}; {note}") from error.__cause__
@@ -122,14 +136,17 @@ def read_weights(path: Path, *, trust: bool = False, runs_code: bool = True, obj
                 check_objects(config, path, call)
             spec, scores = read_spec(parse(header["spec"])), parse(header["scores"])
             step, checkpoint = header["step"], header["checkpoint"]
-            if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable() and isinstance(scores, dict)
+            if not (re.fullmatch("[0-9]{1,18}", step) and checkpoint.isprintable()
+                    and isinstance(scores, dict)
                     and all(type(score) in (int, float) for score in scores.values())):
-                raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, {scores!r:.200}")
+                raise ValueError(f"step, checkpoint or scores: {step!r:.80}, {checkpoint!r:.80}, "
+                                 f"{scores!r:.200}")
             description = Description(config, spec, int(step), checkpoint, scores)
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  not a mapping
             check_finite({"model": tensors})
             return tensors, description
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}; export the policy again") from None
+        raise CheckpointError(f"{path} is damaged: {type(error).__name__}: {error}; export the "
+                              "policy again") from None
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None

@@ -1,4 +1,7 @@
-"""The clients of Weights & Biases and MLflow behind one interface. `tracking` calls them, in a thread of its own."""
+"""The clients of Weights & Biases and MLflow behind one interface.
+
+`tracking` calls them, in a thread of its own.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,8 @@ class Wandb:
     def close(self, step: int, summary: Mapping[str, Any]) -> None:
         self._run.summary.update(dict(summary))
         self._run.finish(exit_code={"done": 0, "interrupted": 255}.get(summary["status"], 1))
-        if self._starts_service:  # otherwise at interpreter exit, when the command has ended all its processes
+        # Otherwise at interpreter exit, when the command has ended all its processes.
+        if self._starts_service:
             self._teardown()
 
 

@@ -36,7 +36,10 @@ _ID = re.compile(r"[\w-]{1,128}")
 
 
 class Tracker:
-    """The tracker of one run, which goes on where an earlier session stopped. Its first failure is logged."""
+    """The tracker of one run, which goes on where an earlier session stopped.
+
+    Its first failure is logged.
+    """
 
     def __init__(self, run: Path, config: Config) -> None:
         self._run = run
@@ -71,7 +74,8 @@ class Tracker:
         if self._thread.is_alive():
             self._warn(f"it has not taken all metrics within {GRACE_SECONDS:g} s of the end",
                        f"those of the run are in {self._run / 'metrics.jsonl'}")
-            # Exit functions run in reverse order, so before the client's, whose processes the command has ended.
+            # Exit functions run in reverse order, so before the client's, whose processes the
+            # command has ended.
             atexit.register(setattr, sys, "unraisablehook", lambda error: None)
 
     def _send(self) -> None:

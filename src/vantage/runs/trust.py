@@ -31,14 +31,16 @@ SIGNATURE = "config_hmac"
 KEY_VARIABLE = "VANTAGE_KEY"
 """Environment variable: the absolute path of the key's file."""
 _KEY_BYTES = 32
-# A dotted or lower-case attribute could reach any function, such as vantage.runs.directory:subprocess.Popen or
-# gymnasium:make, which env_kwargs would then call with arguments of the config's choice.
+# A dotted or lower-case attribute could reach any function, such as
+# vantage.runs.directory:subprocess.Popen or gymnasium:make, which env_kwargs would then call with
+# arguments of the config's choice.
 _CLASS = re.compile(r"([\w-]+/)?[A-Z][\w-]*")  # also an env id such as ALE/Pong-v5
 _CONNECTIONS = {"ray_address": "local|auto", "track": "none", "init_from": "(?!hf://).*"}
 """Config keys that connect to other machines, unless their value matches."""
 
 
-def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True, given: Collection[str] = ()) -> list[str]:
+def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True,
+                 given: Collection[str] = ()) -> list[str]:
     """Import paths outside Vantage, gymnasium and ale_py that the config with the raw JSON `values` would use.
 
     Reading the config imports the module of `algo`; with `runs_code`, those of the environment, the network and the
@@ -47,8 +49,8 @@ def foreign_code(values: Mapping[str, Any], *, runs_code: bool = True, given: Co
     because an object replaces what they name.
     """
     names: dict[str, None] = {}
-    # The environments' modules are imported before the current folder is on sys.path, other code after that.
-    # Where ale_py is not installed, a folder of that name could take its place.
+    # The environments' modules are imported before the current folder is on sys.path, other code
+    # after that. Where ale_py is not installed, a folder of that name could take its place.
     of_envs = ["vantage", "gymnasium", *["ale_py"] * (version_of("ale-py") is not None)]
     for group in (values, *(group for group in values.values() if isinstance(group, Mapping))):
         for key in ("algo", "env", "id", "network", "memory") if runs_code else ("algo",):
@@ -78,11 +80,13 @@ def connections(values: Mapping[str, Any]) -> list[str]:
 def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust") -> None:
     """Log a warning for each import path that `source` names; ConfigError unless it is trusted."""
-    uses = [f"{verb} {', '.join(what)}" for verb, what in (("imports", paths), ("connects by", connects)) if what]
+    uses = [f"{verb} {', '.join(what)}"
+            for verb, what in (("imports", paths), ("connects by", connects)) if what]
     if uses and not trusted:
-        raise ConfigError(f"{source} was not written by you on this machine and {' and '.join(uses)}; if you trust "
-                          f"that {'code' if paths else 'connection'}, {remedy}, or set {KEY_VARIABLE} to the key that "
-                          "you wrote it with")
+        raise ConfigError(f"{source} was not written by you on this machine and "
+                          f"{' and '.join(uses)}; if you trust that "
+                          f"{'code' if paths else 'connection'}, {remedy}, or set {KEY_VARIABLE} "
+                          "to the key that you wrote it with")
     for path in paths:
         _announce(path, source)
 
@@ -140,14 +144,15 @@ def given_key_path() -> Path | None:
 
 
 def _unusable(why: str) -> ConfigError:
-    return ConfigError(f"{KEY_VARIABLE}={os.environ[KEY_VARIABLE]!r} cannot be used: {why}; name a file by its "
-                       "absolute path, which Vantage creates if it is not there")
+    return ConfigError(f"{KEY_VARIABLE}={os.environ[KEY_VARIABLE]!r} cannot be used: {why}; name a "
+                       "file by its absolute path, which Vantage creates if it is not there")
 
 
 def _home_key_path() -> Path:
     """$XDG_STATE_HOME/vantage/key."""
     state = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(state) if os.path.isabs(state) else Path.home() / ".local" / "state") / "vantage" / "key"
+    return (Path(state) if os.path.isabs(state)
+            else Path.home() / ".local" / "state") / "vantage" / "key"
 
 
 def _create_key(path: Path) -> None:

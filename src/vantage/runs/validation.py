@@ -18,12 +18,15 @@ from vantage.types import ActionSpec, ArraySpec, EnvSpec
 _LARGEST_SIDE = 10**7
 """Of an observation or an action."""
 _LEARNED = ("model", "average", "optimizer", "rewards")
-"""Groups of tensors that are finite as long as training goes well; environments may hold anything."""
-COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps", "last_eval_steps")
+"""Groups of tensors that are finite as long as training goes well; environments may hold
+anything."""
+COUNTERS = ("step", "episodes", "seconds", "evaluated_step", "evaluated_at", "eval_steps",
+            "last_eval_steps")
 NEWER = ("eval_steps", "last_eval_steps")
 """Counters that runs of earlier versions lack."""
 FLAGS = ("evaluation_due", "solved", "deterministic")
-"""What the progress of a run holds: numbers, at least 0, and values that are true, false or null."""
+"""What the progress of a run holds: numbers, at least 0, and values that are true, false or
+null."""
 
 
 def check_state(state: Mapping[str, Any]) -> None:
@@ -52,13 +55,12 @@ def read_spec(values: Any) -> EnvSpec:
         spec = EnvSpec.from_json(values)
         shapes, action = [part.shape for part in spec.parts], spec.action
         bounds = action.sizes[0] if action.kind == "box" else 0
-        valid = (bool(shapes) and isinstance(spec.masked, bool) and all(map(_is_shape, (*shapes, action.sizes)))
-                 and all(map(_is_part, spec.parts))
+        valid = (bool(shapes) and isinstance(spec.masked, bool)
+                 and all(map(_is_shape, (*shapes, action.sizes))) and all(map(_is_part, spec.parts))
                  and action.kind in ("discrete", "multi_discrete", "box")
                  and len(action.low) == len(action.high) == bounds
                  and all(isinstance(bound, float | int) and not isnan(bound)
-                         for bound in (*action.low, *action.high))
-                 and _is_scaling(action))
+                         for bound in (*action.low, *action.high)) and _is_scaling(action))
         if spec.space is not None:
             space_from_json(spec.space)
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
@@ -94,7 +96,8 @@ def _is_part(part: ArraySpec) -> bool:
     return (len(part.shape) == axes and _is_number(part.unit) and part.unit > 0
             and isinstance(part.floats, bool) and isinstance(part.adapts, bool)
             and len(part.shift) in (0, part.shape[0]) and all(map(_is_number, part.shift))
-            and sum(part.sizes) == columns and all(type(size) is int and size > 0 for size in part.sizes))
+            and sum(part.sizes) == columns
+            and all(type(size) is int and size > 0 for size in part.sizes))
 
 
 def _is_shape(shape: tuple[object, ...]) -> bool:

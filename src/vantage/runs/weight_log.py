@@ -36,19 +36,22 @@ class WeightLog:
             parts = [torch.zeros(2, *part.shape, dtype=getattr(torch, part.dtype))
                      for part in model.parts]
             obs: Obs = dict(zip(model.keys, parts, strict=True)) if model.keys else parts[0]
-            masks = [torch.ones(2, sum(model.spec.action.sizes), dtype=torch.bool)] * model.spec.masked
+            masks = [torch.ones(2, sum(model.spec.action.sizes),
+                                dtype=torch.bool)] * model.spec.masked
             example = (obs, torch.zeros(2, dtype=torch.bool), model.initial_state(2), *masks)
         try:
             with torch.no_grad(), warnings.catch_warnings(action="ignore"):
                 board.add_graph(model, example, use_strict_trace=False)
         except Exception as error:  # tracing raises many types for a network that it cannot follow
-            log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: {error}")
+            log.warning(f"TensorBoard shows no graph of this network: {type(error).__name__}: "
+                        f"{error}")
 
     def write(self, step: int) -> None:
         """Write histograms of all weights and gradients, except those that are not finite."""
         def add(board: SummaryWriter) -> None:
             for name, parameter in self._model.named_parameters():
-                for kind, tensor in (("weights", parameter.detach()), ("gradients", parameter.grad)):
+                for kind, tensor in (("weights", parameter.detach()),
+                                     ("gradients", parameter.grad)):
                     if tensor is not None and tensor.isfinite().all():
                         board.add_histogram(f"{kind}/{name.replace('.', '/')}", tensor.cpu(), step)
 

@@ -44,26 +44,30 @@ class ActorLearner:
     has ever started, including replacements: each has independent environments and random streams.
     """
 
-    def __init__(self, config: Config, *, worker: int = 0, index: int = 0, shared: SharedWeights | None = None,
-                 replay_bytes: int | None = None) -> None:
+    def __init__(self, config: Config, *, worker: int = 0, index: int = 0,
+                 shared: SharedWeights | None = None, replay_bytes: int | None = None) -> None:
         self.config = config
         self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
         devices = config.runtime.device.split(",")
         self.device = torch.device(devices[worker % len(devices)])
         self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
-        self.envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0,
-                                      threads=torch.get_num_threads(), first_env=index * config.env.num_envs,
+        self.envs = make_environments(config.env, seed=config.run.seed,
+                                      num_envs=config.env.num_envs, stream=0,
+                                      threads=torch.get_num_threads(),
+                                      first_env=index * config.env.num_envs,
                                       place=worker * config.env.num_envs)
         try:
             self.spec = self.envs.spec
-            check_rollouts(self.spec, config.env.num_envs, self.rollout_length * config.runtime.rollouts_per_update)
+            check_rollouts(self.spec, config.env.num_envs,
+                           self.rollout_length * config.runtime.rollouts_per_update)
             self.model = new_model(config, self.spec).to(self.device)
             self.learner = Learner(self.model, config, stream=index)
             self.hogwild = None if shared is None else HogwildWeights(shared, self.learner, worker)
             self.generator = torch.Generator(self.device).manual_seed(derive_seed(config.run.seed, "actions", index))
             self.replay_generator = torch.Generator().manual_seed(derive_seed(config.run.seed, "replay", index))
             self.exact = True
-            """Weights and position belong to the same update, so that a checkpoint may hold the position."""
+            """Weights and position belong to the same update, so that a checkpoint may hold the
+            position."""
             self.position: Position
             self.replay: Replay | None = None
             self.past: Replay | None = None
@@ -96,7 +100,8 @@ class ActorLearner:
         if reuse is not None and reuse.past_rollouts > 0:
             like = empty_rollout(self.model, position, self.rollout_length)
             rows = like.rewards.shape[1] * self.config.runtime.rollouts_per_update
-            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes, key="past_rollouts")
+            self.past = Replay((1 + reuse.past_rollouts) * rows, like, self._replay_bytes,
+                               key="past_rollouts")
 
     def advance(self, step: Callable[[], int]) -> Advance:
         """Collect, update once, then as often from the replay as is due.
@@ -113,8 +118,8 @@ class ActorLearner:
     def collect(self, *, learns: bool = True) -> tuple[list[Rollout], Advance]:
         """The rollouts of one update, and their steps, games and seconds.
 
-        `position` stays where it is until `updates` or `move_on`. Without `learns`, another process will
-        learn from the rollouts: they have no values and no activation cache.
+        `position` stays where it is until `updates` or `move_on`. Without `learns`, another process
+        will learn from the rollouts: they have no values and no activation cache.
         """
         self.exact = False
         rollouts: list[Rollout] = []
@@ -126,7 +131,8 @@ class ActorLearner:
         self._after = self.position
         for _ in range(num_rollouts):
             part = collect(self.model, self.envs, self._after, length=self.rollout_length,
-                           generator=self.generator, activation_cache=activation_cache, values=values)
+                           generator=self.generator, activation_cache=activation_cache,
+                           values=values)
             self._after = part.position
             rollouts.append(part.rollout)
             total += Advance(part.rollout.rewards.numel(), episodes=part.episodes,
@@ -162,7 +168,8 @@ class ActorLearner:
         """Continue acting after the last rollout."""
         self.position = self._after
 
-    def _replay(self, replay: Replay, rollouts: Sequence[Rollout], step: int) -> Iterator[dict[str, float]]:
+    def _replay(self, replay: Replay, rollouts: Sequence[Rollout],
+                step: int) -> Iterator[dict[str, float]]:
         """Store the rollouts, then make Poisson(replay_ratio) updates from as many sampled ones.
 
         Wang et al. 2017, arXiv:1611.01224, algorithm 1.
@@ -209,22 +216,25 @@ class ActorLearner:
             acting = tensors["acting"]
             notes: list[str] = []
             if not restore_generator(self.generator, acting["generator"]):
-                notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws begin anew, so this "
-                             "resume is not exact")
+                notes.append(f"the checkpoint is not of a run on {self.device.type}: random draws "
+                             "begin anew, so this resume is not exact")
             self.replay_generator.set_state(acting["replay_generator"])
             restore_generator(self.learner.generator, acting["learner_generator"])
             saved = {key: x.numpy() for key, x in tensors.get("envs", {}).items()}
             if saved and len(saved["episode"]) != self.envs.num_envs:
                 self.begin()
-                return [*notes, "the checkpoint has other environments in each process: all begin a new episode"]
+                return [*notes,
+                        "the checkpoint has other environments in each process: all begin a new "
+                        "episode"]
             state = self._policy_state(acting)
             first = self.envs.reset(saved or None)
             if not saved:
-                notes.append("the checkpoint follows an error, so every environment begins a new episode")
+                notes.append("the checkpoint follows an error, so every environment begins a new "
+                             "episode")
             elif first.lost:
                 which = "all" if len(first.lost) == self.envs.num_envs > 8 else ", ".join(map(str, first.lost))
-                notes.append(f"environments {which} could not be restored by a replay and begin a new episode: this "
-                             "resume is not exact")
+                notes.append(f"environments {which} could not be restored by a replay and begin a "
+                             "new episode: this resume is not exact")
             if saved and (rewards := self.learner.reward_normalizer) is not None:
                 rewards.returns.copy_(acting["returns"])
             self._act_from(Position.after(first, state, self.device))
@@ -232,7 +242,8 @@ class ActorLearner:
 
     def _policy_state(self, acting: Mapping[str, Tensor]) -> State:
         """The policy's state in `acting`. ValueError if it does not fit the model."""
-        numbers = sorted(int(name.removeprefix("state_")) for name in acting if name.startswith("state_"))
+        numbers = sorted(int(name.removeprefix("state_")) for name in acting
+                         if name.startswith("state_"))
         state = tuple(acting[f"state_{number}"].to(self.device) for number in numbers)
         check_policy_state(state, self.model.initial_state(self.config.env.num_envs))
         return state
@@ -240,14 +251,15 @@ class ActorLearner:
     def _restore_past(self, tensors: Mapping[str, Mapping[str, Tensor]]) -> list[str]:
         if self.past is None:
             return []
-        groups = {name.removeprefix("past_"): group for name, group in tensors.items() if name.startswith("past_")}
+        groups = {name.removeprefix("past_"): group for name, group in tensors.items()
+                  if name.startswith("past_")}
         try:
             if not groups:
                 raise ValueError("it has none")
             self.past.load(groups.items(), multiple=self.config.env.num_envs * self.config.runtime.rollouts_per_update)
         except (KeyError, OverflowError, RuntimeError, ValueError) as error:
-            return [f"the past rollouts of the checkpoint do not fit past_rollouts, so they are collected again: "
-                    f"{error}; this resume is not exact"]
+            return ["the past rollouts of the checkpoint do not fit past_rollouts, so they are "
+                    f"collected again: {error}; this resume is not exact"]
         return []
 
     def restore_replay(self, run: Path, step: int) -> None:
@@ -260,11 +272,12 @@ class ActorLearner:
                 raise CheckpointError("none was saved")
             self.replay.load(saved[1])
         except (CheckpointError, KeyError, RuntimeError, ValueError) as error:
-            log.warning(f"the replay is filled again before it is learnt from: {error}; this resume is not exact")
+            log.warning(f"the replay is filled again before it is learnt from: {error}; this "
+                        "resume is not exact")
         else:
             if saved[0] != step:
-                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at {step:,}: it is good to "
-                            "learn from, but this resume is not exact")
+                log.warning(f"the replay was saved at step {saved[0]:,}, the checkpoint at "
+                            f"{step:,}: it is good to learn from, but this resume is not exact")
 
     def close(self) -> None:
         self.envs.close()

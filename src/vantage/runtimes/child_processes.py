@@ -1,7 +1,7 @@
 """Child processes that train: how they start, report errors and end.
 
-Children ignore the signals that a terminal or a scheduler sends to the whole group: only the main process acts on them.
-The kernel kills a child whose main process has died.
+Children ignore the signals that a terminal or a scheduler sends to the whole group: only the main
+process acts on them. The kernel kills a child whose main process has died.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ class Process:
 
     def messages(self) -> Iterator[Any]:
         """The messages that have arrived; the last one is a VantageError if the process has ended."""
-        # Before its last messages are read. What its environment has forked may hold its pipe open after its end.
+        # Before its last messages are read. What its environment has forked may hold its pipe open
+        # after its end.
         alive = self.process.is_alive()
         try:
             while self.connection.poll():
@@ -44,7 +45,8 @@ class Process:
             self.process.join(1.0)
             alive = self.process.is_alive()
         if not alive:
-            yield VantageError(f"it ended without a message, {_describe(self.process.exitcode or 0)}")
+            yield VantageError("it ended without a message, "
+                               f"{_describe(self.process.exitcode or 0)}")
 
     def end(self) -> None:
         """Kill it and its descendants if it still runs, and release its resources."""
@@ -58,12 +60,12 @@ class Process:
 
 def _describe(exitcode: int) -> str:
     if exitcode == -signal.SIGKILL:
-        return (f"{ended_by(exitcode)} (out of memory? or the thread that started the run has ended, and its processes "
-                "with it)")
+        return (f"{ended_by(exitcode)} (out of memory? or the thread that started the run has "
+                "ended, and its processes with it)")
     if exitcode < 0:
         return f"{ended_by(exitcode)}, by native code of its environment or a library"
-    causes = {0: ", as where a simulator calls exit()",
-              1: "; a script that trains with worker processes must do so under if __name__ == '__main__'"}
+    causes = {0: ", as where a simulator calls exit()", 1: "; a script that trains with worker "
+              "processes must do so under if __name__ == '__main__'"}
     return f"with exit status {exitcode}{causes.get(exitcode, '')}"
 
 
@@ -91,8 +93,8 @@ def _run(target: Callable[..., None], connection: Connection, *args: Any) -> Non
 
 def portable(error: BaseException) -> VantageError:
     """`error`, with its traceback or that of its cause in the message."""
-    kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError) if isinstance(error, kind)),
-                None)
+    kind = next((kind for kind in (EnvError, NonFiniteError, ConfigError, VantageError)
+                 if isinstance(error, kind)), None)
     if kind is None and (lack := shortage(error)) is not None:
         return VantageError(lack)
     if kind is None:

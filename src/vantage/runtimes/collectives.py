@@ -1,4 +1,7 @@
-"""What data-parallel ranks exchange by torch.distributed: gradients and objects. Who commands is in `ranks`."""
+"""What data-parallel ranks exchange by torch.distributed: gradients and objects.
+
+Who commands is in `ranks`.
+"""
 
 from __future__ import annotations
 
@@ -48,20 +51,23 @@ class RankWeights(GradientSink):
         self.rank, self.num_ranks = dist.get_rank(), dist.get_world_size()
         self._metrics = SharedMetrics()
         size = len(learner.flat.vector)
-        self._sizes = [size * (i + 1) // self.num_ranks - size * i // self.num_ranks for i in range(self.num_ranks)]
+        self._sizes = [size * (i + 1) // self.num_ranks - size * i // self.num_ranks
+                       for i in range(self.num_ranks)]
         if learner.flat.vector.device.type == "cuda":
             torch.cuda.set_device(learner.flat.vector.device)
             self._group = dist.new_group(backend="nccl", timeout=_NEVER)
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Average the gradient and the metrics over all ranks, clip, then step."""
         own = self._metrics.row(num_valid, loss, metrics)
         bits, size = own.view(gradient.dtype).to(gradient.device), self._sizes[self.rank]
-        rows = self._exchange([torch.cat([part, bits]) for part in torch.split(gradient, self._sizes)],
+        rows = self._exchange([torch.cat([part, bits])
+                               for part in torch.split(gradient, self._sizes)],
                               [size + len(bits)] * self.num_ranks)
-        # A copy, since float64 needs an even offset of float32, and the slices of three ranks have odd ones.
+        # A copy, since float64 needs an even offset of float32, and the slices of three ranks have
+        # odd ones.
         numbers = torch.stack([row[size:].cpu().clone().view(own.dtype) for row in rows])
         if self._metrics.learn_names(numbers, metrics, self.all_gather):
             numbers = self.all_gather(self._metrics.row(num_valid, loss, metrics))
@@ -72,7 +78,8 @@ class RankWeights(GradientSink):
         for row, count in zip(rows[1:], counts[1:], strict=True):
             mean.add_(row[:size], alpha=count / total)
         parts = self._exchange([mean] * self.num_ranks, self._sizes)
-        norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item() for part in parts))
+        norm = math.sqrt(sum(torch.linalg.vector_norm(part).double().square().item()
+                             for part in parts))
         torch.cat(parts, out=gradient)
         clip_with_norm(gradient, norm, max_grad_norm)
         if math.isfinite(norm) and math.isfinite(loss):
@@ -82,12 +89,13 @@ class RankWeights(GradientSink):
     def _exchange(self, parts: Sequence[Tensor], sizes: Sequence[int]) -> list[Tensor]:
         """Send one of the `parts` to each rank; returns what each has sent to this one, of the given `sizes`."""
         received, group = parts[0].new_empty(sum(sizes)), self._group if parts[0].is_cuda else None
-        _complete(lambda: dist.all_to_all_single(received, torch.cat(list(parts)), list(sizes), list(map(len, parts)),
-                                                 group=group, async_op=True))
+        _complete(lambda: dist.all_to_all_single(received, torch.cat(list(parts)), list(sizes),
+                                                 list(map(len, parts)), group=group, async_op=True))
         return list(torch.split(received, list(sizes)))
 
     def all_gather(self, values: Tensor) -> Tensor:
-        return torch.stack(self._exchange([values] * self.num_ranks, [len(values)] * self.num_ranks))
+        return torch.stack(self._exchange([values] * self.num_ranks,
+                                          [len(values)] * self.num_ranks))
 
     def share_command(self, command: int = 0, step: int = 0) -> tuple[int, int]:
         """The command and the step of rank 0, which does not wait for the others."""
@@ -108,7 +116,8 @@ class RankWeights(GradientSink):
 
 def launched() -> tuple[int, int] | None:
     """The rank of this process and the number of ranks under torchrun; None without it."""
-    return (int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])) if dist.is_torchelastic_launched() else None
+    return (int(os.environ["RANK"]),
+            int(os.environ["WORLD_SIZE"])) if dist.is_torchelastic_launched() else None
 
 
 def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
@@ -123,7 +132,8 @@ def join(store: Path | None = None, rank: int = -1, size: int = -1) -> None:
             dist.init_process_group("gloo", timeout=_NEVER)
             return
         stack.enter_context(_on_loopback())
-        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=_NEVER)
+        dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
+                                timeout=_NEVER)
 
 
 def leave() -> None:
@@ -141,7 +151,10 @@ def dismiss() -> None:
 
 
 def _complete(begin: Callable[[], Any]) -> None:
-    """Wait for what `begin` starts. This process handles signals meanwhile, which a blocking call would delay."""
+    """Wait for what `begin` starts.
+
+    This process handles signals meanwhile, which a blocking call would delay.
+    """
     with _raising_lost_ranks():
         work = begin()
         while not work.is_completed():
@@ -150,7 +163,10 @@ def _complete(begin: Callable[[], Any]) -> None:
 
 
 def broadcast(value: Any = None) -> Any:
-    """The object of rank 0. Objects take 1 ms more than numbers, of 140 ms for an update of Pong."""
+    """The object of rank 0.
+
+    Objects take 1 ms more than numbers, of 140 ms for an update of Pong.
+    """
     with _raising_lost_ranks():
         values = [value]
         dist.broadcast_object_list(values, 0)

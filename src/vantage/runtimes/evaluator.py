@@ -25,7 +25,8 @@ STREAM = 1
 """Stream of the environments' seeds; training has 0."""
 
 PRETEST = 20
-"""Games that an evaluation plays first where it can end the run; the others only if these reach the goal."""
+"""Games that an evaluation plays first where it can end the run; the others only if these reach the
+goal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,8 @@ class Evaluated:
     solved: bool
     """The games reached `stop_at_eval`."""
     score: float
-    """What decides about best/: the mean of the second games if they were played, else of the first."""
+    """What decides about best/: the mean of the second games if they were played, else of the
+    first."""
     steps: int
     """Agent steps of all its games."""
 
@@ -87,7 +89,8 @@ class Evaluator:
                 metrics["eval/mean_reward_sampled"] = means[False]
             if best is not None and score >= best and not solved:
                 seed = derive_seed(self._config.run.seed, "second eval games", step)
-                again = yield from self._play(model, step, self._config.run.eval_episodes, seed=seed)
+                again = yield from self._play(model, step, self._config.run.eval_episodes,
+                                              seed=seed)
                 played += again
                 score = metrics["eval/second_mean_reward"] = mean_of(again)
         return Evaluated(metrics, solved, score, sum(game.length for game in played))

@@ -38,13 +38,16 @@ from vantage.runtimes.steps import passed
 log = logging.getLogger(__name__)
 
 STOP_SECONDS = 3.0
-"""Seconds that workers may take to complete their update when the run stops; then they are killed."""
+"""Seconds that workers may take to complete their update when the run stops; then they are
+killed."""
 
 START_SECONDS = 60.0
-"""Seconds that a worker may take to start and import, which a busy machine makes long, before env_timeout begins."""
+"""Seconds that a worker may take to start and import, which a busy machine makes long, before
+env_timeout begins."""
 
 MOMENT = 0.1
-"""Seconds that this process waits for messages, or evaluates, before it looks after the workers again."""
+"""Seconds that this process waits for messages, or evaluates, before it looks after the workers
+again."""
 
 
 class HogwildRun:
@@ -62,8 +65,8 @@ class HogwildRun:
         self._replay_bytes = replay_share(config.runtime.num_workers)
         self.progress = Progress(self._prepare(checkpoint, initial), config.runtime.num_workers,
                                  config.run.return_window)
-        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model, self._tensors,
-                                 self._policy_tensors)
+        self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
+                                 self._tensors, self._policy_tensors)
         self._counters["steps"][0] = self.progress.step
         with ExitStack() as stack:  # undone where the run cannot start
             stack.callback(self.recorder.abandon)
@@ -76,7 +79,10 @@ class HogwildRun:
             stack.pop_all()
 
     def advance(self) -> Generator[None]:
-        """Receive the workers' reports for a moment; evaluate and save where due. Raises what no restart can repair."""
+        """Receive the workers' reports for a moment; evaluate and save where due.
+
+        Raises what no restart can repair.
+        """
         before = self.progress.step
         self._receive(0.0 if self._evaluation else MOMENT)
         if self._evaluation or (self.recorder.evaluation_begins and not self.recorder.finished):
@@ -137,9 +143,11 @@ class HogwildRun:
         """Fill the shared memory with new weights, those of `initial` or of the checkpoint; returns frames per step."""
         config, workers = self.config, self.config.runtime.num_workers
         # The statistics of images are measured before workers share them.
-        model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
+        model, frames_per_step = model_of_workers(config,
+                                                  is_new=initial is None and checkpoint is None)
         lengths = ", ".join(str(length) for length in config.runtime.rollout_lengths[:workers])
-        log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of {lengths}")
+        log.info(f"{workers} workers, {config.env.num_envs} environments in each, rollouts of "
+                 f"{lengths}")
         self.config = config = config.with_shifts(model.spec.shifts)
         self._evaluated_model = copy.deepcopy(model)
         self._learner = Learner(model, config)
@@ -183,19 +191,23 @@ class HogwildRun:
     # Workers
 
     def _start(self, worker: int) -> None:
-        self._counters["heartbeat"][worker] = monotonic() + START_SECONDS  # its first own one comes sooner
+        # Its first own one comes sooner.
+        self._counters["heartbeat"][worker] = monotonic() + START_SECONDS
         with stop_signals_blocked(), importing_main(needs_main(self.config.env)):
-            self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work, self.config, worker,
-                                          self.recorder.workers_started, self._shared, self._replay_bytes)
+            self._workers[worker] = start(self._context, f"vantage-worker-{worker}", work,
+                                          self.config, worker, self.recorder.workers_started,
+                                          self._shared, self._replay_bytes)
         self.recorder.workers_started += 1
 
     def _receive(self, seconds: float) -> None:
         """Handle the messages that arrive in at most `seconds`, and workers that have ended or that hang."""
         processes = self._workers.values()
-        wait([source for each in processes for source in (each.connection, each.process.sentinel)], seconds)
+        wait([source for each in processes for source in (each.connection, each.process.sentinel)],
+             seconds)
         now = monotonic()
         if now - self._received_at > seconds + 1.0:
-            # The caller paused, or this process was stopped: workers may have waited for room in their pipes.
+            # The caller paused, or this process was stopped: workers may have waited for room in
+            # their pipes.
             self._receiving_since = now
         self._received_at = now
         # Steps are counted in shared memory, so that those of a killed worker are not lost.
@@ -211,8 +223,8 @@ class HogwildRun:
         limit = self.config.env.env_timeout
         for worker in list(self._workers) if limit > 0 else []:
             if now - max(self._counters["heartbeat"][worker], self._receiving_since) > limit:
-                self._lose(worker, EnvError(f"no update for {limit:g} s; if its environment is that slow, raise "
-                                            "--env-timeout"), hangs=True)
+                self._lose(worker, EnvError(f"no update for {limit:g} s; if its environment is "
+                                            "that slow, raise --env-timeout"), hangs=True)
 
     def _lose(self, worker: int, error: VantageError, *, hangs: bool = False) -> None:
         """Replace a worker that has ended, unless the run is over; raise if that cannot help or the budget is spent."""
@@ -223,10 +235,11 @@ class HogwildRun:
         if isinstance(error, NonFiniteError) or not (hangs or self._counters["updates"].any()):
             raise error
         if self._restarts >= budget:
-            raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already (max_restarts): "
-                              f"{error}")
+            raise type(error)(f"worker {worker} failed, and {self._restarts} were replaced already "
+                              f"(max_restarts): {error}")
         self._restarts += 1
-        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {budget}): {error}")
+        log.warning(f"worker {worker} failed and is replaced ({self._restarts} of {budget}): "
+                    f"{error}")
         self._start(worker)
 
     def _end_workers(self) -> None:

@@ -12,7 +12,8 @@ from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import SharedWeights
 
 REPORT_EVERY_SECONDS = 0.1
-"""Seconds between two messages of a worker: often enough for the display, rare enough to cost nothing."""
+"""Seconds between two messages of a worker: often enough for the display, rare enough to cost
+nothing."""
 
 
 def work(connection: Connection, config: Config, worker: int, index: int, shared: SharedWeights,

@@ -1,4 +1,7 @@
-"""Statistics of images from random play before training, for `image_norm_steps`. They are frozen afterwards."""
+"""Statistics of images from random play before training, for `image_norm_steps`.
+
+They are frozen afterwards.
+"""
 
 from __future__ import annotations
 

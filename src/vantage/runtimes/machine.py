@@ -40,8 +40,8 @@ ENV_MIB = 20
 MOST_FOR_ONE_THREAD = 200_000
 """Most weights of a network without images for which one thread is at least as fast as two.
 
-Next to a busy process one thread is then 1.3 to 8 times as fast. PPO on HalfCheetah has 143,000 weights
-with hidden=256,256; with 512,512 it has 547,000, and two threads are faster.
+Next to a busy process one thread is then 1.3 to 8 times as fast. PPO on HalfCheetah has 143,000
+weights with hidden=256,256; with 512,512 it has 547,000, and two threads are faster.
 """
 
 
@@ -61,15 +61,16 @@ def prepare(config: Config) -> Config:
     if config.run.log_weights:
         require("tensorboard", "tensorboard")
     config = config.change(device=resolve_device(config))
-    if isinstance(runtime, Ray):  # `room` sets the number of workers when the run has joined the cluster
+    # `room` sets the number of workers when the run has joined the cluster.
+    if isinstance(runtime, Ray):
         workers = runtime.num_workers
         threads = runtime.threads or max(1, int(runtime.worker_cpus))
         own = cores
     else:
         workers = (runtime.num_workers or cores) if hogwild else _ranks(config)
         if workers > MOST_PER_CORE * cores:
-            log.warning("num_workers=%d on %d cores: more than %d per core only wait for each other; give fewer",
-                        workers, cores, MOST_PER_CORE)
+            log.warning("num_workers=%d on %d cores: more than %d per core only wait for each "
+                        "other; give fewer", workers, cores, MOST_PER_CORE)
         _check_memory(config, workers)
         threads = runtime.threads or (1 if hogwild else threads_of(config, workers))
         own = threads
@@ -93,11 +94,13 @@ def threads_of(config: Config, processes: int) -> int:
     # Vectors of environments are excluded: they may be slow or impossible to build twice.
     if threads == 1 or env.atari is not None or is_vector(env) or "cuda" in config.runtime.device:
         return threads
-    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1, stream=0, threads=1)
+    envs = make_environments(config.change(vector="sync").env, seed=config.run.seed, num_envs=1,
+                             stream=0, threads=1)
     envs.close()
     weights = sum(weight.numel() for weight in new_model(config, envs.spec).parameters())
     images = any(part.kind == "image" for part in envs.spec.parts)
-    is_small = weights <= MOST_FOR_ONE_THREAD or config.env.vector == "async"  # whose processes use the cores
+    # Whose processes use the cores.
+    is_small = weights <= MOST_FOR_ONE_THREAD or config.env.vector == "async"
     return 1 if is_small and not images else threads
 
 
@@ -107,8 +110,9 @@ def _check_memory(config: Config, workers: int) -> None:
     envs = config.env.num_envs if config.env.vector == "async" else 0
     for name, number, each in (("num_workers", workers, WORKER_MIB), ("num_envs", envs, ENV_MIB)):
         if number > 1 and number * each > free:
-            raise ConfigError(f"{name}={number}: so many processes need at least {number * each:,} MiB, and {free:,} "
-                              f"MiB of memory are free; give at most {max(1, free // each)}")
+            raise ConfigError(f"{name}={number}: so many processes need at least {number * each:,} "
+                              f"MiB, and {free:,} MiB of memory are free; give at most "
+                              f"{max(1, free // each)}")
 
 
 def _ranks(config: Config) -> int:
@@ -118,7 +122,8 @@ def _ranks(config: Config) -> int:
     milliseconds between updates; each gets at least `LEAST_ENVS`, and together they use at least
     `LEAST_BUSY` of the cores.
     """
-    daemon = multiprocessing.current_process().daemon  # a process of a Pool, for example, cannot start others
+    # A process of a Pool, for example, cannot start others.
+    daemon = multiprocessing.current_process().daemon
     if workers := config.runtime.num_workers:
         why = why_not_parallel(config)
         if daemon and workers > 1:
@@ -150,14 +155,18 @@ def _precision(config: Config) -> str:
 
 
 def resolve_device(config: Config) -> str:
-    """The devices of `config`, with "auto" resolved. ConfigError for devices that torch cannot use."""
+    """The devices of `config`, with "auto" resolved.
+
+    ConfigError for devices that torch cannot use.
+    """
     count = torch.cuda.device_count()
     device = config.runtime.device
     hogwild = isinstance(config.runtime, Hogwild)
     hint = "use a3c, which is the same on CPUs" if config.algo == "a3g" else "use --device cpu"
     if device == "auto":
         if config.algo == "a3g" and count == 0:
-            raise ConfigError(f"a3g is for machines with GPUs, and torch finds no CUDA device here; {hint}")
+            raise ConfigError("a3g is for machines with GPUs, and torch finds no CUDA device here; "
+                              f"{hint}")
         if count == 0:
             return "cpu"
         return ",".join(f"cuda:{i}" for i in range(count)) if hogwild else "cuda"
@@ -166,9 +175,12 @@ def resolve_device(config: Config) -> str:
         if match is None:
             raise ConfigError(f"device={device!r} is not a device; use cpu, cuda, cuda:0 or auto")
         if match[1] == "cuda" and int(match[2] or 0) >= count:
-            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this machine; {hint}")
+            raise ConfigError(f"device={device!r}: torch can use {count} CUDA devices on this "
+                              f"machine; {hint}")
     if "," in device and isinstance(config.runtime, Ray):
-        raise ConfigError(f"device={device!r}: the learner of runtime=ray takes one device; give cpu or cuda:0")
+        raise ConfigError(f"device={device!r}: the learner of runtime=ray takes one device; give "
+                          "cpu or cuda:0")
     if "," in device and not hogwild and config.runtime.num_workers <= 1:
-        raise ConfigError(f"device={device!r}: a single process takes one device; give --num-workers for a list")
+        raise ConfigError(f"device={device!r}: a single process takes one device; give "
+                          "--num-workers for a list")
     return device

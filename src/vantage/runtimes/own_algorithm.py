@@ -27,13 +27,15 @@ class OwnAlgorithm:
         self._known |= fresh
         if fresh:
             names = ", ".join(sorted(fresh))
-            log.warning(f"algorithm={self._config.algo} holds {names:.400}, which no checkpoint saves: a resume begins "
-                        "it anew. Return modules and tensors from build, and draw from update.generator")
+            log.warning(f"algorithm={self._config.algo} holds {names:.400}, which no checkpoint "
+                        "saves: a resume begins it anew. Return modules and tensors from build, "
+                        "and draw from update.generator")
 
     def note_update(self) -> None:
         """After the first update: warn of a max_kl that nothing is compared with."""
         if self._awaits_kl and (logged := self._progress.logged):
             self._awaits_kl = False
             if APPROX_KL not in logged:
-                log.warning(f"max_kl has no effect: algorithm={self._config.algo} logs no {APPROX_KL}, which is "
-                            "compared with it; return that from loss, or leave max_kl out")
+                log.warning(f"max_kl has no effect: algorithm={self._config.algo} logs no "
+                            f"{APPROX_KL}, which is compared with it; return that from loss, or "
+                            "leave max_kl out")

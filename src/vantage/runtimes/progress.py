@@ -1,4 +1,7 @@
-"""`Progress`: the counters of a run, such as steps, time, recent games and best score. No learning or files here."""
+"""`Progress`: the counters of a run, such as steps, time, recent games and best score.
+
+No learning or files here.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,8 @@ class Advance:
             counts[name] = counts.get(name, 0) + other.count(name)
         self.counts = counts
         self.unsaved = self.unsaved | other.unsaved
-        for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds", "eval_seconds"):
+        for name in ("steps", "updates", "episodes", "env_seconds", "act_seconds", "learn_seconds",
+                     "eval_seconds"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         return self
 
@@ -210,7 +214,8 @@ class Progress:
             self._logged_step = self.step
             self._sum = Advance()
         metrics = self._rates | self.extra
-        metrics |= {"rollout/episodes": self.episodes, "time/frames": self.step * self.frames_per_step}
+        metrics |= {"rollout/episodes": self.episodes,
+                    "time/frames": self.step * self.frames_per_step}
         return metrics | self.metrics_of_recent()
 
     def metrics_of_recent(self) -> dict[str, float]:
@@ -227,7 +232,8 @@ class Progress:
         return self._recent_metrics or {}
 
     def state(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
+        return {name: getattr(self, name)
+                for name in _SAVED} | {"recent": [list(game) for game in self.recent]}
 
     def load(self, state: dict[str, Any]) -> None:
         self._started = perf_counter() - state["seconds"]

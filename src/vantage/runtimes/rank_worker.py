@@ -31,7 +31,8 @@ class Command(IntEnum):
     CHANGE = 3
 
 
-def work(connection: Connection, store: Path, rank: int, size: int, shared: RankMemory | None) -> None:
+def work(connection: Connection, store: Path, rank: int, size: int,
+         shared: RankMemory | None) -> None:
     """Main function of a rank that rank 0 has started."""
     connection.send(None)  # its imports are done
     collectives.join(store, rank, size)
@@ -85,7 +86,8 @@ def _begin_acting(one: ActorLearner, saved: Mapping[str, Mapping[str, Tensor]], 
                   resumed: bool) -> list[str]:
     """Restore the acting tensors of `rank`, or begin episodes; returns notes on what was not restored."""
     prefix = f"partner_{rank}_"
-    acting = {name.removeprefix(prefix): group for name, group in saved.items() if name.startswith(prefix)}
+    acting = {name.removeprefix(prefix): group for name, group in saved.items()
+              if name.startswith(prefix)}
     if acting:
         return one.restore_acting(acting)
     one.begin()
@@ -126,7 +128,8 @@ def row_of(config: Config, advance: Advance) -> Tensor:
     numbers = [advance.steps, advance.env_seconds, advance.act_seconds, advance.learn_seconds]
     for episode in advance.episodes:
         numbers += [episode.env, episode.score, episode.length]
-    return torch.tensor(numbers + [torch.nan] * (row_size(config) - len(numbers)), dtype=torch.float64)
+    return torch.tensor(numbers + [torch.nan] * (row_size(config) - len(numbers)),
+                        dtype=torch.float64)
 
 
 def advance_of(row: Tensor) -> Advance:

@@ -1,9 +1,9 @@
 """Data-parallel ranks under `sync`, as rank 0 sees them: how they are started, commanded and ended.
 
 Ranks are processes that split the environments and share every update; `rank_worker` is what ranks
-above 0 do. Rank 0 evaluates, logs and writes; the others execute its commands. Either rank 0 starts them
-(`num_workers`), or torchrun starts all. Gradients are combined in `shared_gradients` for ranks on one
-CPU, otherwise in `collectives`.
+above 0 do. Rank 0 evaluates, logs and writes; the others execute its commands. Either rank 0 starts
+them (`num_workers`), or torchrun starts all. Gradients are combined in `shared_gradients` for ranks
+on one CPU, otherwise in `collectives`.
 """
 
 from __future__ import annotations
@@ -42,9 +42,13 @@ STOP_SECONDS = 3.5
 
 
 class Ranks:
-    """The ranks above 0 of a run. Rank 0, whose `actor_learner` this takes, starts and commands them."""
+    """The ranks above 0 of a run.
 
-    def __init__(self, config: Config, actor_learner: ActorLearner, checkpoint: Checkpoint | None) -> None:
+    Rank 0, whose `actor_learner` this takes, starts and commands them.
+    """
+
+    def __init__(self, config: Config, actor_learner: ActorLearner,
+                 checkpoint: Checkpoint | None) -> None:
         self._config = config
         self._actor_learner = actor_learner
         self._processes: dict[int, Process] = {}
@@ -78,7 +82,8 @@ class Ranks:
         shared = self._rank_memory(context) if self._actor_learner.device.type == "cpu" else None
         with stop_signals_blocked(), importing_main(needs_main(self._config.env)):
             for rank in range(1, size):
-                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank, size, shared)
+                self._processes[rank] = start(context, f"vantage-rank-{rank}", work, store, rank,
+                                              size, shared)
         for process in self._processes.values():
             wait([process.connection, process.process.sentinel])
             if process.process.sentinel in wait([process.process.sentinel], 0):
@@ -89,7 +94,8 @@ class Ranks:
 
     def _rank_memory(self, context: SpawnContext) -> RankMemory:
         learner = self._actor_learner.learner
-        statistics = sum(part.numel() for _, normalizer in learner.running() for part in normalizer.stats)
+        statistics = sum(part.numel() for _, normalizer in learner.running()
+                         for part in normalizer.stats)
         buffers = 0 if learner.buffers is None else len(learner.buffers.read())
         # 512 numbers have room for 254 metrics and the numbers that `SharedMetrics` adds.
         columns = max(512, statistics, buffers, row_size(self._actor_learner.config))
@@ -114,7 +120,8 @@ class Ranks:
             collectives.broadcast(same)
             if not same:
                 self._actor_learner.forget_past()
-                log.warning("the past rollouts of some processes are lost, so all collect theirs again")
+                log.warning("the past rollouts of some processes are lost, so all collect theirs "
+                            "again")
         self._waiting = True
 
     def advance(self, step: int) -> Advance:
@@ -141,7 +148,8 @@ class Ranks:
                         snapshots[f"partner_{rank}_{name}"] = tensors
                 return snapshots
         except VantageError as error:
-            log.warning(f"{error}; the checkpoint lacks the state of the environments of that process")
+            log.warning(f"{error}; the checkpoint lacks the state of the environments of that "
+                        "process")
             return {}
 
     def change(self, values: Mapping[str, Any]) -> None:
@@ -184,10 +192,12 @@ class Ranks:
             raise self._failure from None
 
     def _lost(self) -> VantageError:
-        ended = wait([process.process.sentinel for process in self._processes.values()], STOP_SECONDS)
+        ended = wait([process.process.sentinel for process in self._processes.values()],
+                     STOP_SECONDS)
         for rank, process in self._processes.items():
             if process.process.sentinel in ended:
-                process.process.join(STOP_SECONDS)  # the exit code follows the sentinel after a moment
+                # The exit code follows the sentinel after a moment.
+                process.process.join(STOP_SECONDS)
                 messages = process.messages()
                 error = next(message for message in messages if isinstance(message, VantageError))
                 if isinstance(error, EnvError | NonFiniteError):

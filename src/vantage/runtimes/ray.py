@@ -40,7 +40,10 @@ MOMENT = 0.1
 """Seconds that this process waits for replies before it looks after the workers again."""
 
 IDLE_SECONDS = 30.0
-"""Seconds without any worker before a warning. Python may take a while to start on a busy machine."""
+"""Seconds without any worker before a warning.
+
+Python may take a while to start on a busy machine.
+"""
 
 
 class RayRun:
@@ -69,9 +72,11 @@ class RayRun:
             self._sends_gradients = config.ray.send == "gradients"
             in_update = 1 if self._sends_gradients else config.runtime.rollouts_per_update
             self._most_lag = config.ray.max_policy_lag or 8 * -(-workers // in_update)
-            self.progress = Progress(self._prepare(checkpoint, initial), workers, config.run.return_window)
-            self.recorder = Recorder(config, directory, checkpoint, self.progress, self._learner.model,
-                                     self._learner.tensors, self._learner.policy_tensors)
+            self.progress = Progress(self._prepare(checkpoint, initial), workers,
+                                     config.run.return_window)
+            self.recorder = Recorder(config, directory, checkpoint, self.progress,
+                                     self._learner.model, self._learner.tensors,
+                                     self._learner.policy_tensors)
             stack.callback(self.recorder.abandon)
             begin_workers(self.recorder, checkpoint)
             self._weights = weights_argument(self._learner)
@@ -136,19 +141,22 @@ class RayRun:
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
         """Make the learner, with new weights, those of `initial`, or of the checkpoint; returns frames per step."""
         config = self.config
-        model, frames_per_step = model_of_workers(config, is_new=initial is None and checkpoint is None)
+        model, frames_per_step = model_of_workers(config,
+                                                  is_new=initial is None and checkpoint is None)
         self.config = config = config.with_shifts(model.spec.shifts)
         self._learner = Learner(model.to(config.runtime.device), config)
         if self._sends_gradients and self._learner.buffers is not None:
-            raise ConfigError(f"send=gradients does not return the buffers of the module of algorithm={config.algo} "
-                              "from its workers; give --send rollouts")
+            raise ConfigError("send=gradients does not return the buffers of the module of "
+                              f"algorithm={config.algo} from its workers; give --send rollouts")
         load_learner(self._learner, config, checkpoint, initial)
         changes = {} if self._sends_gradients else {"rollouts_per_update": 1}
-        # This process enforces env_timeout for workers; the evaluator, whose games may take long, does so itself.
-        self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes), "the config")
+        # This process enforces env_timeout for workers; the evaluator, whose games may take long,
+        # does so itself.
+        self._worker_config = pack(config.change(device="cpu", env_timeout=0, **changes),
+                                   "the config")
         self._evaluator = RemoteEvaluator(pack(config.change(device="cpu"), "the config"))
-        log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in each, send "
-                 f"{config.ray.send}; the learner is on {config.runtime.device}")
+        log.info(f"{config.runtime.num_workers} workers, {config.env.num_envs} environments in "
+                 f"each, send {config.ray.send}; the learner is on {config.runtime.device}")
         return frames_per_step
 
     # Learning
@@ -191,8 +199,10 @@ class RayRun:
         total = Advance()
         pending = self._pending
         self._pending = []
-        metrics = self._learner.update(join_rollouts([rollout for rollout, _, _ in pending]), self.progress.step)
-        metrics["train/policy_lag"] = sum(self._updates - updates for _, _, updates in pending) / len(pending)
+        metrics = self._learner.update(join_rollouts([rollout for rollout, _, _ in pending]),
+                                       self.progress.step)
+        metrics["train/policy_lag"] = sum(self._updates - updates
+                                          for _, _, updates in pending) / len(pending)
         for _, advance, _ in pending:
             total += advance
         total += Advance(updates=1, metrics=metrics, learn_seconds=monotonic() - started)
@@ -273,8 +283,8 @@ class RayRun:
             if present == versions():
                 self._send(member, member.actor.begin)
             else:
-                self._lose(member, VantageError(f"{member.node} has {present}, the machine that trains "
-                                                f"{versions()}; install the same on all"))
+                self._lose(member, VantageError(f"{member.node} has {present}, the machine that "
+                                                f"trains {versions()}; install the same on all"))
         elif not member.begun:
             member.begun = True
             self._request(member)
@@ -310,6 +320,7 @@ class RayRun:
     def _count_restart(self, who: str, error: VantageError) -> None:
         budget = self.config.ray.max_restarts
         if self._restarts >= budget:
-            raise type(error)(f"{who} failed, and {self._restarts} were replaced already (max_restarts): {error}")
+            raise type(error)(f"{who} failed, and {self._restarts} were replaced already "
+                              f"(max_restarts): {error}")
         self._restarts += 1
         log.warning(f"{who} failed and is replaced ({self._restarts} of {budget}): {error}")

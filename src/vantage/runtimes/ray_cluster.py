@@ -52,18 +52,21 @@ def describe(error: ray.exceptions.RayError) -> VantageError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if missing := next((line for line in lines if "No module named" in line), None):
         return ConfigError(f"{missing}; install Vantage and your own modules on every node")
-    return VantageError(f"its process or node has ended: {lines[0] if lines else type(error).__name__}")
+    return VantageError("its process or node has ended: "
+                        f"{lines[0] if lines else type(error).__name__}")
 
 
 def connect(config: Config) -> bool:
     """Connect to the cluster, or start one here; False if the program has connected already and keeps it."""
     if ray.is_initialized():
         return False
-    address, options = config.ray.ray_address, {"log_to_driver": False, "logging_level": logging.ERROR}
+    address, options = config.ray.ray_address, {"log_to_driver": False,
+                                                "logging_level": logging.ERROR}
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         if address == "local":
-            cpus = max(available_cores(), -int(-config.ray.num_workers * config.ray.worker_cpus // 1))
+            cpus = max(available_cores(),
+                       -int(-config.ray.num_workers * config.ray.worker_cpus // 1))
             options |= {"num_cpus": cpus, "include_dashboard": False}
         else:
             check_answers(address := find_cluster(address))
@@ -72,8 +75,10 @@ def connect(config: Config) -> bool:
                 _guards.append(Guard())
                 watched.enter_context(_guards[-1])
             ray.init(address=address, **options)
-        # Without log_to_driver too, Ray prints pages of its own log where a node ends, over the display: listen_error_
-        # messages in https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60, 2026-11).
+        # Without log_to_driver too, Ray prints pages of its own log where a node ends, over the
+        # display: listen_error_ messages in
+        # https://github.com/ray-project/ray/blob/master/python/ray/_private/worker.py (2.60,
+        # 2026-11).
         ray._private.worker.print_to_stdstream = lambda data, ignore_prefix: log.debug("%s", data["lines"])
     except Exception as error:  # Ray's own have no common class
         text = " ".join(str(error).split())
@@ -120,23 +125,28 @@ def capacity(config: Config) -> int:
     """The number of workers that the machines of the cluster have CPUs for; ConfigError if not one fits."""
     cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     if not (fitting := sum(int(each / config.ray.worker_cpus + 1e-6) for each in cpus)):
-        raise ConfigError(f"worker_cpus={config.ray.worker_cpus:g}: no worker has room, the largest machine of the "
-                          f"cluster has {max(cpus, default=0):g} CPUs; add nodes or give a smaller --worker-cpus")
+        raise ConfigError(f"worker_cpus={config.ray.worker_cpus:g}: no worker has room, the "
+                          f"largest machine of the cluster has {max(cpus, default=0):g} CPUs; add "
+                          "nodes or give a smaller --worker-cpus")
     return fitting
 
 
 def room(config: Config) -> int:
-    """The number of workers: that of the config, or as many as have room now. ConfigError where not one has."""
+    """The number of workers: that of the config, or as many as have room now.
+
+    ConfigError where not one has.
+    """
     runtime, most, started = config.ray, capacity(config), monotonic()
     while not (fitting := int(_free_cpus() / runtime.worker_cpus + 1e-6)):
         if monotonic() - started > ROOM_SECONDS:
-            raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, {_free_cpus():g} CPUs of the "
-                              "cluster are free; wait for its other work, add nodes or give a smaller --worker-cpus")
+            raise ConfigError(f"worker_cpus={runtime.worker_cpus:g}: no worker has room, "
+                              f"{_free_cpus():g} CPUs of the cluster are free; wait for its other "
+                              "work, add nodes or give a smaller --worker-cpus")
         sleep(0.2)
     fitting = min(fitting, most)
     if runtime.num_workers > fitting:
-        log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for free CPUs or new "
-                    "nodes; give fewer --num-workers or a smaller --worker-cpus")
+        log.warning(f"num_workers={runtime.num_workers}: {fitting} have room, the others wait for "
+                    "free CPUs or new nodes; give fewer --num-workers or a smaller --worker-cpus")
     return runtime.num_workers or max(1, fitting - (runtime.ray_address == "local"))
 
 
@@ -145,7 +155,10 @@ def _free_cpus() -> float:
 
 
 def share(config: Config, jobs: int) -> int:
-    """Workers of each of `jobs` runs at a time. Connects this process to its cluster, so that its runs need not."""
+    """Workers of each of `jobs` runs at a time.
+
+    Connects this process to its cluster, so that its runs need not.
+    """
     if config.ray.ray_address == "local":
         return max(1, int(available_cores() / config.ray.worker_cpus) // jobs)
     connect(config)

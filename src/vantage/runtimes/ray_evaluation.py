@@ -48,15 +48,15 @@ class RemoteEvaluator:
         if self._actor is None:
             self._actor = ray.remote(Worker).options(num_cpus=0).remote(self._config, 0, 0)
         step = progress.step
-        answer = self._actor.evaluate.remote(learner.model.spec, weights, step, progress.longest_game(),
-                                             progress.best_return)
+        answer = self._actor.evaluate.remote(learner.model.spec, weights, step,
+                                             progress.longest_game(), progress.best_return)
         self._under_way = answer, step, learner.policy_tensors()
 
     def result(self, seconds: float) -> RemoteEvaluation | None:
         """The result if it arrives within `seconds`, else None.
 
-        Raises RayError if the actor has ended, whereupon the next evaluation starts another, and the
-        VantageError of an evaluation that has failed.
+        Raises RayError if the actor has ended, whereupon the next evaluation starts another, and
+        the VantageError of an evaluation that has failed.
         """
         assert self._under_way is not None
         answer, step, policy = self._under_way

@@ -21,7 +21,8 @@ class Guard:
 
     def __init__(self) -> None:
         self._others = {child.pid for child in psutil.Process().children()}
-        # It reads a pipe that closes with this process. In a session of its own no signal of a terminal ends it.
+        # It reads a pipe that closes with this process. In a session of its own no signal of a
+        # terminal ends it.
         self._process = subprocess.Popen(
             [sys.executable, __file__, str(os.getpid()), *map(str, self._others)], stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, start_new_session=True, text=True)

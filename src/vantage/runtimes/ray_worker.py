@@ -41,8 +41,8 @@ from vantage.types import EnvSpec, Rollout, map_parts
 Arrays = list[np.ndarray]
 
 MESSAGE_BYTES = 90 * 1024
-"""Largest weights that are sent within a request, in bytes. Ray puts arguments above 100 KiB in the object store,
-again for every request (max_direct_call_object_size)."""
+"""Largest weights that are sent within a request, in bytes. Ray puts arguments above 100 KiB in the
+object store, again for every request (max_direct_call_object_size)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,8 @@ class Reply:
 
     advance: Advance
     statistics: Arrays
-    """Count, mean and variance of this rollout's observations for each normaliser, and of its returns."""
+    """Count, mean and variance of this rollout's observations for each normaliser, and of its
+    returns."""
     payload: Mapping[str, Any]
     """The arrays of a rollout, or a gradient [P] with its loss and number of valid steps."""
 
@@ -116,7 +117,8 @@ class Worker:
         rollout = join_rollouts(rollouts)
         one.learner.observe(rollout, step)
         return Reply(advance, self._statistics(),
-                     {f.name: map_parts(Tensor.numpy, getattr(rollout, f.name)) for f in fields(Rollout)})
+                     {f.name: map_parts(Tensor.numpy, getattr(rollout, f.name))
+                      for f in fields(Rollout)})
 
     @answering
     def gradient(self, weights: Arrays, step: int) -> Reply:
@@ -134,8 +136,8 @@ class Worker:
         return Reply(advance, self._statistics(), self._sink.reply)
 
     @answering
-    def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int, best: float | None
-                 ) -> tuple[Evaluated, float]:
+    def evaluate(self, spec: EnvSpec, weights: Arrays, step: int, longest_game: int,
+                 best: float | None) -> tuple[Evaluated, float]:
         """Play the games of an evaluation; returns its result, and seconds."""
         started = perf_counter()
         config: Config = unpack(self._arguments[0])
@@ -153,7 +155,8 @@ class Worker:
             self._evaluator.close()
 
     def _statistics(self) -> Arrays:
-        parts = [part for _, normalizer in self._one.learner.running() for part in normalizer.local_stats or ()]
+        parts = [part for _, normalizer in self._one.learner.running()
+                 for part in normalizer.local_stats or ()]
         arrays = [part.numpy().copy() for part in parts]
         for part in parts:
             part.zero_()
@@ -165,11 +168,12 @@ class GradientCopy(GradientSink):
 
     reply: Mapping[str, Any]
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Clip and keep the gradient; moves nothing."""
         norm = clip_gradient(gradient, max_grad_norm)
-        self.reply = {"gradient": gradient.numpy(), "num_valid": float(num_valid), "loss": float(loss)}
+        self.reply = {"gradient": gradient.numpy(), "num_valid": float(num_valid),
+                      "loss": float(loss)}
         return norm, float(loss)
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
@@ -215,7 +219,8 @@ def merge_statistics(learner: Learner, arrays: Arrays) -> None:
 
 def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:
     """The rollout of a `Reply`, a view of the object store if `device` is the CPU."""
-    return Rollout(**{name: map_parts(lambda array: tensor(array).to(device), part) for name, part in arrays.items()})
+    return Rollout(**{name: map_parts(lambda array: tensor(array).to(device), part)
+                      for name, part in arrays.items()})
 
 
 def tensor(array: np.ndarray) -> Tensor:

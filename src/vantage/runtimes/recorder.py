@@ -37,12 +37,13 @@ Status = Literal["running", "done", "interrupted", "failed"]
 class Recorder:
     """Writes the files of a run: metrics, checkpoints, best/, summary.json.
 
-    `tensors` returns the tensors of a checkpoint, `policy` those of best/. Failures to save are logged;
-    only that of the last save ends the run.
+    `tensors` returns the tensors of a checkpoint, `policy` those of best/. Failures to save are
+    logged; only that of the last save ends the run.
     """
 
-    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None, progress: Progress,
-                 model: ActorCritic, tensors: Callable[[], Groups], policy: Callable[[], Groups]) -> None:
+    def __init__(self, config: Config, directory: RunDirectory, checkpoint: Checkpoint | None,
+                 progress: Progress, model: ActorCritic, tensors: Callable[[], Groups],
+                 policy: Callable[[], Groups]) -> None:
         directory = directory.from_start()
         self.directory = directory
         self.config = config
@@ -109,7 +110,10 @@ class Recorder:
 
     @property
     def last_evaluation_due(self) -> bool:
-        """The final policy has not been evaluated yet. It has been if an evaluation ended the run."""
+        """The final policy has not been evaluated yet.
+
+        It has been if an evaluation ended the run.
+        """
         return self.progress.evaluation_due and not self.progress.solved
 
     def note_due_evaluation(self, before: int) -> None:
@@ -135,7 +139,8 @@ class Recorder:
 
     def first_report(self) -> Report:
         """The report before the first update. It has no metrics and is not written."""
-        return Report(self.progress.step, self.progress.seconds, {}, "running", str(self.directory.path))
+        return Report(self.progress.step, self.progress.seconds, {}, "running",
+                      str(self.directory.path))
 
     def report(self, status: Status = "running") -> Report:
         """Metrics since the last report, also written to the run directory."""
@@ -174,8 +179,8 @@ class Recorder:
     def evaluated(self, evaluated: Evaluated, step: int, policy: Groups | None = None) -> None:
         """Record an evaluation of the policy of `step`; saves the policy if it is the best so far.
 
-        `policy` has its tensors; by default the current ones. Another evaluation becomes due at once if
-        training has passed the next due step meanwhile.
+        `policy` has its tensors; by default the current ones. Another evaluation becomes due at
+        once if training has passed the next due step meanwhile.
         """
         progress = self.progress
         progress.eval_steps += evaluated.steps
@@ -193,18 +198,19 @@ class Recorder:
     def save(self, *, final: bool = False, again: bool = False) -> None:
         """Write a checkpoint and the summary.
 
-        A failure raises CheckpointError if `final`; otherwise it is logged and the next save tries again.
-        `again` replaces a checkpoint of the same step.
+        A failure raises CheckpointError if `final`; otherwise it is logged and the next save tries
+        again. `again` replaces a checkpoint of the same step.
         """
         self._check_directory()
         self._algorithm.note_unsaved()
-        # Before the checkpoint: a resume drops metrics of later steps, but cannot restore missing ones.
+        # Before the checkpoint: a resume drops metrics of later steps, but cannot restore missing
+        # ones.
         self._write_metrics({})
         if not self.config.run.evaluates and self.progress.window_is_full:
             self._save_if_best(float(self.progress.return_mean or 0.0), self.progress.step)
         try:
-            save(self.directory.path, self.progress.step, tensors=self._tensors(), state=self._state(),
-                 keep=self.config.run.keep_checkpoints, again=again)
+            save(self.directory.path, self.progress.step, tensors=self._tensors(),
+                 state=self._state(), keep=self.config.run.keep_checkpoints, again=again)
             self._saved_at = perf_counter()
             self._failures.saved(self.directory.path / "checkpoints")
             self._save_config()
@@ -232,7 +238,8 @@ class Recorder:
             self._failures.saved(self.directory.path / "config.json")
 
     def _state(self) -> dict[str, Any]:
-        return {"progress": self.progress.state(), "spec": self._spec, "workers_started": self.workers_started,
+        return {"progress": self.progress.state(), "spec": self._spec,
+                "workers_started": self.workers_started,
                 "optimizer": self.config.optimizer.optimizer}
 
     def _check_directory(self) -> None:
@@ -245,11 +252,15 @@ class Recorder:
                 f"{self.progress.step:,}; continue it from its last checkpoint by `vantage resume {place}`")
 
     def save_replay(self, tensors: Callable[[], Groups]) -> None:
-        """Write the replay of this step, unless it has been written. A run can continue without it."""
+        """Write the replay of this step, unless it has been written.
+
+        A run can continue without it.
+        """
         if self._replay_step == self.progress.step:
             return
         try:
-            save_as(self.directory.path, "replay", self.progress.step, tensors=tensors(), state={}, may_remove=False)
+            save_as(self.directory.path, "replay", self.progress.step, tensors=tensors(), state={},
+                    may_remove=False)
         except CheckpointError as error:
             self._failures.failed(
                 "replay", error, ". A resume from here uses the replay saved before, or fills a new one.")
@@ -267,7 +278,8 @@ class Recorder:
         if self._weights is not None:
             scores = {"final/return_mean": self.progress.return_mean,
                       "final/best_return": self.progress.best_return}
-            self._weights.close({name: score for name, score in scores.items() if score is not None})
+            self._weights.close({name: score for name, score in scores.items()
+                                 if score is not None})
         self._writer.close()
         summary = write_summary(self.directory, self.config, self.progress, status, self._failures)
         if self._tracker is not None:
@@ -282,15 +294,17 @@ class Recorder:
             if best.get("best_return") is not None:
                 self.progress.best_return = best["best_return"]
 
-    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *, solved: bool = False) -> None:
-        # An equal score replaces the former: where a task has a highest score, the first policy that
-        # reaches it is rarely the most robust.
+    def _save_if_best(self, mean: float, step: int, policy: Groups | None = None, *,
+                      solved: bool = False) -> None:
+        # An equal score replaces the former: where a task has a highest score, the first policy
+        # that reaches it is rarely the most robust.
         former = self.progress.best_return
         if former is not None and mean < former and not solved:
             return
         self.progress.best_return = mean
         try:
-            save_as(self.directory.path, "best", step, tensors=policy or self._policy(), state=self._state())
+            save_as(self.directory.path, "best", step, tensors=policy or self._policy(),
+                    state=self._state())
         except CheckpointError as error:
             self.progress.best_return = former
             self._failures.failed(

@@ -81,7 +81,8 @@ class Session:
         if not self.is_running:
             status = self.status
             step = self.step
-            ending = {"done": "is done", "interrupted": "was closed", "failed": "has failed"}[status]
+            ending = {"done": "is done", "interrupted": "was closed",
+                      "failed": "has failed"}[status]
             steps = f", steps={2 * step}" if status == "done" else ""
             path = str(run.recorder.directory.path)
             raise VantageError(f"this training {ending}, at step {step:,}; go on with "

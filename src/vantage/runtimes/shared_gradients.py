@@ -27,8 +27,8 @@ from vantage.runtimes.shared_memory import SharedMemory
 from vantage.runtimes.shared_metrics import SharedMetrics
 
 SPIN_SECONDS = 0.02
-"""Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in two processes is up
-to 1.5 times as fast as in one with spinning, 1.2 times without."""
+"""Seconds to spin before napping. A busy host is slow to give a sleeping core back: A2C on Pong in
+two processes is up to 1.5 times as fast as in one with spinning, 1.2 times without."""
 NAP_SECONDS = 0.002
 _fence = Lock()
 _yield = getattr(os, "sched_yield", lambda: sleep(0))
@@ -49,7 +49,8 @@ class RankMemory:
     The numbers are the metrics of an update, or what `all_gather` exchanges.
     """
 
-    def __init__(self, size: int, num_ranks: int, columns: int, config: OptimizerConfig, context: SpawnContext) -> None:
+    def __init__(self, size: int, num_ranks: int, columns: int, config: OptimizerConfig,
+                 context: SpawnContext) -> None:
         self.config, statistics = config, STATISTICS[config.optimizer]
         tensors = {"vector": torch.zeros(size), "gradients": torch.zeros(num_ranks, size),
                    "command": torch.zeros(2, dtype=torch.int64),
@@ -81,13 +82,14 @@ class SharedRankWeights(GradientSink):
         if rank == 0 and (own := learner.sink.optimizer_tensors()):
             self.load_optimizer(own)
         learner.flat.move(memory["vector"], self._gradients[rank], keep=rank == 0)
-        part = {name: each[rank] if name == "step" else each[self._part] for name, each in self._statistics.items()}
+        part = {name: each[rank] if name == "step" else each[self._part]
+                for name, each in self._statistics.items()}
         self._optimizer = FlatOptimizer(config, memory["vector"][self._part], part)
         self._vector, self._average = memory["vector"], learner.average
         learner.sink = self
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Average gradients and metrics over all ranks, g = Σ nᵢ gᵢ / Σ nᵢ, clip, and move this rank's slice."""
         rows = self._share(self._metrics.row(num_valid, loss, metrics))
         if self._metrics.learn_names(rows, metrics, self._gather_after_barrier):
@@ -105,7 +107,8 @@ class SharedRankWeights(GradientSink):
         if moves := math.isfinite(norm) and math.isfinite(loss):
             self._optimizer.step(mean, lr)
         self.barrier()
-        if moves and self._average is not None:  # each rank has an average of its own, equal to the others
+        # Each rank has an average of its own, equal to the others.
+        if moves and self._average is not None:
             self._average.follow(self._vector)
         return norm, loss
 
@@ -122,8 +125,9 @@ class SharedRankWeights(GradientSink):
     def _share(self, values: Tensor) -> Tensor:
         """The `values` [N] of all ranks, [num_ranks, N], a view that is valid until the next barrier."""
         if len(values) > (most := self._numbers.shape[1]):
-            raise ConfigError(f"the algorithm exchanges {len(values)} numbers in an update, and ranks on one CPU have "
-                              f"room for {most}; log fewer metrics, or give --num-workers 1")
+            raise ConfigError(f"the algorithm exchanges {len(values)} numbers in an update, and "
+                              f"ranks on one CPU have room for {most}; log fewer metrics, or give "
+                              "--num-workers 1")
         self._numbers[self.rank, :len(values)] = values
         self.barrier()
         return self._numbers[:, :len(values)]
@@ -154,7 +158,8 @@ class SharedRankWeights(GradientSink):
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """The statistics of the whole vector, as one process has them."""
-        return {name: tensor[0] if name == "step" else tensor for name, tensor in self._statistics.items()}
+        return {name: tensor[0] if name == "step" else tensor
+                for name, tensor in self._statistics.items()}
 
     def load_optimizer(self, tensors: Mapping[str, Tensor]) -> None:
         for name, tensor in self._statistics.items():

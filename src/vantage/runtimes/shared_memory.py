@@ -1,7 +1,8 @@
 """Memory that processes share, and in it the weights of Hogwild workers and their gradient sink.
 
-Hogwild workers wait for each other only with `lock`. Each counter and each normaliser's row has one writer; weights and
-optimiser statistics have many, so that an update is lost now and then (Niu et al. 2011, arXiv:1106.5730).
+Hogwild workers wait for each other only with `lock`. Each counter and each normaliser's row has one
+writer; weights and optimiser statistics have many, so that an update is lost now and then (Niu et
+al. 2011, arXiv:1106.5730).
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from vantage.models.normalization import Stats, merge_rows
 _ALIGNMENT = 64
 """Bytes of a cache line: what two workers write is not on the same one."""
 
-WORKER = np.dtype({"names": ["steps", "updates", "heartbeat"], "formats": [np.int64, np.int64, np.float64],
-                   "itemsize": _ALIGNMENT})
+WORKER = np.dtype({"names": ["steps", "updates", "heartbeat"],
+                   "formats": [np.int64, np.int64, np.float64], "itemsize": _ALIGNMENT})
 """Counters of a worker, and the time of its last heartbeat."""
 
 
@@ -40,8 +41,8 @@ class SharedMemory:
     """Copies of named tensors that spawned processes inherit; the system frees them with the last of the processes."""
 
     def __init__(self, tensors: Mapping[str, Tensor], context: SpawnContext) -> None:
-        self._blocks = {name: (context.RawArray(ctypes.c_byte, tensor.nbytes + _ALIGNMENT), tensor.shape, tensor.dtype)
-                        for name, tensor in tensors.items()}
+        self._blocks = {name: (context.RawArray(ctypes.c_byte, tensor.nbytes + _ALIGNMENT),
+                               tensor.shape, tensor.dtype) for name, tensor in tensors.items()}
         for name, tensor in tensors.items():
             self[name].copy_(tensor)
 
@@ -49,7 +50,8 @@ class SharedMemory:
         """The tensor, a view of the memory."""
         block, shape, dtype = self._blocks[name]
         offset = -ctypes.addressof(block) % _ALIGNMENT
-        return torch.frombuffer(block, dtype=dtype, count=math.prod(shape), offset=offset).view(shape)
+        return torch.frombuffer(block, dtype=dtype, count=math.prod(shape),
+                                offset=offset).view(shape)
 
     def tensors(self) -> dict[str, Tensor]:
         return {name: self[name] for name in self._blocks}
@@ -73,17 +75,22 @@ class SharedWeights:
         self.memory = SharedMemory({"limit": torch.tensor([config.run.steps]),
                                     "workers": torch.zeros(workers, WORKER.itemsize, dtype=torch.uint8),
                                     **vectors}, context)
-        """Vectors have the layout of `FlatParameters`; the gradient is that of the first worker's last update."""
+        """Vectors have the layout of `FlatParameters`; the gradient is that of the first worker's
+        last update."""
         rows = 1 if config.hogwild.shared_statistics else workers
         self.statistics = SharedMemory({name: torch.full((rows,) if name == "step" else (rows, size), value)
                                         for name, value in STATISTICS[optimizer].items()}, context)
-        """The optimiser's statistics, by torch's names: one row for all workers, or one for each."""
+        """The optimiser's statistics, by torch's names: one row for all workers, or one for
+        each."""
         self.normalizers = {name: SharedMemory({str(i): part.expand(workers, *part.shape)
-                                                for i, part in enumerate(normalizer.stats)}, context)
-                            for name, normalizer in learner.running()}
-        """Count, mean and variance of each normaliser: a row for each worker. All use the merged rows."""
-        # A lock of the file system ends with the process that holds it, killed or not, unlike one of multiprocessing.
-        # As a Connection, its descriptor is inherited by spawned processes.
+                                                for i, part in enumerate(normalizer.stats)},
+                                               context) for name, normalizer in learner.running()}
+        """Count, mean and variance of each normaliser: a row for each worker.
+
+        All use the merged rows.
+        """
+        # A lock of the file system ends with the process that holds it, killed or not, unlike one
+        # of multiprocessing. As a Connection, its descriptor is inherited by spawned processes.
         self._lock = None
         if config.hogwild.lock:
             with tempfile.TemporaryFile() as file:
@@ -101,7 +108,10 @@ class SharedWeights:
 
     @property
     def buffers(self) -> Tensor:
-        """[workers, N] float64: the buffers of the algorithm's module. All workers use what `Buffers` merges."""
+        """[workers, N] float64: the buffers of the algorithm's module.
+
+        All workers use what `Buffers` merges.
+        """
         return self.memory["buffers"]
 
     @property
@@ -174,8 +184,8 @@ class HogwildWeights(GradientSink):
         if self._learner.buffers is not None:
             self._shared.buffers.copy_(self._learner.buffers.read().expand_as(self._shared.buffers))
 
-    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number], *, lr: float,
-              max_grad_norm: float) -> tuple[Number, Number]:
+    def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
+              *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
         """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
         norm, loss = clip_gradient(gradient, max_grad_norm), float(loss)
         if not (math.isfinite(norm) and math.isfinite(loss)):
@@ -186,7 +196,8 @@ class HogwildWeights(GradientSink):
         with self._shared.turn():
             metrics["train/policy_lag"] = float(self._updates.sum() - self._pulled_updates)
             self._optimizer.step(gradient, lr)
-            if self._learner.needs.reuse is not None:  # the next minibatch learns with the weights that this one moved
+            # The next minibatch learns with the weights that this one moved.
+            if self._learner.needs.reuse is not None:
                 self._learner.flat.vector.copy_(self._vector)
             if self._learner.average is not None:
                 self._learner.average.follow(self._vector, self._shared.average)

@@ -1,4 +1,7 @@
-"""The metrics of an update that data-parallel ranks average, as numbers to exchange. Ranks may log different ones."""
+"""The metrics of an update that data-parallel ranks average, as numbers to exchange.
+
+Ranks may log different ones.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,8 @@ _CHUNK = 32
 class SharedMetrics:
     """Averages the loss and the metrics of ranks, each metric over the ranks that have logged it.
 
-    Ranks agree on the names when one of them logs a new one, which costs a few exchanges in the first update.
+    Ranks agree on the names when one of them logs a new one, which costs a few exchanges in the
+    first update.
     """
 
     def __init__(self) -> None:
@@ -36,7 +40,8 @@ class SharedMetrics:
             numbers += [count * float(metrics[name]), 1.0] if name in metrics else [0.0, 0.0]
         return torch.tensor(numbers, dtype=torch.float64)
 
-    def learn_names(self, rows: Tensor, metrics: Mapping[str, Number], all_gather: AllGather) -> bool:
+    def learn_names(self, rows: Tensor, metrics: Mapping[str, Number],
+                    all_gather: AllGather) -> bool:
         """Agree on the names of all ranks if one of the `rows` [num_ranks, 3 + 2N] has new ones; returns whether."""
         if not rows[:, 2].any():
             return False

@@ -1,4 +1,7 @@
-"""How every runtime begins: it makes the model, loads its tensors and logs both. No training here."""
+"""How every runtime begins: it makes the model, loads its tensors and logs both.
+
+No training here.
+"""
 
 from __future__ import annotations
 
@@ -35,10 +38,11 @@ def new_model(config: Config, spec: EnvSpec) -> ActorCritic:
 def model_of_workers(config: Config, *, is_new: bool) -> tuple[ActorCritic, float]:
     """A model for the environments of a worker, and their frames per step.
 
-    Builds such environments in this process, so that their errors are raised here. A new run measures
-    the statistics of images in them.
+    Builds such environments in this process, so that their errors are raised here. A new run
+    measures the statistics of images in them.
     """
-    envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs, stream=0, threads=1)
+    envs = make_environments(config.env, seed=config.run.seed, num_envs=config.env.num_envs,
+                             stream=0, threads=1)
     with closing(envs):
         model = new_model(config, envs.spec)
         log_setting(envs.notes[:-1], model)  # the last names the process of the environments
@@ -53,7 +57,8 @@ def log_setting(notes: Sequence[str], model: ActorCritic) -> None:
         log.info(note)
     weights = sum(parameter.numel() for parameter in model.parameters())
     separate = ", once each for policy and critic" if model.policy.separate else ""
-    log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} weights")
+    log.info(f"network: {networks_in_words(model.policy, model.spec)}{separate}; {weights:,} "
+             "weights")
 
 
 def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
@@ -62,24 +67,27 @@ def begin_workers(recorder: Recorder, checkpoint: Checkpoint | None) -> None:
         recorder.save()
         return
     replays = "; their replays begin empty" if recorder.config.algorithm.needs.replay else ""
-    log.info("workers begin new episodes, and the order of their updates never repeats: this resume is "
-             f"not exact{replays}")
+    log.info("workers begin new episodes, and the order of their updates never repeats: this "
+             f"resume is not exact{replays}")
 
 
-def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> None:
+def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None,
+                 initial: SavedPolicy | None) -> None:
     """Load the checkpoint or the policy `initial`, if there is one, into `learner`.
 
-    Raises ConfigError if the policy does not fit, or the checkpoint has another policy or optimiser.
+    Raises ConfigError if the policy does not fit, or the checkpoint has another policy or
+    optimiser.
     """
     if initial is not None:
         check_fits(initial, learner.model, config)
         source = initial.description
-        log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step {source.step:,}, "
-                 f"from {config.policy.init_from}")
+        log.info(f"weights and normalisers of {source.config.algo} on {source.config.env.id}, step "
+                 f"{source.step:,}, from {config.policy.init_from}")
         if config.env.reward_norm and initial.rewards is None:
             log.info("the deviation of returns is not among them: reward_norm begins anew")
         initial = in_units_of(config, initial)
-        with fitting(Path(str(config.policy.init_from)), initial.tensors, learner.model, "its config"):
+        with fitting(Path(str(config.policy.init_from)), initial.tensors, learner.model,
+                     "its config"):
             learner.initialize_from(initial.tensors, initial.rewards)
     if checkpoint is None:
         return
@@ -87,5 +95,6 @@ def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None
     check_spaces(checkpoint, learner.model.spec, config.env.id)
     with fitting(checkpoint.path, checkpoint.tensors["model"], learner.model):
         if checkpoint.state.get("optimizer", optimizer) != optimizer:
-            raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not {optimizer}")
+            raise ValueError(f"it is of optimizer={checkpoint.state['optimizer']!s:.80}, not "
+                             f"{optimizer}")
         learner.load(checkpoint.tensors)

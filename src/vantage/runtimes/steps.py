@@ -1,4 +1,7 @@
-"""Arithmetic of agent steps: when something is due, and where a run stops. Goals are in `progress`."""
+"""Arithmetic of agent steps: when something is due, and where a run stops.
+
+Goals are in `progress`.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """The synchronous runtime: collect rollouts, learn from them, repeat.
 
-It runs in one process, or with `num_workers` in data-parallel ranks, which `ranks` starts and commands.
+It runs in one process, or with `num_workers` in data-parallel ranks, which `ranks` starts and
+commands.
 """
 
 from __future__ import annotations

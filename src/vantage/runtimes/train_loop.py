@@ -1,4 +1,7 @@
-"""The training loop of every runtime: when a run ends, what is saved and how it is closed. No learning here."""
+"""The training loop of every runtime: when a run ends, what is saved and how it is closed.
+
+No learning here.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,10 @@ class Run(Protocol):
         """Write a checkpoint now. CheckpointError if that fails."""
 
     def change(self, values: Mapping[str, Any]) -> None:
-        """Continue with other coefficients, in all processes. ConfigError for values that are not allowed."""
+        """Continue with other coefficients, in all processes.
+
+        ConfigError for values that are not allowed.
+        """
 
     def stop(self) -> None:
         """Make no further updates."""
@@ -50,10 +56,10 @@ class Run(Protocol):
 def updates(run: Run) -> Generator[Report | None]:
     """Train until a stop condition; yields after every update and during evaluations.
 
-    Yields a report if one is due, otherwise None. The first report has no metrics, the last one has the
-    status with which the run ended. Closing the generator saves a checkpoint and ends the run; an
-    interrupted evaluation stays due. After an error or KeyboardInterrupt the checkpoint is that of the
-    last update, without the state of environments: a resume begins new episodes.
+    Yields a report if one is due, otherwise None. The first report has no metrics, the last one has
+    the status with which the run ended. Closing the generator saves a checkpoint and ends the run;
+    an interrupted evaluation stays due. After an error or KeyboardInterrupt the checkpoint is that
+    of the last update, without the state of environments: a resume begins new episodes.
     """
     status: Status = "failed"
     recorder = run.recorder

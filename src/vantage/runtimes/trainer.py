@@ -44,16 +44,17 @@ class Trainer:
         for report in trainer:
             print(report.step, report.metrics.get("rollout/ep_rew_mean"))
 
-    `update` makes one update. Iterating trains to the end and yields the reports that are due, every
-    `log_every_seconds` and the last; both may be mixed. Leaving the loop leaves the trainer open.
+    `update` makes one update. Iterating trains to the end and yields the reports that are due,
+    every `log_every_seconds` and the last; both may be mixed. Leaving the loop leaves the trainer
+    open.
 
-    Each coefficient of the config (lr, gamma, entropy_coef, ...) is an attribute. Reading it gives its
-    current value. Setting it, to a number or a schedule such as "linear:7e-4:0", replaces its schedule
-    from the next update on, and in config.json, so that a resume continues with it.
+    Each coefficient of the config (lr, gamma, entropy_coef, ...) is an attribute. Reading it gives
+    its current value. Setting it, to a number or a schedule such as "linear:7e-4:0", replaces its
+    schedule from the next update on, and in config.json, so that a resume continues with it.
 
-    `close`, or the end of a `with` block, saves the run; `Trainer.resume` continues it. A trainer that
-    is not closed is saved when it is garbage collected or when the interpreter exits. An error in
-    training saves the last complete update and ends the trainer.
+    `close`, or the end of a `with` block, saves the run; `Trainer.resume` continues it. A trainer
+    that is not closed is saved when it is garbage collected or when the interpreter exits. An error
+    in training saves the last complete update and ends the trainer.
 
     A script that trains with worker processes (a3c, a3g, num_workers, vector="async") needs
     `if __name__ == "__main__":`, because the workers import it. Under torchrun, the constructor returns
@@ -69,13 +70,13 @@ class Trainer:
         is a config, and there are no others.
 
         `run` is the directory, which must not exist; by default the next free `root`/ENV/ALGO-N. It
-        holds config.json, metrics.jsonl, checkpoints and the best policy. If `root` is an fsspec URL
-        such as s3://BUCKET/RUNS, the run is written to runs/ and copied to the URL at every save;
-        `vantage.resume(URL)` then continues it on any machine. `argv` is the command recorded in
-        meta.json, by default sys.argv. Messages go to the logger `vantage`.
+        holds config.json, metrics.jsonl, checkpoints and the best policy. If `root` is an fsspec
+        URL such as s3://BUCKET/RUNS, the run is written to runs/ and copied to the URL at every
+        save; `vantage.resume(URL)` then continues it on any machine. `argv` is the command recorded
+        in meta.json, by default sys.argv. Messages go to the logger `vantage`.
 
-        Raises ConfigError if the directory exists, or if the environment, the network or the policy of
-        `init_from` does not fit; EnvError for an environment that fails.
+        Raises ConfigError if the directory exists, or if the environment, the network or the policy
+        of `init_from` does not fit; EnvError for an environment that fails.
         """
         config = config_of(algorithm, groups, env, keys)
         self._follow(Session(lambda on_start: train_updates(
@@ -127,10 +128,10 @@ class Trainer:
     def update(self) -> Report:
         """Make one update, and the evaluation and the checkpoint that are due after it.
 
-        Under hogwild and ray it returns after a moment in which updates have arrived. The report has
-        the metrics of this update (means over its minibatches), of the recent games, of an evaluation
-        if one was made, and the episodes that ended in it. Files are written as often as they would be
-        without. VantageError if the training has ended.
+        Under hogwild and ray it returns after a moment in which updates have arrived. The report
+        has the metrics of this update (means over its minibatches), of the recent games, of an
+        evaluation if one was made, and the episodes that ended in it. Files are written as often as
+        they would be without. VantageError if the training has ended.
         """
         recorder = self._session.running.recorder
         progress = recorder.progress
@@ -195,7 +196,10 @@ class Trainer:
         self._logged.setdefault(name, []).append(number)
 
     def save(self) -> Path:
-        """Write a checkpoint now; returns its directory. CheckpointError if it cannot be written."""
+        """Write a checkpoint now; returns its directory.
+
+        CheckpointError if it cannot be written.
+        """
         self._session.running.save()
         return path_of(self.run, self.step)
 
@@ -238,8 +242,8 @@ class Trainer:
         The arguments are those of `vantage.evaluate`. Training continues as if there had been no
         evaluation; best/ and the run's metrics do not change.
         """
-        return evaluate_policy(self.agent, episodes=episodes, deterministic=deterministic, seed=seed,
-                               num_envs=num_envs)
+        return evaluate_policy(self.agent, episodes=episodes, deterministic=deterministic,
+                               seed=seed, num_envs=num_envs)
 
     # State
 

@@ -1,7 +1,7 @@
 """A new or resumed training as a generator, which `session` and the command advance.
 
-Under torchrun every process calls `train_updates` or `resume_updates`: rank 0 trains and yields reports,
-the others share its updates and yield none.
+Under torchrun every process calls `train_updates` or `resume_updates`: rank 0 trains and yields
+reports, the others share its updates and yield none.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
     path = fetch(str(run)) if is_url(run) else Path(run)
     directory = RunDirectory.open(path, trust=trust, runs_code=True, trains=True, call="resume",
                                   objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
-    saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule, device)
+    saved = _resumed_config(_with_launched(_on_this_machine(directory)), steps, extend_schedule,
+                            device)
     config = saved if max_minutes is None else saved.change(max_minutes=max_minutes)
     directory = directory.from_start()  # finding out what this machine has tries the environment
     with locked(directory.path):
@@ -140,16 +141,18 @@ def _check_unfinished(checkpoint: Checkpoint, config: Config, directory: RunDire
     """Raises ConfigError if the run has nothing left to do."""
     run = directory.path
     if checkpoint.step >= config.run.steps and not checkpoint.state["progress"].get("evaluation_due"):
-        with contextlib.suppress(VantageError):  # a kill came between the last checkpoint and the summary
+        # A kill came between the last checkpoint and the summary.
+        with contextlib.suppress(VantageError):
             if summary := directory.read_summary():
                 directory.write_summary(summary | {"status": "done"})
-        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with --steps to go on")
+        raise ConfigError(f"{run} has done its {checkpoint.step:,} steps; give a larger total with "
+                          "--steps to go on")
     if reached := goal_reached(checkpoint.state["progress"], config):
-        raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run with --init-from "
-                          f"{run} and another goal")
+        raise ConfigError(f"{run} has ended: {reached}; to train its policy further, begin a run "
+                          f"with --init-from {run} and another goal")
     if config.at("lr", checkpoint.step) == 0:
-        log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; resume with "
-                               "--extend-schedule"))
+        log.warning(for_reader("the schedule of lr has ended at 0, so nothing more is learned; "
+                               "resume with --extend-schedule"))
 
 
 def _with_launched(config: Config) -> Config:
@@ -158,7 +161,8 @@ def _with_launched(config: Config) -> Config:
     if place is None:
         return config
     if not isinstance(config.runtime, Sync):
-        raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not have; start it without")
+        raise ConfigError(f"torchrun starts data-parallel ranks, which {config.algo} does not "
+                          "have; start it without")
     gpus = int(os.environ["LOCAL_WORLD_SIZE"])
     device = "cuda" if config.runtime.device == "auto" and torch.cuda.is_available() else config.runtime.device
     if device == "cuda":
@@ -176,7 +180,8 @@ def _on_this_machine(directory: RunDirectory) -> Config:
     except ConfigError:
         if "device" not in asked:
             raise
-        log.warning("device=%s is not on this machine: this resume is not exact", config.runtime.device)
+        log.warning("device=%s is not on this machine: this resume is not exact",
+                    config.runtime.device)
         config = config.change(device="auto")
     workers = config.runtime.num_workers
     if isinstance(config.runtime, Hogwild) and "num_workers" in asked and workers > cores:
@@ -185,15 +190,18 @@ def _on_this_machine(directory: RunDirectory) -> Config:
     return config
 
 
-def _resumed_config(config: Config, steps: int | None, extend_schedule: bool, device: str | None) -> Config:
+def _resumed_config(config: Config, steps: int | None, extend_schedule: bool,
+                    device: str | None) -> Config:
     """The config that a resumed run continues with and saves."""
     if extend_schedule or steps not in (None, config.run.steps):
         span = 0 if extend_schedule else config.schedule_steps
-        config = config.change(steps=config.run.steps if steps is None else steps, schedule_steps=span)
+        config = config.change(steps=config.run.steps if steps is None else steps,
+                               schedule_steps=span)
     if device is not None:
         config = config.change(device=resolve_device(config.change(device=device)))
     if isinstance(config.runtime, Sync) and why_not_parallel(config) is not None:  # moved to a GPU
-        log.warning("one process instead of %d: this resume is not exact", config.runtime.num_workers)
+        log.warning("one process instead of %d: this resume is not exact",
+                    config.runtime.num_workers)
         config = config.change(num_workers=1, threads=config.all_threads)
     return prepare(config)
 
@@ -206,17 +214,24 @@ def read_initial(config: Config) -> SavedPolicy | None:
 
 
 def check_initial(config: Config) -> None:
-    """Raises ConfigError if the policy of `init_from` does not fit. Builds one environment to see."""
+    """Raises ConfigError if the policy of `init_from` does not fit.
+
+    Builds one environment to see.
+    """
     policy = read_initial(config)
     if policy is None:
         return
-    envs = make_single(config.env, seed=config.run.seed, stream=0, draws=False, num_envs=config.envs_per_process)
+    envs = make_single(config.env, seed=config.run.seed, stream=0, draws=False,
+                       num_envs=config.envs_per_process)
     envs.close()
     check_fits(policy, new_model(config, envs.spec), config)
 
 
 def check(config: Config) -> None:
-    """Raises what would stop a run of `config` before its first step. Builds one environment on the CPU."""
+    """Raises what would stop a run of `config` before its first step.
+
+    Builds one environment on the CPU.
+    """
     tried = prepare(config).change(device="cpu", vector="sync")
     vector = is_vector(resolve_env(tried.env.id, tried.env.atari_protocol))  # its size may be fixed
     tried = tried.change(num_envs=tried.envs_per_process if vector else 1)
@@ -235,7 +250,8 @@ def _read_policy(path: str, checkpoint: str) -> SavedPolicy:
         raise ConfigError(f"init_from={path}: {error}") from None
     except CheckpointError as error:
         what, *details = (line.strip().rstrip(":") for line in str(error).splitlines())
-        what = ": ".join([what.split("; ")[0], *details[:1]])  # its remedy is for a resume of that run
+        # Its remedy is for a resume of that run.
+        what = ": ".join([what.split("; ")[0], *details[:1]])
         raise ConfigError(f"init_from={path}: {what}; give a run with a whole checkpoint") from None
 
 

@@ -30,7 +30,10 @@ _NUMBER = 12
 
 
 def say(text: str) -> None:
-    """Print a line. A run continues without output where it cannot be written (a full disk, a closed terminal)."""
+    """Print a line.
+
+    A run continues without output where it cannot be written (a full disk, a closed terminal).
+    """
     try:
         write_line(text)
     except BrokenPipeError:
@@ -81,7 +84,8 @@ class Display:
     def show(self, report: Report) -> None:
         """Show the newest report; as a line only if 10 s have passed or if it is the last."""
         self.report = report
-        self.evaluation |= {name: value for name, value in report.metrics.items() if name.startswith("eval/")}
+        self.evaluation |= {name: value for name, value in report.metrics.items()
+                            if name.startswith("eval/")}
         if self.live is not None:
             with contextlib.suppress(OSError):
                 self.live.refresh()
@@ -121,7 +125,8 @@ def table(metrics: Mapping[str, float]) -> Table:
     groups: dict[str, list[tuple[str, str]]] = {}
     for name in sorted(metrics):
         group, _, rest = name.partition("/")
-        groups.setdefault(printable(group), []).append((printable(rest or name), number(metrics[name])))
+        groups.setdefault(printable(group),
+                          []).append((printable(rest or name), number(metrics[name])))
     whole = Table.grid()
     for group, cells in groups.items():
         widest = max(cell_len(name) for name, _ in cells)

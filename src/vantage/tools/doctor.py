@@ -1,6 +1,7 @@
 """`vantage doctor`: versions, the machine, optional libraries and a trial training, on one screen.
 
-Whatever imports a compiled library runs in a subprocess, so that a crash or a hang is reported like any other failure.
+Whatever imports a compiled library runs in a subprocess, so that a crash or a hang is reported like
+any other failure.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ print(f"{config.run.steps:,} steps of A2C on CartPole-v1: trained, saved and loa
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of the report; `remedy` is empty where there is nothing to do. A problem prevents training."""
+    """One line of the report; `remedy` is empty where there is nothing to do.
+
+    A problem prevents training.
+    """
 
     name: str
     status: Literal["ok", "note", "problem"]
@@ -92,7 +96,8 @@ def check_machine() -> Iterator[Finding]:
     free, total = free_memory() / 2**30, psutil.virtual_memory().total / 2**30
     yield Finding("memory", "ok", f"{free:.1f} GiB free of {total:.1f} GiB")
     if SHARED_MEMORY.exists() and (size := shutil.disk_usage(SHARED_MEMORY).total) < MIN_SHARED_MEMORY:
-        yield Finding("shared memory", "note", f"{size >> 20} MiB, too little for a3c and vector=async",
+        yield Finding("shared memory",
+                      "note", f"{size >> 20} MiB, too little for a3c and vector=async",
                       "docker run --shm-size 1g, or mount -o remount,size=1g /dev/shm")
 
 
@@ -109,8 +114,9 @@ def attempt(code: str) -> tuple[bool, str]:
     """Whether Python code succeeds in a subprocess, and the last line that it prints."""
     try:
         # -P: a file in the working directory cannot shadow a module.
-        done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, errors="replace",
-                              stdin=subprocess.DEVNULL, timeout=TIMEOUT, check=False)
+        done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True,
+                              errors="replace", stdin=subprocess.DEVNULL, timeout=TIMEOUT,
+                              check=False)
     except subprocess.TimeoutExpired:
         return False, f"no answer within {TIMEOUT} seconds"
     if done.returncode < 0:

@@ -22,7 +22,10 @@ from vantage.tools.onnx_policy import PolicyStep, load_onnx, write_onnx
 Format = Literal["onnx", "safetensors"]
 
 TOLERANCE = 1e-4
-"""Largest difference from torch, relative for numbers above 1. Rounding moves a fresh impala's LSTM cells by 1e-5."""
+"""Largest difference from torch, relative for numbers above 1.
+
+Rounding moves a fresh impala's LSTM cells by 1e-5.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,8 @@ class Export:
     inputs: tuple[str, ...]
     """Names of what the policy takes: observations, state, starts of episodes, masks."""
     outputs: tuple[str, ...]
-    """Names of what it returns: actions, parameters of their distribution, values, the next state."""
+    """Names of what it returns: actions, parameters of their distribution, values, the next
+    state."""
     difference: float
     """The largest difference from the run's policy in the comparison."""
 
@@ -44,8 +48,9 @@ class Export:
                 f"  in   {', '.join(self.inputs)}\n  out  {', '.join(self.outputs)}")
 
 
-def export(run: str | Path, *, format: Format, output: str | Path | None = None, checkpoint: str = "auto",
-           trust: bool = False, network: Any = None, memory: Any = None, algorithm: Any = None) -> Export:
+def export(run: str | Path, *, format: Format, output: str | Path | None = None,
+           checkpoint: str = "auto", trust: bool = False, network: Any = None, memory: Any = None,
+           algorithm: Any = None) -> Export:
     """Write the policy of `run` to `output`, by default policy.onnx or policy.safetensors in the run's directory.
 
         file = vantage.export("runs/CartPole-v1/a2c-1", format="safetensors").path
@@ -83,7 +88,8 @@ def export(run: str | Path, *, format: Format, output: str | Path | None = None,
     return Export(output, policy.inputs, policy.outputs, difference)
 
 
-def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], policy: PolicyStep) -> float:
+def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]],
+            policy: PolicyStep) -> float:
     """The largest difference between outputs of `candidate` and of the policy, each fed its own state for a few steps.
 
     Observations and starts of episodes are random. VantageError for a difference above `TOLERANCE`, and for another
@@ -96,15 +102,17 @@ def compare(candidate: Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]], p
             inputs = policy.example(batch, generator)
             expected, actual = policy.call({**inputs, **state}), candidate({**inputs, **state_there})
             if "logits" in policy.outputs:
-                # Rounding may decide between two equally probable actions: expect the mode of the file's own logits.
+                # Rounding may decide between two equally probable actions: expect the mode of the
+                # file's own logits.
                 expected["action"] = policy.model.distribution.mode(actual["logits"])
             for name, value in expected.items():
                 try:
                     torch.testing.assert_close(actual[name], value, atol=TOLERANCE, rtol=TOLERANCE)
                 except AssertionError as error:
-                    raise VantageError(f"the exported file is wrong and was removed: its {name} differs from the "
-                                       f"policy's: {' '.join(str(error).split())} Please report it") from None
+                    raise VantageError(f"the exported file is wrong and was removed: its {name} "
+                                       f"differs from the policy's: {' '.join(str(error).split())} "
+                                       "Please report it") from None
                 largest = max(largest, float((actual[name].double() - value.double()).abs().max()))
-            state, state_there = ({f"state.{name}": answer[f"next_state.{name}"] for name in policy.state}
-                                  for answer in (expected, actual))
+            state, state_there = ({f"state.{name}": answer[f"next_state.{name}"]
+                                   for name in policy.state} for answer in (expected, actual))
     return largest

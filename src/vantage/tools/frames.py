@@ -20,14 +20,18 @@ log = logging.getLogger(__name__)
 Picture = NDArray[np.uint8]
 
 _LONG_SIDE = 600
-"""Small screens are enlarged by the whole number that brings their longer side closest to this many pixels."""
+"""Small screens are enlarged by the whole number that brings their longer side closest to this many
+pixels."""
 _STRIP, _MIN_WIDTH, _FONT_SIZE, _MARGIN = 34, 400, 20, 12
 _BACKGROUND, _TEXT = (24, 24, 27), (235, 235, 235)
 _font = lru_cache(ImageFont.load_default)
 
 
 def draw_frame(screen: Picture, *words: str) -> Picture:
-    """RGB [H, W, 3] of `screen` above `words` in columns of equal width. H and W are even, as video needs."""
+    """RGB [H, W, 3] of `screen` above `words` in columns of equal width.
+
+    H and W are even, as video needs.
+    """
     height, width = screen.shape[:2]
     zoom = max(1, round(_LONG_SIDE / max(height, width)))
     height, width = height * zoom + _STRIP, max(_MIN_WIDTH, width * zoom)
@@ -57,8 +61,8 @@ class Screens:
             return screen
         if not self._warned:
             self._warned = True
-            log.warning("render() changed its size from %dx%d to %dx%d; such frames are resized to the first, as a "
-                        "video has one size", *self._size, *size)
+            log.warning("render() changed its size from %dx%d to %dx%d; such frames are resized to "
+                        "the first, as a video has one size", *self._size, *size)
         return np.asarray(Image.fromarray(screen).resize(self._size))
 
 

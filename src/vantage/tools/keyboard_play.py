@@ -22,10 +22,12 @@ STREAM = 3
 Keys = dict[frozenset[str], Any]
 """Actions by the keys that are held down."""
 
-# Keys in the order of the actions, - for no key. https://gymnasium.farama.org/environments (2026-11)
+# Keys in the order of the actions, - for no key. https://gymnasium.farama.org/environments
+# (2026-11)
 _BY_NUMBER = {2: "left right", 3: "left - right"}
-_BY_NAME = {"LunarLander": "- left up right", "CarRacing": "- right left up down", "FrozenLake": "left down right up",
-            "CliffWalking": "up right down left", "Taxi": "down up right left p d"}
+_BY_NAME = {"LunarLander": "- left up right", "CarRacing": "- right left up down",
+            "FrozenLake": "left down right up", "CliffWalking": "up right down left",
+            "Taxi": "down up right left p d"}
 _ATARI_KEYS = {"UP": "up", "DOWN": "down", "LEFT": "left", "RIGHT": "right", "FIRE": "space"}
 # As SDL 1 numbered them: MountainCar's keys_to_action (gymnasium 1.4.0) still does.
 _SDL1_ARROWS = {273: "up", 274: "down", 275: "right", 276: "left"}
@@ -39,18 +41,21 @@ def play(config: Config, *, say: Callable[[str], None]) -> None:
     """
     in_env_units = replace(config.env, scale_actions=False)  # as keys are given
     with closing(make_single(in_env_units, seed=config.run.seed, stream=STREAM)) as envs:
-        mask = envs.reset().action_mask  # the environment is built by its first reset and has no keys before
+        # The environment is built by its first reset and has no keys before.
+        mask = envs.reset().action_mask
         keys, spec = choose_keys(envs, config), envs.spec.action
         with closing(Window(f"vantage play {config.env.id}", "vantage play needs one")) as window:
-            say(", ".join(f"{key}: {action}" for held, action in keys.items() if len(held) == 1 for key in held)
-                + "; Esc ends")
+            say(", ".join(f"{key}: {action}" for held, action in keys.items() if len(held) == 1
+                          for key in held) + "; Esc ends")
             action, score, length = None, 0.0, 0
             while True:
-                window.show(draw_frame(envs.render(), f"score {number(score)}", f"step {length:,}", "Esc ends"))
+                window.show(draw_frame(envs.render(), f"score {number(score)}", f"step {length:,}",
+                                       "Esc ends"))
                 if not window.wait(envs.fps):
                     return
                 action = action_of(keys, window.keys, action)
-                if action is None or (mask is not None and spec.kind == "discrete" and not mask[0, action]):
+                if action is None or (mask is not None and spec.kind == "discrete"
+                                      and not mask[0, action]):
                     continue
                 dtype = np.float32 if spec.kind == "box" else np.int64
                 step = envs.step(np.asarray(action, dtype).reshape(1, *spec.shape))
@@ -76,21 +81,26 @@ def choose_keys(envs: Environments, config: Config) -> Keys:
     size = max(subset, default=spec.sizes[0] - 1) + 1
     actions: Keys
     if own is not None:
-        actions = {frozenset(map(_own_key, keys if isinstance(keys, tuple | str) else (keys,))): action
+        actions = {frozenset(map(_own_key,
+                                 keys if isinstance(keys, tuple | str) else (keys,))): action
                    for keys, action in own.items()}
     elif spec.kind == "discrete" and size <= 10:
-        layout = next((keys for part, keys in _BY_NAME.items() if part in name), _BY_NUMBER.get(size, "0123456789"))
+        layout = next((keys for part, keys in _BY_NAME.items() if part in name),
+                      _BY_NUMBER.get(size, "0123456789"))
         keys = layout.split() if " " in layout else list(layout[:size])
         actions = {frozenset({key} - {"-"}): action for action, key in enumerate(keys)}
     elif spec.kind == "box" and spec.sizes == (1,) and np.isfinite([*spec.low, *spec.high]).all():
         middle = (spec.low[0] + spec.high[0]) / 2
-        actions = {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high, frozenset(): (middle,)}
+        actions = {frozenset({"left"}): spec.low, frozenset({"right"}): spec.high,
+                   frozenset(): (middle,)}
     else:
-        raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of {name}: play is for up "
-                          "to ten Discrete actions, one bounded number, and environments with a get_keys_to_action() "
+        raise ConfigError(f"keys cannot express the {spec.kind} actions {list(spec.sizes)} of "
+                          f"{name}: play is for up to ten Discrete actions, one bounded number, "
+                          "and environments with a get_keys_to_action() "
                           "that returns {(key, ...): action}")
     if subset:
-        actions = {chord: subset.index(action) for chord, action in actions.items() if action in subset}
+        actions = {chord: subset.index(action) for chord, action in actions.items()
+                   if action in subset}
     return actions
 
 

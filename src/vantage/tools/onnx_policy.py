@@ -1,4 +1,7 @@
-"""One step of a policy as a function of named tensors, and as an ONNX model. `export` checks that both agree."""
+"""One step of a policy as a function of named tensors, and as an ONNX model.
+
+`export` checks that both agree.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,20 @@ class PolicyStep(nn.Module):
         self.model = model
         self.obs = tuple(f"obs.{key}" for key in model.keys) or ("obs",)
         self.state = _state_names(model)
-        self.inputs = (*self.obs, *("is_first",) * bool(self.state), *("action_mask",) * model.spec.masked,
+        self.inputs = (*self.obs, *("is_first",) * bool(self.state),
+                       *("action_mask",) * model.spec.masked,
                        *(f"state.{name}" for name in self.state))
         parameters = ("mean", "log_std") if model.spec.action.kind == "box" else ("logits",)
         self.from_policy = ToEnv(model.spec.action) if model.spec.action.kind == "box" else None
-        self.outputs = (*parameters, "value", "action", *(f"next_state.{name}" for name in self.state))
+        self.outputs = (*parameters, "value", "action",
+                        *(f"next_state.{name}" for name in self.state))
 
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(self.inputs, inputs, strict=True))
         parts = [named[name] for name in self.obs]
         obs = dict(zip(self.model.keys, parts, strict=True)) if self.model.keys else parts[0]
-        is_first = named.get("is_first", torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
+        is_first = named.get("is_first",
+                             torch.zeros_like(parts[0].flatten(1)[:, 0], dtype=torch.bool))
         state = tuple(named[f"state.{name}"] for name in self.state)
         params, value, state = self.model.step_with_values(obs, is_first, state, named.get("action_mask"))
         if self.from_policy is None:
@@ -55,7 +61,8 @@ class PolicyStep(nn.Module):
 
     def initial_state(self, batch: int) -> dict[str, Tensor]:
         """The value before an episode of every `state` input."""
-        return dict(zip((f"state.{name}" for name in self.state), self.model.initial_state(batch), strict=True))
+        return dict(zip((f"state.{name}" for name in self.state), self.model.initial_state(batch),
+                        strict=True))
 
     def example(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
         """Random inputs without the state; vectors have the mean and variance of the normaliser."""
@@ -64,12 +71,15 @@ class PolicyStep(nn.Module):
             if part.floats:
                 inputs[name] = part.unit * torch.rand(batch, *part.shape, generator=generator)
             elif part.kind == "image":
-                inputs[name] = torch.randint(0, 256, (batch, *part.shape), dtype=torch.uint8, generator=generator)
+                inputs[name] = torch.randint(0, 256, (batch, *part.shape), dtype=torch.uint8,
+                                             generator=generator)
             elif part.kind == "one_hot":
-                inputs[name] = torch.randint(0, 2, (batch, *part.shape), generator=generator).float()
+                inputs[name] = torch.randint(0, 2, (batch, *part.shape),
+                                             generator=generator).float()
             else:
                 mean, variance = self.model.preprocessor.statistics(i)
-                inputs[name] = torch.randn(batch, *part.shape, generator=generator) * variance.sqrt() + mean
+                inputs[name] = torch.randn(batch, *part.shape,
+                                           generator=generator) * variance.sqrt() + mean
         if "is_first" in self.inputs:
             inputs["is_first"] = torch.rand(batch, generator=generator) < 0.3
         if "action_mask" in self.inputs:
@@ -113,21 +123,23 @@ def write_onnx(path: Path, policy: PolicyStep, description: Description) -> None
     example = {**policy.example(2, torch.Generator().manual_seed(0)), **policy.initial_state(2)}
     inputs = tuple(example[name] for name in policy.inputs)
     try:
-        # torch 2.13 warns of its own deprecated calls, and logs missing libraries and failures (2026-11).
-        with (torch.no_grad(), warnings.catch_warnings(action="ignore"), without_torchvision_lines(),
-              contextlib.redirect_stderr(io.StringIO())):
+        # torch 2.13 warns of its own deprecated calls, and logs missing libraries and failures
+        # (2026-11).
+        with (torch.no_grad(), warnings.catch_warnings(action="ignore"),
+              without_torchvision_lines(), contextlib.redirect_stderr(io.StringIO())):
             program = torch.onnx.export(policy, inputs, dynamo=True, verbose=False, input_names=policy.inputs,
                                         output_names=policy.outputs,
                                         dynamic_shapes=(tuple({0: torch.export.Dim("batch")} for _ in inputs),))
     except torch.onnx.OnnxExporterError as error:
         why = str(error.__cause__ or error).strip().splitlines()[0]
         chosen = description.config.policy
-        raise VantageError(f"torch cannot write network={chosen.network}, memory={chosen.memory} as ONNX: {why}; "
-                           "use --format safetensors") from error
+        raise VantageError(f"torch cannot write network={chosen.network}, memory={chosen.memory} "
+                           f"as ONNX: {why}; use --format safetensors") from error
     assert program is not None
     model = program.model_proto
     graph = model.graph
-    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info, *graph.initializer):
+    for part in (graph, *graph.node, *graph.input, *graph.output, *graph.value_info,
+                 *graph.initializer):
         del part.metadata_props[:]  # Python stacks with paths of this machine
     for key, value in description.to_header().items():
         model.metadata_props.add(key=key, value=value)
@@ -161,13 +173,15 @@ def load_onnx(path: Path) -> Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
 
     def call(inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
         arrays = session.run(outputs, {name: tensor.numpy() for name, tensor in inputs.items()})
-        return {name: torch.from_numpy(np.asarray(array)) for name, array in zip(outputs, arrays, strict=True)}
+        return {name: torch.from_numpy(np.asarray(array))
+                for name, array in zip(outputs, arrays, strict=True)}
 
     return call
 
 
 def _state_names(model: ActorCritic) -> tuple[str, ...]:
-    names = ([f"frames.{key}" for key in model.keys] or ["frames"]) if model.num_frame_states else []
+    names = ([f"frames.{key}" for key in model.keys]
+             or ["frames"]) if model.num_frame_states else []
     for prefix, trunk in (("", model.actor), ("critic_", model.critic)):
         if trunk is not None and trunk.memory is not None:
             numbered = tuple(f"memory_{i}" for i in range(trunk.num_states))

@@ -38,14 +38,17 @@ Aggregate = Literal["mean", "iqm"]
 Points = NDArray[np.float64]
 Lines = list[dict[str, float | None]]
 
-_IGNORED = {"threads", "device", "vector", "env_timeout", "max_restarts", "replay_save_every", "ray_address",
-            *(field.name for field in fields(RunConfig) if field.name != "steps")}
-"""Keys that do not change what is learned: the seed, and what only computes, saves, evaluates or ends a run."""
+_IGNORED = {"threads", "device", "vector", "env_timeout", "max_restarts", "replay_save_every",
+            "ray_address", *(field.name for field in fields(RunConfig) if field.name != "steps")}
+"""Keys that do not change what is learned: the seed, and what only computes, saves, evaluates or
+ends a run."""
 _GRID_POINTS = 500
 _RESAMPLES = 2_000
-# Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on white.
+# Okabe and Ito (2008), distinguishable with colour blindness; without yellow, which is too light on
+# white.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
-_X_LABELS = {"steps": "agent steps, all environments together", "minutes": "wall time of training, minutes",
+_X_LABELS = {"steps": "agent steps, all environments together",
+             "minutes": "wall time of training, minutes",
              "frames": "frames of the environment, all environments together"}
 
 
@@ -75,9 +78,9 @@ class Group:
     """95% bootstrap interval of `middle`; None for a single run."""
 
 
-def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png", *, x: Axis = "steps",
-         metric: str = "rollout/ep_rew_mean", aggregate: Aggregate = "mean", csv: str | Path | None = None,
-         trust: bool = False) -> list[Group]:
+def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png", *,
+         x: Axis = "steps", metric: str = "rollout/ep_rew_mean", aggregate: Aggregate = "mean",
+         csv: str | Path | None = None, trust: bool = False) -> list[Group]:
     """Draw `metric` of the runs, or of all runs in a folder, into `output` (png, svg or pdf), and the numbers to `csv`.
 
         for group in vantage.plot("runs/CartPole-v1", "curve.png"):
@@ -89,11 +92,13 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
     `vantage.load`.
     """
     folders = [runs] if isinstance(runs, str | Path) else runs
-    for name, value, values in (("x", x, get_args(Axis)), ("aggregate", aggregate, get_args(Aggregate))):
+    for name, value, values in (("x", x, get_args(Axis)),
+                                ("aggregate", aggregate, get_args(Aggregate))):
         if value not in values:
             raise ConfigError(f"{name}={value!r} is not one of {', '.join(values)}")
     curves, problems = list[Curve](), list[str]()
-    for path in {path.resolve(): path for folder in map(Path, folders) for path in find_runs(folder)}.values():
+    for path in {path.resolve(): path for folder in map(Path, folders)
+                 for path in find_runs(folder)}.values():
         try:
             config = RunDirectory.open(path, trust=trust).config
             curves.append(make_curve(config, read_metrics(path), x, metric, source=path))
@@ -102,7 +107,8 @@ def plot(runs: str | Path | Iterable[str | Path], output: str | Path = "plot.png
                 raise
             problems.append(str(error))  # also of a run that was killed while it was made
     if not curves:
-        raise ConfigError(problems[0] if problems else "nothing to plot: name at least one run directory")
+        raise ConfigError(problems[0] if problems else "nothing to plot: name at least one run "
+                          "directory")
     for problem in problems:
         log.warning("left out: %s", problem)
     groups = group_curves(curves, aggregate)
@@ -119,7 +125,8 @@ def save(figure: Figure, picture: Path, csv: Path | None) -> None:
     metadata = {"Title": figure.axes[0].get_title()}
     if csv is not None:
         metadata["Source"] = digest(csv)
-    figure.savefig(picture, dpi=160, metadata=metadata if picture.suffix.lower() == ".png" else None)
+    figure.savefig(picture, dpi=160,
+                   metadata=metadata if picture.suffix.lower() == ".png" else None)
 
 
 def digest(csv: Path) -> str:
@@ -136,12 +143,14 @@ def find_runs(path: Path) -> list[Path]:
 def make_curve(config: Config, lines: Lines, x: Axis, metric: str, *, source: Path) -> Curve:
     """`metric` of a run with these lines of metrics; ConfigError, which names `source`, if they have none."""
     # A dictionary, so that the last of several lines at one x wins.
-    points = {at: value for line in lines
-              if (value := line.get(metric)) is not None and (at := _position(line, x, metric)) is not None}
+    points = {at: value for line in lines if (value := line.get(metric)) is not None
+              and (at := _position(line, x, metric)) is not None}
     if not points:
-        names = {name for line in lines for name, value in line.items() if value is not None and "/" in name}
-        raise ConfigError(f"{source} has no finite value of {metric} by {x} yet; perhaps no game has ended"
-                          f"{nearest(metric, names)}; it has {', '.join(sorted(names)) or 'no metrics yet'}")
+        names = {name for line in lines for name, value in line.items() if value is not None
+                 and "/" in name}
+        raise ConfigError(f"{source} has no finite value of {metric} by {x} yet; perhaps no game "
+                          f"has ended{nearest(metric, names)}; it has "
+                          f"{', '.join(sorted(names)) or 'no metrics yet'}")
     xs, ys = np.array(sorted(points.items()), dtype=np.float64).T
     return Curve(config, xs, ys)
 
@@ -179,14 +188,16 @@ def _setting(config: Config) -> dict[str, Any]:
 def _label(setting: Mapping[str, Any], settings: Sequence[Mapping[str, Any]]) -> str:
     """The algorithm, the environment if there are several, and the keys that differ among settings of both."""
     words = [setting["algo"]] + [setting["env"]] * (len({other["env"] for other in settings}) > 1)
-    rivals = [other for other in settings if (other["algo"], other["env"]) == (setting["algo"], setting["env"])]
+    rivals = [other for other in settings
+              if (other["algo"], other["env"]) == (setting["algo"], setting["env"])]
     return " ".join(words + [f"{name}={in_text(value)}" for name, value in setting.items()
                              if len({rival.get(name) for rival in rivals}) > 1])
 
 
 def _aggregated(label: str, curves: Sequence[Curve], aggregate: Aggregate) -> Group:
     if len(curves) == 1:
-        return Group(f"{label} (1 seed)", curves[0].config.env.id, tuple(curves), curves[0].x, curves[0].y, None)
+        return Group(f"{label} (1 seed)", curves[0].config.env.id, tuple(curves), curves[0].x,
+                     curves[0].y, None)
     first, last = max(curve.x[0] for curve in curves), min(curve.x[-1] for curve in curves)
     x = np.linspace(first, last, _GRID_POINTS) if first < last else np.empty(0)
     values = np.stack([np.interp(x, curve.x, curve.y) for curve in curves])
@@ -211,7 +222,8 @@ def bootstrap_interval(values: Points, aggregate: Aggregate) -> tuple[Points, Po
     Efron and Tibshirani 1993, section 13.3.
     """
     draws = np.random.default_rng(0).integers(len(values), size=(_RESAMPLES, len(values)))
-    low, high = np.percentile([middle(values[draw], aggregate) for draw in draws], (2.5, 97.5), axis=0)
+    low, high = np.percentile([middle(values[draw], aggregate) for draw in draws], (2.5, 97.5),
+                              axis=0)
     return low, high
 
 
@@ -242,8 +254,8 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
         if group.band is not None:
             axes.fill_between(group.x, *group.band, color=line.get_color(), alpha=0.18, linewidth=0)
             for curve in group.curves:
-                axes.plot(curve.x, curve.y, color=line.get_color(), linestyle=line.get_linestyle(), linewidth=0.6,
-                          alpha=0.35)
+                axes.plot(curve.x, curve.y, color=line.get_color(), linestyle=line.get_linestyle(),
+                          linewidth=0.6, alpha=0.35)
     axes.set_title(_plain(", ".join({group.env: None for group in groups}), 80), fontsize=13)
     axes.set_xlabel(_X_LABELS[x])
     axes.set_ylabel(_plain(metric, 80))
@@ -256,8 +268,10 @@ def draw(groups: Sequence[Group], x: Axis, metric: str, aggregate: Aggregate = "
     bands = any(group.band is not None for group in groups)
     thin = "; thin: each run" if any(len(group.curves) > 1 for group in groups) else ""
     name = "interquartile mean" if aggregate == "iqm" else "mean"
-    figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, title_fontsize=8.5, alignment="left",
-                  title=f"value at the end: {name} and 95% bootstrap interval{thin}" if bands else None)
+    figure.legend(loc="outside lower left", frameon=False, fontsize=8.5, title_fontsize=8.5,
+                  alignment="left",
+                  title=f"value at the end: {name} and 95% bootstrap interval{thin}" if bands
+                  else None)
     return figure
 
 
@@ -273,4 +287,5 @@ def _write_csv(groups: Sequence[Group], path: Path, x: Axis) -> None:
         for group in groups:
             for i, at in enumerate(group.x):
                 band = ["", ""] if group.band is None else [f"{bound[i]:.6g}" for bound in group.band]
-                writer.writerow([group.label, len(group.curves), f"{at:.10g}", f"{group.middle[i]:.6g}", *band])
+                writer.writerow([group.label, len(group.curves), f"{at:.10g}",
+                                 f"{group.middle[i]:.6g}", *band])

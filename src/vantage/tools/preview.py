@@ -39,13 +39,15 @@ def preview(config: Config, output: Path) -> Path:
 
     It is the step furthest into a game among 60 of an untrained policy, which are all that normalisers have seen.
     """
-    with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1), torch.random.fork_rng(devices=[]),
+    with (whole_file(output, ".png", ".svg", ".pdf") as path, torch_threads(1),
+          torch.random.fork_rng(devices=[]),
           closing(make_single(config.env, seed=config.run.seed, stream=STREAM, draws=None,
                               num_envs=config.envs_per_process)) as envs):
         torch.manual_seed(config.run.seed)
         step, rows = max(look(config, envs), key=itemgetter(0))
         columns = max(map(len, rows))
-        figure = Figure(figsize=(2.6 * max(columns, 2), 3.2 * len(rows) + 0.4), layout="constrained")
+        figure = Figure(figsize=(2.6 * max(columns, 2), 3.2 * len(rows) + 0.4),
+                        layout="constrained")
         figure.suptitle(f"{config.env.id} at step {step}")
         for axes, row in zip(figure.subplots(len(rows), columns, squeeze=False), rows, strict=True):
             for place, panel in zip(axes, row, strict=False):
@@ -63,11 +65,13 @@ def look(config: Config, envs: Environments) -> Iterator[tuple[int, list[list[Pa
     model = make_model(config.policy, envs.spec, critic=config.algorithm.needs.critic).eval()
     for i, torso in enumerate(model.actor.torsos):
         torso.register_forward_pre_hook(lambda _, args, i=i: inputs.update({i: args[0][0].float()}))
-    position, step = Position.after(first, model.initial_state(envs.num_envs), torch.device("cpu")), 0
+    position, step = Position.after(first, model.initial_state(envs.num_envs),
+                                    torch.device("cpu")), 0
     for _ in range(_STEPS):
         shown = map_parts(lambda part: part[None], position.obs)
         model.observe(shown, "vector", "image")
-        params, state = model.step(position.obs, position.is_first, position.state, position.action_mask)
+        params, state = model.step(position.obs, position.is_first, position.state,
+                                   position.action_mask)
         obs = {"observation": position.obs} if isinstance(position.obs, Tensor) else position.obs
         rows = [_panels(name, obs[name][0], part.unit, inputs[i], config.policy.frame_stack)
                 for i, (name, part) in enumerate(zip(sorted(obs), envs.spec.parts, strict=True))]
@@ -83,7 +87,8 @@ def _panels(name: str, obs: Tensor, unit: float, inputs: Tensor, frame_stack: in
     """The raw observation [C, H, W] up to `unit`, or [N]; then its stack [k*C, H, W] or [k*N] as networks see it."""
     obs, title = obs.clone(), f"{name}\n{'x'.join(map(str, obs.shape))}"
     if obs.dim() == 1:
-        return [(title, obs.numpy()), ("network input" + ", oldest first" * (frame_stack > 1), inputs.clone().numpy())]
+        return [(title, obs.numpy()),
+                ("network input" + ", oldest first" * (frame_stack > 1), inputs.clone().numpy())]
     if unit != 255 or obs.is_floating_point():
         obs = obs / unit
     inputs = inputs / 255  # as torsos do
@@ -99,7 +104,8 @@ def _panels(name: str, obs: Tensor, unit: float, inputs: Tensor, frame_stack: in
 def _draw(axes: Axes, title: str, values: NDArray[np.generic]) -> None:
     axes.set_title(title, fontsize=9)
     if values.ndim > 1:
-        axes.imshow(values, cmap="gray", vmin=0, vmax=255 if values.dtype == np.uint8 else 1, interpolation="nearest")
+        axes.imshow(values, cmap="gray", vmin=0, vmax=255 if values.dtype == np.uint8 else 1,
+                    interpolation="nearest")
         axes.set_axis_off()
         return
     bars = axes.barh(range(len(values)), values)

@@ -67,8 +67,8 @@ $config
 """)
 
 
-def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 20, checkpoint: str = "auto",
-         trust: bool = False) -> str:
+def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 20,
+         checkpoint: str = "auto", trust: bool = False) -> str:
     """Upload the policy of `run` to the repository `repo`, OWNER/NAME, which is created if needed; returns its URL.
 
     The model card has the scores of an evaluation over `episodes` games, the config and the command that trains the
@@ -76,27 +76,33 @@ def push(run: str | Path, repo: str, *, private: bool = False, episodes: int = 2
     `evaluate`. ConfigError for a repository or a token that the hub refuses.
     """
     if repo.removeprefix(PREFIX).count("/") != 1:
-        raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as someone/cartpole-a2c")
+        raise ConfigError(f"{repo!r} is no repository of the hub; give OWNER/NAME, such as "
+                          "someone/cartpole-a2c")
     repo = repo.removeprefix(PREFIX)
     directory = RunDirectory.open(Path(run), trust=trust, runs_code=True)
     with hub_api(repo) as api:  # before the games, which take time
         url = str(api.create_repo(repo, private=private or None, exist_ok=True))
         exposed = private and not api.repo_info(repo).private
     if exposed:
-        raise ConfigError(f"{repo} exists and is public; make it private on the hub, or leave --private out")
+        raise ConfigError(f"{repo} exists and is public; make it private on the hub, or leave "
+                          "--private out")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        exported = export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint, trust=trust)
-        result = evaluate(exported.path, episodes=episodes, trust=trust)  # of what is uploaded, if the run trains on
+        exported = export(run, format="safetensors", output=folder / POLICY, checkpoint=checkpoint,
+                          trust=trust)
+        # Of what is uploaded, if the run trains on.
+        result = evaluate(exported.path, episodes=episodes, trust=trust)
         (folder / "README.md").write_text(model_card(directory, repo, result), encoding="utf-8")
         (folder / "config.json").write_text(directory.asked.to_json(), encoding="utf-8")
         if os.path.lexists(metrics := directory.path / FILE_NAME):
             (folder / FILE_NAME).write_text(read_text(metrics), encoding="utf-8")
-        videos = [path for path in directory.path.glob("*.mp4") if path.is_file() and not path.is_symlink()]
+        videos = [path for path in directory.path.glob("*.mp4") if path.is_file()
+                  and not path.is_symlink()]
         if videos:
             shutil.copyfile(max(videos, key=lambda path: path.stat().st_mtime), folder / VIDEO)
         with hub_api(repo) as api:
-            api.upload_folder(repo_id=repo, folder_path=folder, commit_message=f"Add {result.checkpoint} of "
+            api.upload_folder(repo_id=repo, folder_path=folder,
+                              commit_message=f"Add {result.checkpoint} of "
                               f"{directory.config.algo} on {directory.config.env.id}")
     return url
 

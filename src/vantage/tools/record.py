@@ -52,13 +52,15 @@ class Recording:
         """One line for a person."""
         games = "1 game" if len(self.scores) == 1 else f"{len(self.scores)} games"
         actions = "most probable" if self.deterministic else "sampled"
-        return (f"{self.path}: {games}, score {', '.join(map(number, self.scores))}; {self.frames / self.fps:.1f} s at "
-                f"{self.fps:g} pictures a second, {actions} actions, {self.checkpoint}")
+        return (f"{self.path}: {games}, score {', '.join(map(number, self.scores))}; "
+                f"{self.frames / self.fps:.1f} s at {self.fps:g} pictures a second, {actions} "
+                f"actions, {self.checkpoint}")
 
 
-def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1, deterministic: bool | None = None,
-           checkpoint: str = "auto", seed: int = 0, trust: bool = False, env: Any = None, network: Any = None,
-           memory: Any = None, algorithm: Any = None) -> Recording:
+def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1,
+           deterministic: bool | None = None, checkpoint: str = "auto", seed: int = 0,
+           trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
+           algorithm: Any = None) -> Recording:
     """Record whole games of a `run` or an agent into `output`, a .mp4 or .gif, which appears once complete.
 
         recording = vantage.record("runs/CartPole-v1/a2c-1", "game.mp4")
@@ -72,8 +74,8 @@ def record(run: str | Path | Agent, output: str | Path, *, episodes: int = 1, de
     screens = Screens()
     objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
     with whole_file(output, ".mp4", ".gif") as path:
-        agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes, seed=seed, trust=trust,
-                                           objects=objects)
+        agent, deterministic = load_player(run, checkpoint, deterministic, episodes=episodes,
+                                           seed=seed, trust=trust, objects=objects)
 
         def frames() -> Iterator[Picture]:
             for moment in game_steps(agent.model, envs, deterministic=bool(deterministic),
@@ -102,11 +104,12 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
         film, palette = Path(folder, "film.mp4") if is_gif else path, Path(folder, "palette.png")
         # The index at the front: browsers then play the file while it loads.
         options: dict[str, Any] = {"quality": 7, "output_params": ["-movflags", "+faststart"]}
-        if is_gif:  # first without loss: palettes for each frame tripled the size of a game of Breakout
+        # First without loss: palettes for each frame tripled the size of a game of Breakout.
+        if is_gif:
             options = {"codec": "libx264rgb", "pix_fmt_out": "rgb24", "quality": None,
                        "output_params": ["-qp", "0", "-preset", "ultrafast"]}
-        pipe = imageio_ffmpeg.write_frames(str(film), (first.shape[1], first.shape[0]), fps=fps, macro_block_size=1,
-                                           ffmpeg_log_level="quiet", **options)
+        pipe = imageio_ffmpeg.write_frames(str(film), (first.shape[1], first.shape[0]), fps=fps,
+                                           macro_block_size=1, ffmpeg_log_level="quiet", **options)
         try:
             pipe.send(None)  # starts ffmpeg
         except (OSError, RuntimeError) as error:  # the wheel for this machine may contain no ffmpeg
@@ -118,7 +121,8 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
                 pipe.send(frame)
             pipe.close()
             if is_gif:
-                ffmpeg = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-nostdin", "-y", "-i", film)
+                ffmpeg = (imageio_ffmpeg.get_ffmpeg_exe(), "-v", "quiet", "-nostdin", "-y", "-i",
+                          film)
                 subprocess.run([*ffmpeg, "-vf", "palettegen", palette], check=True)
                 subprocess.run([*ffmpeg, "-i", palette, "-lavfi", _USE_PALETTE, path], check=True)
         except (OSError, subprocess.CalledProcessError):
@@ -128,6 +132,6 @@ def write_video(path: Path, frames: Iterator[Picture], fps_of: Callable[[], floa
         with contextlib.suppress(RuntimeError):
             written = imageio_ffmpeg.count_frames_and_secs(str(path))[0]
     if written != count:
-        raise VantageError(f"ffmpeg wrote {written} of {count} frames; is the disk full? Free space, or choose another "
-                           "output")
+        raise VantageError(f"ffmpeg wrote {written} of {count} frames; is the disk full? Free "
+                           "space, or choose another output")
     return count, fps

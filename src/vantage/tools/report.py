@@ -29,7 +29,8 @@ from vantage.tools.record import record
 log = logging.getLogger(__name__)
 
 _CURVES = ("rollout/ep_rew_mean", "eval/mean_reward", "rollout/ep_len_mean", "train/entropy",
-           "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm", "time/fps")
+           "train/explained_variance", "train/value_loss", "train/policy_loss", "train/grad_norm",
+           "time/fps")
 _MAX_VIDEO = 2_500_000
 """Bytes of a video in the page; base64 adds a third, and the page stays below 5 MB."""
 
@@ -54,9 +55,9 @@ img, video { max-width: 100%; max-height: 24rem } pre { white-space: pre-wrap; o
 """)
 
 
-def report(run: str | Path, output: str | Path | None = None, *, episodes: int = 20, video: bool = True,
-           checkpoint: str = "auto", trust: bool = False, env: Any = None, network: Any = None,
-           memory: Any = None, algorithm: Any = None) -> Path:
+def report(run: str | Path, output: str | Path | None = None, *, episodes: int = 20,
+           video: bool = True, checkpoint: str = "auto", trust: bool = False, env: Any = None,
+           network: Any = None, memory: Any = None, algorithm: Any = None) -> Path:
     """Write `run` as one HTML page: an evaluation over `episodes` games, one recorded game, curves and the config.
 
         page = vantage.report("runs/CartPole-v1/a2c-1")
@@ -66,23 +67,28 @@ def report(run: str | Path, output: str | Path | None = None, *, episodes: int =
     `video`, or where no game can be recorded, which a warning explains, the page has no game. ConfigError for an output
     that cannot be written and a run without a checkpoint.
     """
-    objects: dict[str, Any] = {"env": env, "network": network, "memory": memory, "algorithm": algorithm}
-    directory = RunDirectory.open(Path(run), trust=trust, objects=handed_over(**objects), call="report")
+    objects: dict[str, Any] = {"env": env, "network": network, "memory": memory,
+                               "algorithm": algorithm}
+    directory = RunDirectory.open(Path(run), trust=trust, objects=handed_over(**objects),
+                                  call="report")
     output = directory.path / "report.html" if output is None else Path(output)
     with whole_file(output, ".html", ".htm") as page:
         # Read all files before playing, so that a damaged one is reported at once.
         lead, lines, meta = directory.summary_line(), read_metrics(directory.path), directory.read_meta()
         if not lead:
-            log.warning("%s: summary.json is missing or empty; the page leaves its line out", directory.path)
-        for private in ("host", "sources", SIGNATURE, URL, URL_SIGNATURE):  # the page may be passed on
+            log.warning("%s: summary.json is missing or empty; the page leaves its line out",
+                        directory.path)
+        # The page may be passed on.
+        for private in ("host", "sources", SIGNATURE, URL, URL_SIGNATURE):
             meta.pop(private, None)
-        result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust, **objects)
+        result = evaluate(directory.path, episodes=episodes, checkpoint=checkpoint, trust=trust,
+                          **objects)
         config, defaults = directory.config, Config.of(directory.config.algo).flat()
         texts = {
             "title": f"{config.algo} on {config.env.id}", "lead": lead,
             "config": config.to_json(), "origin": json.dumps(meta, indent=2)}
-        changed = [(key, in_text(value), in_text(defaults.get(key))) for key, value in config.flat().items()
-                   if value != defaults.get(key)]
+        changed = [(key, in_text(value), in_text(defaults.get(key)))
+                   for key, value in config.flat().items() if value != defaults.get(key)]
         page.write_text(_PAGE.substitute(
             {name: escape(text) for name, text in texts.items()}, evaluation=_evaluation(result),
             changed=_table(("key", "value", "default"), changed), curves=_curves(directory, lines),
@@ -99,7 +105,8 @@ def _evaluation(result: Evaluation) -> str:
         for way in (result, result.other) if way is not None]
     titles = ("actions", "mean", "deviation", "lowest", "highest", "steps", "cut")
     shown = slice(None) if any(row[-1] for row in rows) else slice(-1)
-    return (f"<p>Raw scores of {result.episodes} games; checkpoint: {escape(result.checkpoint)}.</p>"
+    return (f"<p>Raw scores of {result.episodes} games; checkpoint: "
+            f"{escape(result.checkpoint)}.</p>"
             f'<div class="wide">{_table(titles[shown], [row[shown] for row in rows])}</div>')
 
 
@@ -128,7 +135,8 @@ def _video(run: Path, checkpoint: str, trust: bool, objects: Mapping[str, Any]) 
     """A game as HTML; the reason as text if there is none."""
     with tempfile.TemporaryDirectory() as folder:
         try:
-            record(run, path := Path(folder, "game.mp4"), checkpoint=checkpoint, trust=trust, **objects)
+            record(run, path := Path(folder, "game.mp4"), checkpoint=checkpoint, trust=trust,
+                   **objects)
         except VantageError as error:
             log.warning("no video in the page: %s", error)
             return f"No video: {escape(str(error))}"

@@ -23,8 +23,8 @@ from vantage.tools.plot import bootstrap_interval, middle, plot
 
 EPISODES = 100
 """Games of each final evaluation."""
-_COLUMNS = ("seed", "checkpoint", "step", "return_mean", "return_std", "return_min", "return_max", "length_mean",
-            "minutes", "threads")
+_COLUMNS = ("seed", "checkpoint", "step", "return_mean", "return_std", "return_min", "return_max",
+            "length_mean", "minutes", "threads")
 
 Row = dict[str, Any]
 
@@ -33,10 +33,13 @@ def score(run: Path, *, episodes: int = EPISODES) -> list[Row]:
     """A row for the latest checkpoint of the run, and one for the best if there is one."""
     directory = RunDirectory.open(run, trust=True)
     checkpoints = ["latest", "best"] if (run / "best").exists() else ["latest"]
-    agents = [(checkpoint, load(run, checkpoint=checkpoint, trust=True)) for checkpoint in checkpoints]
-    results = [(checkpoint, asdict(evaluate_agent(agent, [agent.deterministic], episodes=episodes)[0]))
+    agents = [(checkpoint, load(run, checkpoint=checkpoint, trust=True))
+              for checkpoint in checkpoints]
+    results = [(checkpoint,
+                asdict(evaluate_agent(agent, [agent.deterministic], episodes=episodes)[0]))
                for checkpoint, agent in agents]
-    common = {"seed": directory.config.run.seed, "minutes": round(directory.read_summary()["seconds"] / 60, 2),
+    common = {"seed": directory.config.run.seed,
+              "minutes": round(directory.read_summary()["seconds"] / 60, 2),
               "threads": directory.config.runtime.threads or os.cpu_count()}
     return [{name: (result | common | {"checkpoint": checkpoint})[name] for name in _COLUMNS}
             for checkpoint, result in results]
@@ -57,11 +60,13 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
     with suppress(Exception):  # a container may hide it
         clock = round(psutil.cpu_freq().current / 1000, 1)
     machine = {"cores": os.cpu_count(), "ghz": clock,
-               "memory_gib": round(psutil.virtual_memory().total / 2**30), **meta.get("versions", {})}
-    protocol = {"command": command, "commit": meta.get("git_commit"), "episodes": EPISODES, "machine": machine,
-                "config": json.loads(first.config.to_json())}
+               "memory_gib": round(psutil.virtual_memory().total / 2**30),
+               **meta.get("versions", {})}
+    protocol = {"command": command, "commit": meta.get("git_commit"), "episodes": EPISODES,
+                "machine": machine, "config": json.loads(first.config.to_json())}
     write_atomically(folder / "protocol.json", json.dumps(protocol, indent=2) + "\n")
-    text = table(first.config.algo, first.config.env.id, max(row["step"] for row in rows), rows, command)
+    text = table(first.config.algo, first.config.env.id, max(row["step"] for row in rows), rows,
+                 command)
     write_atomically(folder / "table.md", text + "\n")
     return text
 
@@ -69,8 +74,8 @@ def write_results(folder: Path, runs: Sequence[Path], rows: Sequence[Row], *, co
 def table(algo: str, env: str, steps: int, rows: Sequence[Row], command: str) -> str:
     """The scores as a Markdown table of one row, like those of results/README.md.
 
-    The IQM is the mean of the scores without the lowest and highest floor(seeds/4), Agarwal et al. 2021,
-    arXiv:2108.13264; its interval is a 95% percentile bootstrap over seeds.
+    The IQM is the mean of the scores without the lowest and highest floor(seeds/4), Agarwal et al.
+    2021, arXiv:2108.13264; its interval is a 95% percentile bootstrap over seeds.
     """
     latest, best = ([row["return_mean"] for row in rows if row["checkpoint"] == checkpoint]
                     for checkpoint in ("latest", "best"))
@@ -82,7 +87,8 @@ def table(algo: str, env: str, steps: int, rows: Sequence[Row], command: str) ->
         "latest: IQM (95% bootstrap interval)": f"{middle(values, 'iqm')[0]:.1f} ({low[0]:.1f} to {high[0]:.1f})",
         "latest: median (min to max)": _spread(latest), "best: median (min to max)": _spread(best),
         "minutes a run": f"{min(minutes):.1f} to {max(minutes):.1f}", "command": f"`{command}`"}
-    return "\n".join(f"| {' | '.join(line)} |" for line in (cells, ["---"] * len(cells), cells.values()))
+    return "\n".join(f"| {' | '.join(line)} |"
+                     for line in (cells, ["---"] * len(cells), cells.values()))
 
 
 def _spread(scores: Sequence[float]) -> str:

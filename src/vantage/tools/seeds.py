@@ -40,7 +40,8 @@ _FILE = "seeds.json"
 _STOP, _SAVED, _EVALUATING = "stop", "stopped and saved", f"playing {EPISODES} games"
 
 
-def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Callable[[], bool]) -> Path:
+def train_seeds(config: Config, seeds: int, jobs: int, run: str | None,
+                stop: Callable[[], bool]) -> Path:
     """Train `seeds` seeds from the config's on, up to `jobs` at a time, and summarise them; returns their directory.
 
     The runs are DIR/seed-N in the directory `run`, by default runs/ENV/ALGO-N. If `run` holds unfinished seeds of the
@@ -60,8 +61,9 @@ def train_seeds(config: Config, seeds: int, jobs: int, run: str | None, stop: Ca
         say(f"{text}\nin {directory}: curve.png and curve.csv, the mean with its 95% bootstrap interval; scores.csv; "
             "protocol.json; table.md")
     if fleet.failed:
-        raise VantageError(f"{len(fleet.failed)} of {seeds} seeds failed: see their messages above; the same "
-                           f"command with --run {shlex.quote(str(directory))} tries them again")
+        raise VantageError(f"{len(fleet.failed)} of {seeds} seeds failed: see their messages "
+                           f"above; the same command with --run {shlex.quote(str(directory))} "
+                           "tries them again")
     return directory
 
 
@@ -72,7 +74,8 @@ def share_cores(config: Config, jobs: int) -> Config:
 
         return config.change(num_workers=config.runtime.num_workers or share(config, jobs))
     if isinstance(config.runtime, Hogwild):
-        return config.change(num_workers=config.runtime.num_workers or max(1, available_cores() // jobs))
+        return config.change(num_workers=config.runtime.num_workers
+                             or max(1, available_cores() // jobs))
     return config.change(threads=config.runtime.threads or threads_of(config, jobs))
 
 
@@ -89,7 +92,8 @@ def updates_to(target: int, run: Path, config: Config, argv: Sequence[str],
         shared = share_cores(config, jobs) if jobs > 1 else config
         yield from train_updates(shared, asked=config, run=run, argv=argv)
         return
-    if newest_step(run) is None and not (run / "best").exists():  # killed before its first checkpoint
+    # Killed before its first checkpoint.
+    if newest_step(run) is None and not (run / "best").exists():
         with locked(run):
             (run / FILE_NAME).unlink(missing_ok=True)
         yield from resume_updates(run, steps=target)
@@ -107,8 +111,9 @@ def _directory(config: Config, run: str | None) -> Path:
     if path is not None and (path / _FILE).exists():
         saved = Config.from_json(read_text(path / _FILE), source=str(path / _FILE)).flat()
         if changed := [name for name, value in config.flat().items() if saved.get(name) != value]:
-            raise ConfigError(f"{path} holds seeds of another config, which differs in {', '.join(changed)}; repeat "
-                              "its command to go on, or choose another --run")
+            raise ConfigError(f"{path} holds seeds of another config, which differs in "
+                              f"{', '.join(changed)}; repeat its command to go on, or choose "
+                              "another --run")
         return path
     try:
         path = make_directory(path, folder_of(config, Path("runs")))
@@ -144,7 +149,8 @@ class _Fleet:
                     self._stop(seed)
             while waiting and not self.stopped and len(self.running) < self.jobs:
                 self._start(waiting.popleft())
-            wait([source for each in self.running.values() for source in (each.connection, each.process.sentinel)], 0.2)
+            wait([source for each in self.running.values()
+                  for source in (each.connection, each.process.sentinel)], 0.2)
             for seed, process in list(self.running.items()):
                 for message in process.messages():
                     self._receive(seed, message)
@@ -152,8 +158,8 @@ class _Fleet:
     def _start(self, seed: int) -> None:
         with stop_signals_blocked():
             self.running[seed] = start(get_context("spawn"), f"seed-{seed}", _train_one,
-                                       self.config.change(seed=seed), self.directory / f"seed-{seed}", sys.argv,
-                                       self.jobs)
+                                       self.config.change(seed=seed),
+                                       self.directory / f"seed-{seed}", sys.argv, self.jobs)
 
     def _stop(self, seed: int) -> None:
         """Ask a run to save; an evaluation has nothing to save and ends at once."""
@@ -173,10 +179,13 @@ class _Fleet:
                 self.failed.add(seed)
                 self._show(seed, f"error: {message}")
         elif isinstance(message, Report):
-            self._show(seed, progress_line(self.config, message, {}), final=message.status != "running")
+            self._show(seed, progress_line(self.config, message, {}),
+                       final=message.status != "running")
         elif isinstance(message, list):
             self.scores[seed] = message
-            self._show(seed, "  ".join(f"{row['checkpoint']} {row['return_mean']:.1f}" for row in message) + ", done")
+            self._show(seed,
+                       "  ".join(f"{row['checkpoint']} {row['return_mean']:.1f}"
+                                 for row in message) + ", done")
         else:
             self._show(seed, message)
             if message == _SAVED:
@@ -188,12 +197,14 @@ class _Fleet:
 
     def _show(self, seed: int, text: str, *, final: bool = True) -> None:
         """Print `text` as the line of a seed, only if 10 s have passed since its last one, or if `final`."""
-        if final or monotonic() - self.shown_at.get(seed, -LINE_EVERY_SECONDS) >= LINE_EVERY_SECONDS:
+        if final or monotonic() - self.shown_at.get(seed,
+                                                    -LINE_EVERY_SECONDS) >= LINE_EVERY_SECONDS:
             self.shown_at[seed] = monotonic()
             say(f"seed {seed}: {text}")
 
 
-def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str], jobs: int) -> None:
+def _train_one(parent: Connection, config: Config, run: Path, argv: Sequence[str],
+               jobs: int) -> None:
     """In its process: train or go on with a run, evaluate it, and send reports, warnings and at last its scores."""
     logging.getLogger("vantage").addHandler(
         MessageHandler(lambda text: parent.send(f"warning: {text}"), logging.WARNING))

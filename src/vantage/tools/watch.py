@@ -22,21 +22,24 @@ from vantage.tools.window import Window
 log = logging.getLogger(__name__)
 
 
-def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str = "latest", seed: int = 0,
-          trust: bool = False) -> None:
+def watch(run: str | Path, *, deterministic: bool | None = None, checkpoint: str = "latest",
+          seed: int = 0, trust: bool = False) -> None:
     """Show games until the person closes the window or presses Esc or q.
 
-    With `checkpoint` latest, each game is played by the newest checkpoint at its start. The other options are those of
-    `evaluate`. ConfigError without a display.
+    With `checkpoint` latest, each game is played by the newest checkpoint at its start. The other
+    options are those of `evaluate`. ConfigError without a display.
     """
     path = local_path(run)
     follow = checkpoint == "latest" and path.is_dir()
-    shown = "auto" if checkpoint == "latest" and not follow else checkpoint  # an exported file has one policy
-    agent, deterministic = load_player(path, shown, deterministic, episodes=1, seed=seed, trust=trust)
+    # An exported file has one policy.
+    shown = "auto" if checkpoint == "latest" and not follow else checkpoint
+    agent, deterministic = load_player(path, shown, deterministic, episodes=1, seed=seed,
+                                       trust=trust)
     step, generator = agent.step, torch.Generator().manual_seed(derive_seed(seed, "watch", "actions"))
     window = Window(f"vantage watch {run}", f"without one: vantage record {run} -o video.mp4")
     with torch_threads(1), closing(window), closing(shown_game(agent.config, derive_seed(seed, "watch", 0))) as envs:
-        for moment in game_steps(agent.model, envs, deterministic=deterministic, generator=generator):
+        for moment in game_steps(agent.model, envs, deterministic=deterministic,
+                                 generator=generator):
             window.show(draw_frame(envs.render(), *describe(moment), f"trained {step:,}"))
             if not window.wait(envs.fps) or "q" in window.keys:
                 return

@@ -1,4 +1,7 @@
-"""A window that shows frames in real time, and the keys pressed in it. The frames are drawn elsewhere."""
+"""A window that shows frames in real time, and the keys pressed in it.
+
+The frames are drawn elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,8 @@ class Window:
         self._held: set[str] = set()
         self.keys: set[str] = set()
         """Names of the keys held down at the end of the last `wait`, or pressed during it."""
-        # SDL would try one driver after another, print an error for each, and at last draw where nobody sees it.
+        # SDL would try one driver after another, print an error for each, and at last draw where
+        # nobody sees it.
         if sys.platform == "linux" and not any(map(os.environ.get, _DISPLAYS)):
             raise ConfigError(f"there is no display for a window; {remedy}")
         try:

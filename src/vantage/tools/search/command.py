@@ -26,11 +26,12 @@ from vantage.tools.search.options import MOST, Options, Pruner, SearchResult
 __all__ = ["Options", "SearchResult", "find_directory", "read_best", "search"]
 
 
-def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mapping[str, Any] | str | Path | None = None,
-           space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None, seeds: int = 1,
-           jobs: int = 1, pruner: Pruner | None = None, reduction: int | None = None, storage: str | None = None,
-           run: str | Path | None = None, stop: Callable[[], bool] = lambda: False,
-           **overrides: Any) -> SearchResult:
+def search(algorithm: str | type, *, env: str | Callable[..., Any],
+           grid: Mapping[str, Any] | str | Path | None = None,
+           space: Mapping[str, Any] | str | Path | None = None, trials: int | None = None,
+           seeds: int = 1, jobs: int = 1, pruner: Pruner | None = None,
+           reduction: int | None = None, storage: str | None = None, run: str | Path | None = None,
+           stop: Callable[[], bool] = lambda: False, **overrides: Any) -> SearchResult:
     """Search for good values of config keys with many short trainings, or continue the same search.
 
         result = vantage.search("a2c", env="CartPole-v1", steps=50_000, trials=20, jobs=2,
@@ -43,35 +44,40 @@ def search(algorithm: str | type, *, env: str | Callable[..., Any], grid: Mappin
     JSON file. A trial is trained with `seeds` seeds, up to `jobs` trials at a time in processes of their own, so that a
     script needs `if __name__ == "__main__":`.
 
-    `pruner` asha, for a space, ends poor trials early: of `reduction` (3) trials one continues. `storage` is an Optuna
-    database that machines share. `run` is the directory, by default runs/search/ENV/ALGO-N; an interrupted search goes
-    on when it is called again with the same arguments. `stop` is called about once a second; where it returns True, all
-    trials are saved and the search ends. Progress goes to the logger `vantage` at the level INFO.
+    `pruner` asha, for a space, ends poor trials early: of `reduction` (3) trials one continues.
+    `storage` is an Optuna database that machines share. `run` is the directory, by default
+    runs/search/ENV/ALGO-N; an interrupted search goes on when it is called again with the same
+    arguments. `stop` is called about once a second; where it returns True, all trials are saved and
+    the search ends. Progress goes to the logger `vantage` at the level INFO.
 
-    ConfigError if no trial could start with the arguments; VantageError if no trial has a value in the end.
+    ConfigError if no trial could start with the arguments; VantageError if no trial has a value in
+    the end.
     """
     require("search", "optuna", "sqlalchemy", "matplotlib")
     given = {name: value for name, value in (("grid", grid), ("space", space)) if value is not None}
     if len(given) != 1:
-        raise ConfigError("what is to be searched? Give either --grid FILE.json or --space FILE.json")
+        raise ConfigError("what is to be searched? Give either --grid FILE.json or --space "
+                          "FILE.json")
     for name, number, low in (("trials", trials, 1), ("seeds", seeds, 1), ("jobs", jobs, 1),
                               ("reduction", reduction, 2)):
         if number is not None and not low <= number <= MOST:
             raise ConfigError(f"--{name} {number} is not from {low} to {MOST:,}")
     if grid is not None and trials:
-        raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it out")
+        raise ConfigError("--trials has no effect on a grid, which runs all points once; leave it "
+                          "out")
     from vantage.tools.search.plan import make_plan
     from vantage.tools.search.scheduler import train_all
     from vantage.tools.search.study import open_storage
 
-    text = {name: json.dumps(value, default=importable) if isinstance(value, Mapping) else str(value)
-            for name, value in given.items()}
-    options = Options(**text, trials=trials, seeds=seeds, jobs=jobs, pruner=pruner, reduction=reduction,
-                      storage=storage)
+    text = {name: json.dumps(value, default=importable) if isinstance(value, Mapping)
+            else str(value) for name, value in given.items()}
+    options = Options(**text, trials=trials, seeds=seeds, jobs=jobs, pruner=pruner,
+                      reduction=reduction, storage=storage)
     for value in (algorithm, env, *overrides.values()):
         if callable(value):
             importable(value)
-    plan = make_plan(convert("algorithm", algorithm, str), convert("env", env, str), overrides, options)
+    plan = make_plan(convert("algorithm", algorithm, str), convert("env", env, str), overrides,
+                     options)
     if storage is not None:  # before the directory exists
         open_storage(storage, Path())
     directory = find_directory(plan.definition(), None if run is None else Path(run))
@@ -85,17 +91,20 @@ def find_directory(definition: Mapping[str, Any], path: Path | None) -> Path:
         if path is None:
             parent = Path("runs/search", directory_name(definition["env"]))
             numbered = (parent / f"{definition['algo']}-{number}" for number in itertools.count(1))
-            path = next(path for path in numbered if not path.exists() or _read_definition(path) == definition)
+            path = next(path for path in numbered if not path.exists()
+                        or _read_definition(path) == definition)
         path.mkdir(parents=True, exist_ok=True)
         if not any(path.iterdir()):
             write_atomically(path / "search.json", json.dumps(definition, indent=2), os.getpid())
     except OSError as error:
-        raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another --run") from None
+        raise ConfigError(f"cannot use {path} for the search: {error.strerror}; choose another "
+                          "--run") from None
     if not (former := _read_definition(path)):
-        raise ConfigError(f"{path} holds no search: search.json is missing or damaged; choose another --run")
+        raise ConfigError(f"{path} holds no search: search.json is missing or damaged; choose "
+                          "another --run")
     if different := [key for key, value in definition.items() if former.get(key) != value]:
-        raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see {path}/search.json); "
-                          "repeat its command, or choose another --run")
+        raise ConfigError(f"{path} holds another search: {', '.join(different)} differ (see "
+                          f"{path}/search.json); repeat its command, or choose another --run")
     return path
 
 
@@ -110,9 +119,10 @@ def read_best(directory: Path) -> tuple[dict[str, Any], str, bool]:
     path = directory / "best.json"
     try:
         best = parse(read_text(path))
-        config = of_run({**best["config"], "algo": str(best["config"]["algo"]), "env": str(best["config"]["env"])})
+        config = of_run({**best["config"], "algo": str(best["config"]["algo"]),
+                         "env": str(best["config"]["env"])})
         trial = f"trial {best['trial']} of {directory}: {best['objective']} {best['value']:.6g}"
         return config, trial, is_own(json.dumps(best["config"]), best.get(SIGNATURE))
     except (ConfigError, OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search with a complete "
-                          "trial, or repeat the search's command") from None
+        raise ConfigError(f"{path} is missing or damaged ({error}); give the directory of a search "
+                          "with a complete trial, or repeat the search's command") from None

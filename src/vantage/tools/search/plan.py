@@ -25,7 +25,8 @@ from vantage.tools.search.options import MOST, Options
 Value = str | int | float | bool | None
 Params = Mapping[str, Value]
 Domain = list[Value] | Mapping[str, Any]
-"""Choices, or a range as in the file: low and high, both inclusive, and perhaps log, step and as."""
+"""Choices, or a range as in the file: low and high, both inclusive, and perhaps log, step and
+as."""
 
 UNSEARCHABLE = frozenset({
     "algo", "runtime", "env", "seed", "steps", "schedule_steps", "max_minutes", "eval_every", "eval_every_seconds",
@@ -37,7 +38,10 @@ UNSEARCHABLE = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One search. `shared` are the config keys that all trials have in common. Equal definitions are one study."""
+    """One search. `shared` are the config keys that all trials have in common.
+
+    Equal definitions are one study.
+    """
 
     algo: str
     env: str
@@ -47,7 +51,8 @@ class Plan:
     points: list[Params] | None
     """The combinations of a grid, in order."""
     rungs: tuple[int, ...]
-    """Agent steps at which trials are compared, multiples of `eval_every`; the last is all steps."""
+    """Agent steps at which trials are compared, multiples of `eval_every`; the last is all
+    steps."""
     reduction: int
     seeds: tuple[int, ...]
 
@@ -66,30 +71,32 @@ class Plan:
 
     def suggest(self, trial: BaseTrial) -> dict[str, Value]:
         """The config values of a trial; a FixedTrial repeats those of an earlier one."""
-        return {name: _suggest(trial, name, domain, self.base) for name, domain in self.domains.items()}
+        return {name: _suggest(trial, name, domain, self.base)
+                for name, domain in self.domains.items()}
 
     def config(self, values: Params, seed: int) -> Config:
         # Searched keys may bring other defaults, which must not change how trials are compared.
-        fixed = {"steps": self.base.run.steps, "eval_every": self.base.run.eval_every, "eval_every_seconds": 0,
-                 "seed": seed}
+        fixed = {"steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
+                 "eval_every_seconds": 0, "seed": seed}
         return configure(self.algo, env=self.env, **{**self.shared, **values, **fixed})
 
     def definition(self) -> dict[str, Any]:
         given = {name: plain(value) for name, value in sorted(self.shared.items())}
         definition = {"algo": self.algo, "env": self.base.env.id, "given": given,
                       "steps": self.base.run.steps, "eval_every": self.base.run.eval_every,
-                      "domains": self.domains, "points": self.points, "seeds": len(self.seeds), "rungs": self.rungs,
-                      "objective": self.objective}
+                      "domains": self.domains, "points": self.points, "seeds": len(self.seeds),
+                      "rungs": self.rungs, "objective": self.objective}
         return dict(json.loads(json.dumps(definition)))
 
     def representatives(self) -> Iterator[Params]:
         """Points that together have every choice and both ends of every range."""
-        ends = {name: domain if isinstance(domain, list) else
-                [_suggest(FixedTrial({name: domain[end]}), name, domain, self.base) for end in ("low", "high")]
-                for name, domain in self.domains.items()}
+        ends = {name: domain if isinstance(domain, list)
+                else [_suggest(FixedTrial({name: domain[end]}), name, domain, self.base)
+                      for end in ("low", "high")] for name, domain in self.domains.items()}
         first = {name: values[0] for name, values in ends.items()}
         seen: set[tuple[str, Value]] = set()
-        for point in self.points or [{**first, name: value} for name, values in ends.items() for value in values]:
+        for point in self.points or [{**first, name: value} for name, values in ends.items()
+                                     for value in values]:
             if not seen.issuperset(point.items()):
                 seen.update(point.items())
                 yield point
@@ -99,8 +106,8 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     """The plan of a search; ConfigError for what would keep it, or one of its trials, from the first step."""
     for name in ("eval_every_seconds", "max_minutes"):
         if convert(name, shared.get(name) or 0, float) > 0:
-            raise ConfigError("trials are compared at equal steps, without eval_every_seconds and max_minutes; leave "
-                              "them out and give --eval-every and --steps")
+            raise ConfigError("trials are compared at equal steps, without eval_every_seconds and "
+                              "max_minutes; leave them out and give --eval-every and --steps")
     base = configure(algo, env=env, **{**shared, "eval_every_seconds": 0})
     flat = base.flat()
     shared = {name: flat[name] for name in shared}
@@ -112,16 +119,18 @@ def make_plan(algo: str, env: str, shared: Mapping[str, Any], options: Options) 
     if (options.pruner or ("asha" if options.space else "none")) == "asha":
         rungs = _rungs(base.run.steps, max(1, base.run.eval_every), reduction)
     if len(rungs) == 1 and (options.pruner == "asha" or options.reduction):
-        raise ConfigError(f"--pruner asha and --reduction have no effect: trials of {rungs[0]:,} steps are first "
-                          "compared near their end; leave them out, or give --pruner asha, a smaller --eval-every or "
-                          "more --steps")
+        raise ConfigError(f"--pruner asha and --reduction have no effect: trials of {rungs[0]:,} "
+                          "steps are first compared near their end; leave them out, or give "
+                          "--pruner asha, a smaller --eval-every or more --steps")
     try:
         # Windows writes a byte-order mark.
         text = text if inline else _read(Path(text))
         content = read_json_object(text, source="it" if inline else "the file")
         points = _grid(content, base) if options.grid is not None else None
-        domains = ({name: _domain(name, part, base) for name, part in content.items()} if points is None else
-                   {name: list(dict.fromkeys(point[name] for point in points)) for name in points[0]})
+        domains = ({name: _domain(name, part, base) for name, part in content.items()}
+                   if points is None
+                   else {name: list(dict.fromkeys(point[name] for point in points))
+                         for name in points[0]})
         if not domains:
             raise ConfigError('it names no key to search; write for example {"lr": [1e-3, 7e-4]}')
         if both := domains.keys() & shared.keys():
@@ -146,7 +155,8 @@ def _rungs(steps: int, unit: int, reduction: int) -> tuple[int, ...]:
     """`steps` / `reduction`² up to a multiple of `unit`, `reduction` times as many and so on, and the end."""
     first = math.ceil(max(1, steps // reduction**2) / unit) * unit
     rungs = (first * reduction**power for power in itertools.count())
-    return (*itertools.takewhile(lambda rung: 2 * rung <= steps, rungs), steps)  # near the end pruning saves little
+    # Near the end pruning saves little.
+    return (*itertools.takewhile(lambda rung: 2 * rung <= steps, rungs), steps)
 
 
 def _grid(content: Mapping[str, Any], base: Config) -> list[Params]:
@@ -160,7 +170,8 @@ def _grid(content: Mapping[str, Any], base: Config) -> list[Params]:
         axes.append([dict(zip(lists, row, strict=True)) for row in zip(*columns, strict=True)])
     if (count := math.prod(map(len, axes))) > MOST:
         raise ConfigError(f"{count:,} points are more than {MOST:,}; use --space")
-    return [{key: value for part in row for key, value in part.items()} for row in itertools.product(*axes)]
+    return [{key: value for part in row for key, value in part.items()}
+            for row in itertools.product(*axes)]
 
 
 def _choices(key: str, values: Any, base: Config) -> list[Value]:
@@ -178,11 +189,12 @@ def _domain(key: str, part: Any, base: Config) -> Domain:
     try:
         if "{}" not in part.get("as", "{}"):
             raise ValueError('"as" must hold {}')
-        with warnings.catch_warnings(action="error", category=UserWarning):  # a step that does not reach `high`
+        # A step that does not reach `high`.
+        with warnings.catch_warnings(action="error", category=UserWarning):
             _suggest(FixedTrial({key: part.get("low")}), key, part, base)
     except (TypeError, ValueError, OverflowError, UserWarning) as error:
-        raise ConfigError(f"{key} holds {json.dumps(part)}: {error}; write a list of choices, or a range such as "
-                          '{"low": 1e-4, "high": 1e-2, "log": true}') from None
+        raise ConfigError(f"{key} holds {json.dumps(part)}: {error}; write a list of choices, or a "
+                          "range such as " '{"low": 1e-4, "high": 1e-2, "log": true}') from None
     return part
 
 
@@ -190,8 +202,9 @@ def _searchable(key: str, base: Config) -> Any:
     """The type of a key, also of a class of the user's own; ConfigError if it cannot be searched."""
     keys = Config.every_key() | base.flat_keys()
     if key in UNSEARCHABLE:
-        raise ConfigError(f"{key} cannot be searched, because trials are compared by the same games after the same "
-                          f"steps; give it as the flag --{key.replace('_', '-')}")
+        raise ConfigError(f"{key} cannot be searched, because trials are compared by the same "
+                          "games after the same steps; give it as the flag "
+                          f"--{key.replace('_', '-')}")
     if key not in keys:
         near = suggestion(key, keys) or "; `vantage train ALGO --help` shows the keys"
         raise ConfigError(f"unknown key {key!r}{near}")

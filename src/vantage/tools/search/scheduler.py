@@ -39,15 +39,16 @@ log = logging.getLogger(__name__)
 WAITING, RUNNING = TrialState.WAITING, TrialState.RUNNING
 
 
-def train_all(plan: Plan, options: Options, directory: Path, stop: Callable[[], bool]) -> SearchResult:
+def train_all(plan: Plan, options: Options, directory: Path,
+              stop: Callable[[], bool]) -> SearchResult:
     """Train all trials of a search in `directory`, whose lock the caller holds, until `stop` returns True."""
     study = load_study(plan, open_storage(options.storage, directory))
     if not study.trials and (runs := sorted(directory.glob("trial-*"))):
-        raise ConfigError(f"{runs[0]} exists, but its storage has no trial; put the storage back, remove "
-                          f"{directory}/trial-*, or choose another --run")
+        raise ConfigError(f"{runs[0]} exists, but its storage has no trial; put the storage back, "
+                          f"remove {directory}/trial-*, or choose another --run")
     enqueue(study, plan, len(plan.points) if plan.points else options.trials or 30)
-    log.info(f"{directory}: {len(distinct(study))} trials, compared after {', '.join(f'{at:,}' for at in plan.rungs)} "
-             f"steps by the {plan.objective}")
+    log.info(f"{directory}: {len(distinct(study))} trials, compared after "
+             f"{', '.join(f'{at:,}' for at in plan.rungs)} steps by the {plan.objective}")
     try:
         stopped = train(study, plan, options, directory, stop)
     finally:
@@ -60,18 +61,22 @@ def train_all(plan: Plan, options: Options, directory: Path, stop: Callable[[], 
         write_plots(plan, study, rows, directory)
     elif not stopped:
         errors = sorted({trial.user_attrs.get("error", "no heartbeat") for trial in ranking})
-        raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See {directory}/results.csv. Failed trials "
-                           "are not tried again: search anew with another --run")
+        raise VantageError(f"no trial has a value: {'; '.join(errors[:3])}. See "
+                           f"{directory}/results.csv. Failed trials are not tried again: search "
+                           "anew with another --run")
     return SearchResult(directory, rows, config)
 
 
-def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, stop: Callable[[], bool]) -> bool:
+def train(study: optuna.Study, plan: Plan, options: Options, directory: Path,
+          stop: Callable[[], bool]) -> bool:
     """Run up to `jobs` workers until no trial waits or runs, here or on another machine; returns whether `stop` did."""
     context, (reader, writer) = get_context("spawn"), Pipe(duplex=False)
-    worker = Worker(plan, options.storage, directory, options.jobs, reader, verbose=log.isEnabledFor(logging.INFO))
+    worker = Worker(plan, options.storage, directory, options.jobs, reader,
+                    verbose=log.isEnabledFor(logging.INFO))
     processes = list[BaseProcess]()
     names: list[str] = []
-    own = names if options.storage is not None else None  # without a shared storage all trials are of this machine
+    # Without a shared storage all trials are of this machine.
+    own = names if options.storage is not None else None
     requeue(study, own)  # what a killed search left
     try:
         while not (stopped := stop()) and (processes or in_state(study, WAITING, RUNNING)):
@@ -98,10 +103,12 @@ def train(study: optuna.Study, plan: Plan, options: Options, directory: Path, st
 
 def retry_trial_of(process: BaseProcess, study: optuna.Study) -> None:
     """Retry the trial of a killed worker; VantageError if it was not killed in a trial."""
-    trials = [trial for trial in in_state(study, RUNNING) if trial.user_attrs.get("worker") == process.name]
+    trials = [trial for trial in in_state(study, RUNNING)
+              if trial.user_attrs.get("worker") == process.name]
     if process.exitcode and (process.exitcode > 0 or not trials):
-        raise VantageError(f"a worker of the search ended (exit status {process.exitcode}); correct what the messages "
-                           "above name, then repeat the search; a script that searches needs if __name__ == '__main__'")
+        raise VantageError(f"a worker of the search ended (exit status {process.exitcode}); "
+                           "correct what the messages above name, then repeat the search; a script "
+                           "that searches needs if __name__ == '__main__'")
     for trial in trials if process.exitcode else ():
         why = f"its process ended (exit status {process.exitcode}); if memory was short, give fewer --jobs"
         log.warning("trial %d: %s", trial.user_attrs["index"], why)
@@ -156,7 +163,8 @@ def write_plots(plan: Plan, study: optuna.Study, trials: Sequence[Trial], direct
         "history": plots.plot_optimization_history, "slices": plots.plot_slice,
         "importance": plots.plot_param_importances}
     for name, draw in drawings.items():
-        with warnings.catch_warnings(action="ignore"), contextlib.suppress(ValueError, RuntimeError):  # too few trials
+        # Too few trials.
+        with warnings.catch_warnings(action="ignore"), contextlib.suppress(ValueError, RuntimeError):
             draw(study)
             pyplot.gcf().savefig(directory / f"{name}.png", dpi=160, bbox_inches="tight")
         for number in {*pyplot.get_fignums()} - own:

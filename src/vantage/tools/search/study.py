@@ -30,29 +30,33 @@ def open_storage(url: str | None, directory: Path) -> RDBStorage:
     """The storage at `url`, which machines may share, or study.db of the directory, whose lock this process holds."""
     address = url or str(directory / "study.db")
     if address.endswith(".db") and "://" not in address:
-        address = f"sqlite:///{Path(address).resolve()}?timeout=60"  # seconds to wait for another writer
+        # Seconds to wait for another writer.
+        address = f"sqlite:///{Path(address).resolve()}?timeout=60"
     try:
         if address == "sqlite://" or ":memory:" in address:
             raise ValueError("processes cannot share a database in memory")
         with warnings.catch_warnings(action="ignore", category=ExperimentalWarning):
-            # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale. The ping is for
-            # servers that close a connection between two trials.
-            storage = RDBStorage(address, engine_kwargs={"pool_pre_ping": True}, grace_period=GRACE_SECONDS,
-                                 heartbeat_interval=None if url is None else 15, heartbeat_stale_trial_callback=RETRY)
+            # Heartbeats only on a shared storage: after a suspend, a machine's own ones are stale.
+            # The ping is for servers that close a connection between two trials.
+            storage = RDBStorage(address, engine_kwargs={"pool_pre_ping": True},
+                                 grace_period=GRACE_SECONDS,
+                                 heartbeat_interval=None if url is None else 15,
+                                 heartbeat_stale_trial_callback=RETRY)
         if storage.engine.name == "sqlite":
             _begin_exclusively(storage.engine)
         return storage
     except Exception as error:
         why = str(error).partition("\n")[0].replace(address, "it")
-        raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL such as "
-                          "postgresql://USER@HOST/NAME whose driver is there") from None
+        raise ConfigError(f"cannot use --storage: {why}; give a file that ends in .db, or a URL "
+                          "such as postgresql://USER@HOST/NAME whose driver is there") from None
 
 
 def _begin_exclusively(engine: Engine) -> None:
     """Let a transaction of SQLite lock the database before it reads.
 
-    Optuna reads that a trial waits, then sets it running. SQLite has no SELECT ... FOR UPDATE, so that two processes
-    could take the same trial: https://docs.sqlalchemy.org/en/20/dialects/sqlite.html, transactions.
+    Optuna reads that a trial waits, then sets it running. SQLite has no SELECT ... FOR UPDATE, so
+    that two processes could take the same trial:
+    https://docs.sqlalchemy.org/en/20/dialects/sqlite.html, transactions.
     """
     def leave_begin_to_us(connection: Any, _: object) -> None:
         connection.isolation_level = None
@@ -67,20 +71,22 @@ def load_study(plan: Plan, storage: RDBStorage) -> optuna.Study:
     optuna.logging.set_verbosity(optuna.logging.CRITICAL)
     digest = hashlib.sha256(json.dumps(plan.definition(), sort_keys=True).encode()).hexdigest()
     pruner = SuccessiveHalvingPruner(min_resource=plan.rungs[0], reduction_factor=plan.reduction)
-    return optuna.create_study(storage=storage, study_name=f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}",
+    return optuna.create_study(storage=storage,
+                               study_name=f"vantage {plan.algo} {plan.base.env.id} {digest[:12]}",
                                direction="maximize", load_if_exists=True, pruner=pruner)
 
 
 def enqueue(study: optuna.Study, plan: Plan, total: int) -> None:
     """Create the trials that the study lacks, up to `total`.
 
-    They wait in the study before any of them runs, so that each grid point exists once: GridSampler may draw a point
-    in several processes, and it knows no keys that vary together.
+    They wait in the study before any of them runs, so that each grid point exists once: GridSampler
+    may draw a point in several processes, and it knows no keys that vary together.
     """
     present = {trial.user_attrs["index"] for trial in distinct(study)}
     for index in range(total):
         if index not in present:
-            study.enqueue_trial(dict(plan.points[index]) if plan.points else {}, user_attrs={"index": index})
+            study.enqueue_trial(dict(plan.points[index]) if plan.points else {},
+                                user_attrs={"index": index})
 
 
 def distinct(study: optuna.Study) -> list[FrozenTrial]:

@@ -31,7 +31,8 @@ from vantage.tools.seeds import updates_to
 class Worker:
     """Trains trials; as a function, the objective of the study.
 
-    It ends on a stop and where the machine is at fault, and leaves its trial running, for the main process to requeue.
+    It ends on a stop and where the machine is at fault, and leaves its trial running, for the main
+    process to requeue.
     """
 
     plan: Plan
@@ -73,11 +74,13 @@ class Worker:
     def _train_trial(self, trial: optuna.Trial) -> float:
         """Train all seeds from rung to rung until the end, or until the trial is pruned."""
         plan, index = self.plan, trial.user_attrs["index"]
-        # A sampler for each trial: one for each process would repeat its first draws after every start.
+        # A sampler for each trial: one for each process would repeat its first draws after every
+        # start.
         trial.study.sampler = TPESampler(seed=derive_seed(plan.base.run.seed, "search", index))
         values = plan.suggest(trial)
         folder = Path(trial.user_attrs.get("runs", ""))
-        if "runs" not in trial.user_attrs or not folder.is_dir():  # new, or on a disk that this machine cannot read
+        # New, or on a disk that this machine cannot read.
+        if "runs" not in trial.user_attrs or not folder.is_dir():
             folder = self.directory.resolve() / f"trial-{index:03d}"
             trial.set_user_attr("runs", str(folder))
         runs = {seed: folder / f"seed-{seed}" for seed in plan.seeds}
@@ -85,9 +88,12 @@ class Worker:
         for rung in plan.rungs:
             if rung in compared and rung != plan.rungs[-1]:  # before a kill or a stop
                 continue
-            scores = {seed: self._train_run(run, plan.config(values, seed), rung) for seed, run in runs.items()}
+            scores = {seed: self._train_run(run, plan.config(values, seed), rung)
+                      for seed, run in runs.items()}
             trial.set_user_attr("scores", scores)
-            trial.set_user_attr("steps", sum(RunDirectory.open(run).read_summary()["steps"] for run in runs.values()))
+            trial.set_user_attr("steps",
+                                sum(RunDirectory.open(run).read_summary()["steps"]
+                                    for run in runs.values()))
             if None in scores.values():
                 continue
             value = fmean(score for score in scores.values() if score is not None)
@@ -102,8 +108,10 @@ class Worker:
     def _train_run(self, run: Path, config: Config, target: int) -> float | None:
         """Train a run up to `target` steps from where it is; the newest value of the metric."""
         config = config.change(steps=target, schedule_steps=config.schedule_steps)
-        argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]  # no password
-        with closing(updates_to(target, run, config, argv, self.jobs)) as updates:  # saves the run if it is stopped
+        # No password.
+        argv = [word.replace(self.url, "URL") if self.url else word for word in sys.argv]
+        # Saves the run if it is stopped.
+        with closing(updates_to(target, run, config, argv, self.jobs)) as updates:
             stopped = any(self.stop.poll() for _ in updates)
         if stopped:
             raise SystemExit
