@@ -24,7 +24,8 @@ log = logging.getLogger(__name__)
 
 
 def train(algorithm: Any, *groups: Group, env: Env | None = None,
-          run: str | Path | None = None, root: str | Path = "runs", argv: Sequence[str] | None = None, progress: bool = True,
+          run: str | Path | None = None, root: str | Path = "runs",
+          argv: Sequence[str] | None = None, progress: bool = True,
           **keys: Any) -> Agent:
     """Train to the end in a new run directory; returns an agent with the best policy of the run.
 
