@@ -24,6 +24,7 @@ from vantage.learning.own_state import own_state
 from vantage.learning.replay import Replay
 from vantage.runs.checkpoint import load_replay
 from vantage.runs.compatibility import check_policy_state, restoring
+from vantage.runtimes.machine import resolve_device
 from vantage.runtimes.progress import Advance
 from vantage.runtimes.shared_memory import HogwildWeights, SharedWeights
 from vantage.runtimes.startup import new_model
@@ -48,7 +49,8 @@ class ActorLearner:
                  shared: SharedWeights | None = None, replay_bytes: int | None = None) -> None:
         self.config = config
         self._replay_bytes = replay_share() if replay_bytes is None else replay_bytes
-        devices = config.runtime.device.split(",")
+        device = config.runtime.device
+        devices = (resolve_device(config) if device == "auto" else device).split(",")
         self.device = torch.device(devices[worker % len(devices)])
         self.rollout_length = config.runtime.rollout_lengths[worker % len(config.runtime.rollout_lengths)]
         self.envs = make_environments(config.env, seed=config.run.seed,
