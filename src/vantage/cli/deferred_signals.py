@@ -1,4 +1,4 @@
-"""Signals that arrive while a module is imported: they wait for its end. What they do then is for their handlers."""
+"""Delay signals that arrive while a module is imported until the import has ended, then send them again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AGAIN_SECONDS = 0.05
 
 
 class Postponed:
-    """The signal that waits for the end of an import, if there is one.
+    """Delays a signal that arrives during an import.
 
     An exception of its handler must not be raised there: torch's C++ code calls Python while it is imported, and an
     exception there aborts the process (torch 2.13, one of 104 interrupted starts).
@@ -26,11 +26,12 @@ class Postponed:
         self.times_sent = 0
 
     def waits(self, number: int, frame: FrameType | None) -> bool:
-        """Whether a handler called at `frame` must leave the signal alone, because it is sent again.
+        """Whether the signal is delayed: a handler called at `frame` must then ignore it.
 
         During an import a second signal ends the process at once, as does the first after `LONGEST_IMPORT_SECONDS`.
         """
-        sent_again, self._sent_again = self._sent_again, False
+        sent_again = self._sent_again
+        self._sent_again = False
         if not is_importing(frame):
             self.forget()
             return False
@@ -41,7 +42,7 @@ class Postponed:
         return True
 
     def forget(self) -> None:
-        """Nothing is sent again."""
+        """Send no delayed signal again."""
         self._since = 0.0
 
     def _send_again(self, number: int) -> None:

@@ -1,4 +1,4 @@
-"""The way in and out: runs a command, and turns errors into one line and an exit status."""
+"""Run a command, and turn errors into one line and an exit status."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _overview() -> str:
 
 
 def _accept_any_output() -> None:
-    """Standard output that is closed, or whose encoding lacks a character, ends no command."""
+    """Keep a command running when standard output is closed or cannot encode a character."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

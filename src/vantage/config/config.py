@@ -1,7 +1,7 @@
-"""Every choice of a run as nested, frozen, validated dataclasses; no torch here, so that bad input is answered at once.
+"""The configuration of a run as nested, frozen, validated dataclasses. Imports no torch, so that errors appear at once.
 
-`Config` is the content of config.json. The keys of all groups have different names, so flags and `override` are flat: a
-key that the algorithm or the runtime in use does not have cannot be given.
+`Config` is the content of config.json. No two groups share a key, so that flags and `override` name keys without their
+group. Keys that the algorithm or the runtime in use does not have are refused.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "
 """Flat names of keys, where they differ from those within their group."""
 
 OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0, "precision": "auto"}
-"""Keys with the values that stand for what suits the machine. config.json has these, meta.json what they were."""
+"""Keys that may be chosen for the machine, with the value that asks for it. meta.json records what was chosen."""
 
 _CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
-"""Keys that no default can stand for in the config of a run; others may be newer than the run."""
+"""Keys that the config.json of every run contains. Others may be newer than the run and then take defaults."""
 
 _OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate", "scale_actions": False,
                              "std_lr_scale": 1.0}
@@ -212,7 +212,9 @@ class Config:
             raise ConfigError(f"{source}: {error.message}" if source else error.message) from error.__cause__
 
     def _with(self, values: dict[str, Any]) -> Config:
-        config, algo, runtime = self, values.pop("algo", self.algo), values.pop("runtime", None)
+        config = self
+        algo = values.pop("algo", self.algo)
+        runtime = values.pop("runtime", None)
         if algo != self.algo:
             config = replace(Config.of(algo), env=self.env, policy=self.policy, optimizer=self.optimizer, run=self.run)
         if runtime not in (None, config.runtime_name):
@@ -250,9 +252,14 @@ class Config:
 
     def flat_keys(self) -> dict[str, Key]:
         """Every key of this config, by its flat name."""
-        return {FLAT_NAMES.get((group, f.name), f.name): Key(group, f.name, hints[f.name], f.metadata)
-                for group in GROUPS for part in [getattr(self, group)] for hints in [type_hints(part.__class__)]
-                for f in fields(part)}
+        keys = {}
+        for group in GROUPS:
+            part = getattr(self, group)
+            hints = type_hints(part.__class__)
+            for f in fields(part):
+                name = FLAT_NAMES.get((group, f.name), f.name)
+                keys[name] = Key(group, f.name, hints[f.name], f.metadata)
+        return keys
 
     @staticmethod
     def every_key() -> dict[str, Key]:
@@ -266,7 +273,11 @@ class Config:
         runtimes = [each for each in runtimes_of(self.algo)
                     if name in replace(self, runtime=RUNTIMES[each]()).flat_keys()]
         if users or runtimes:
-            fits = [", ".join(users)] * bool(users) + [f"--runtime {' or '.join(runtimes)}"] * bool(runtimes)
+            fits = []
+            if users:
+                fits.append(", ".join(users))
+            if runtimes:
+                fits.append(f"--runtime {' or '.join(runtimes)}")
             return (f"{name} has no effect with {self.algo} under runtime={self.runtime_name}; it is for "
                     f"{', and for '.join(fits)}")
         kind = type(self.algorithm)
@@ -278,11 +289,12 @@ class Config:
 
 
 def _without_loss(algo: str, values: object) -> Any:
-    """An algorithm whose class a file cannot name: its hyperparameters, to be read only."""
-    own = {name: value for name, value in values.items() if name.isidentifier() and not iskeyword(name)
-           and not name.startswith("_") and isinstance(value, str | int | float | bool | None)
-           } if isinstance(values, Mapping) else {}
-    typed_fields = [(name, type(value), field(default=value)) for name, value in own.items()]
+    """The hyperparameters of an algorithm whose class is not at hand. It cannot train."""
+    typed_fields = []
+    for name, value in values.items() if isinstance(values, Mapping) else ():
+        is_name = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
+        if is_name and isinstance(value, str | int | float | bool | None):
+            typed_fields.append((name, type(value), field(default=value)))
     return make_dataclass(algo, typed_fields, frozen=True, namespace={"needs": Needs()})()
 
 
@@ -367,8 +379,9 @@ def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
     """Keys by flat name, from groups such as those of config.json or flat already. ConfigError for a key in two."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        part = {FLAT_NAMES.get((name, str(key)), str(key)): each for key, each in value.items()
-                } if name in GROUPS and isinstance(value, Mapping) else {name: value}
+        part = {name: value}
+        if name in GROUPS and isinstance(value, Mapping):
+            part = {FLAT_NAMES.get((name, str(key)), str(key)): each for key, each in value.items()}
         if twice := [key for key in part if key in flat]:
             raise ConfigError(f"{source}: {twice[0]!r} is given twice; leave one out")
         flat |= part

@@ -223,8 +223,9 @@ def catalogue() -> dict[str, str]:
     lines = ["defaults, whose values `vantage train ALGO --env ENV --help` shows"]
     for owner, entries in MEASURED.items():
         for name, entry in entries.items():
-            lines += [fill(f"{name}{f', {owner}' * bool(owner)}: {entry.source}", 118, initial_indent="  ",
-                           subsequent_indent="      ")] * bool(entry.source)
+            if entry.source:
+                title = f"{name}, {owner}" if owner else name
+                lines.append(fill(f"{title}: {entry.source}", 118, initial_indent="  ", subsequent_indent="      "))
     envs = ["environments: any Gymnasium id, module:Id-v0, module:Class, and the Atari games", "",
             fill(", ".join(known_names()), 118, initial_indent="  ", subsequent_indent="  ")]
     return {"algorithms": algorithms, "networks": networks, "presets": "\n".join(presets),

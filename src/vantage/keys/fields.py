@@ -208,7 +208,7 @@ def convert(name: str, value: Any, hint: Any, *, source: str = "") -> Any:
     try:
         return typed(value, hint)
     except (ValueError, ConfigError) as error:
-        raise ConfigError(f"{source}{': ' * bool(source)}{name}={error}") from None
+        raise ConfigError(f"{source}: {name}={error}" if source else f"{name}={error}") from None
 
 
 def typed(value: Any, hint: Any) -> Any:
@@ -244,7 +244,8 @@ def typed(value: Any, hint: Any) -> Any:
     except (KeyError, TypeError, ValueError, OverflowError):
         pass
     expected = next(_EXPECTED.get(kind, str(kind)) for kind in kinds if kind is not NoneType)
-    raise ValueError(f"{shown(value)} is not {expected}{' or none' * (NoneType in kinds)}")
+    or_none = " or none" if NoneType in kinds else ""
+    raise ValueError(f"{shown(value)} is not {expected}{or_none}")
 
 
 def kinds_of(hint: Any) -> tuple[Any, ...]:
