@@ -199,8 +199,8 @@ def test_a_value_logged_while_iterating_joins_the_next_report() -> None:
     values = []
     for report in trainer:
         values.append(report.metrics.get("my/step"))
-        if trainer.status == "running":
-            trainer.log("my/step", report.step)
+        trainer.log("my/step", report.step)  # without effect after the last report
+    assert trainer.status == "done"
     assert values == [None, 16, 32]
 
 

@@ -181,7 +181,8 @@ class Trainer:
 
             trainer.log("maze/reached", 0.7)
 
-        Several values of one name are averaged.
+        Several values of one name are averaged. After the last update it has no effect, so that the body
+        of a loop need not ask whether its report is the last.
         """
         if not (isinstance(name, str) and name and name.isprintable()) or name in ("step", "seconds"):
             raise ConfigError(f"{name!r:.100} is no name of a metric; give a text such as 'my/metric'")
@@ -192,6 +193,8 @@ class Trainer:
             number = float(value)
         except (TypeError, ValueError):
             raise ConfigError(f"the value of {name} is {value!r:.100}; give a number") from None
+        if self.status == "done":
+            return
         self._session.running.recorder.log(name, number)
         self._logged.setdefault(name, []).append(number)
 
