@@ -38,7 +38,7 @@ class Hogwild:
                                                 "takes element i", low=1, high=1_000_000)
     rollouts_per_update: int = key(1, "consecutive rollouts of each environment in one update", low=1, high=10_000)
     num_workers: int = key(0, "worker processes; 0: one per core", low=0, high=1024)
-    device: str = key("auto", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
+    device: str = key("cpu", "cpu, cuda, cuda:0, or auto; of a list such as cuda:0,cuda:1 workers take turns")
     threads: int = key(0, "CPU threads of each worker; 0: one", low=0, high=4096)
     shared_statistics: bool = key(True, "share the optimiser's statistics among workers; off: each has its own")
     lock: bool = key(False, "one worker at a time steps the optimiser, for comparison; off: no lock")

@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-_FOLDERS = (Path(__file__).parent, *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
+_FOLDERS = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")))
 _LIBRARIES = tuple(f"{folder.resolve()}{os.sep}" for folder in _FOLDERS)
 
 

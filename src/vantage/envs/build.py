@@ -49,7 +49,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
             with suppress(Exception, SystemExit):
                 built.close()
             raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it "
-                              "in its metadata's render_modes")
+                              "in its metadata's render_modes; a lambda may set it instead")
         built = taking_options(Borrowed(built) if is_built(config) else built)
         return play_of(config, built).wrap(built)
 
