@@ -21,7 +21,8 @@ def read(name: str) -> Any:
 
 
 @pytest.mark.parametrize("name", SHORTER)
-def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path) -> None:
+def test_a_notebook_runs_from_top_to_bottom(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPLBACKEND")  # pictures are inline, as by default
     notebook = read(name)
     for number, shorter in SHORTER[name].items():
         assert any(number in cell.source for cell in notebook.cells)
