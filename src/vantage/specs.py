@@ -1,9 +1,10 @@
-"""Specs of observations and actions, and the result of a game. No torch, so that workers start quickly."""
+"""Specs of observations and actions, and the result of a game. No torch, so that workers start
+quickly."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -11,38 +12,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 WIDEST = 1e9
-"""Largest distance of two bounds of an action. Bounds further apart, such as float32's or int32's, count as none."""
+"""Largest range of a bounded action. Wider bounds, such as the limits of float32 or int32, count as
+unbounded."""
 _COARSE = 1_000.0
-"""Size of a bound, in widths of its range, from which float32 has fewer than some ten thousand numbers between both."""
+"""A range is coarse in float32 if a bound is this many times larger than the range: float32 then
+has fewer than about ten thousand values between the bounds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """One part of an observation. Images are [C, H, W], uint8 or float32; all else is a float32 vector [N].
+    """One part of an observation: an image [C, H, W] in uint8 or float32, or a float32 vector [N].
 
-    one_hot: a Discrete, MultiDiscrete or MultiBinary space, as one-hots of `sizes` side by side; a size of 1 is a bit.
+    A one_hot is the vector of a Discrete, MultiDiscrete or MultiBinary space: one-hots of `sizes`
+    side by side, where a size of 1 is a bit.
     """
 
     kind: Literal["image", "vector", "one_hot"]
     shape: tuple[int, ...]
     unit: float = 255.0
-    """The value of an image that the network sees as 1: 255 of pixels, less where the numbers are codes."""
+    """The image value that the network sees as 1: 255 for pixels, less for codes."""
     floats: bool = False
     """The image holds float32 numbers, not bytes."""
-    adapts: bool = field(default=False, compare=False)  # of the network: the arrays are the same
-    """The network scales the image by the largest values that occur; until some have, by `unit`."""
+    # Not compared: it changes the network's scaling, not the arrays.
+    adapts: bool = field(default=False, compare=False)
+    """The network scales the image by the largest values seen so far, and by `unit` before any."""
     shift: tuple[float, ...] = ()
-    """Numbers subtracted from a vector where it is read, in the environment's precision: offsets too large for float32.
+    """Offsets too large for float32, subtracted from a vector in the environment's own precision.
     () subtracts nothing."""
     sizes: tuple[int, ...] = ()
 
     @property
     def dtype(self) -> str:
-        """The name of the type of its arrays, NumPy's and torch's."""
+        """Name of the arrays' dtype in NumPy and torch."""
         return "uint8" if self.kind == "image" and not self.floats else "float32"
 
     def agrees(self, other: ArraySpec) -> bool:
-        """Whether both have the same form. Earlier runs call one-hots vectors."""
+        """Whether both have the same form. Older runs saved one-hots as vectors."""
         if {self.kind, other.kind} == {"one_hot", "vector"}:
             return self.shape == other.shape
         return self == other
@@ -51,19 +56,23 @@ class ArraySpec:
         words = [f"{self.kind} {list(self.shape)}"]
         if self.kind == "image":
             words.append(f"{self.dtype} up to {self.unit:g}")
-        words += [f"{name} {numbers!s:.60}" for name, numbers in (("of", self.sizes), ("shifted by", self.shift))
-                  if numbers]
+        if self.sizes:
+            words.append(f"of {self.sizes!s:.60}")
+        if self.shift:
+            words.append(f"shifted by {self.shift!s:.60}")
         return " ".join(words)
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSpec:
-    """The actions an environment takes.
+    """The actions of an environment.
 
-    discrete: `sizes` is (n,), an action is an integer in [0, n); multi_discrete: `sizes` is nvec, or n times 2 for
-    MultiBinary spaces, an action [len(sizes)] integers; box: `sizes` is (d,), an action [d] floats, `low` and `high`
-    its bounds (infinite where the space has none). Where `scaled` is True a policy acts in units of its own: -1 is
-    `low` and 1 is `high`. () is all False.
+    - discrete: `sizes` is (n,); an action is an integer in [0, n).
+    - multi_discrete: `sizes` is nvec, or n times 2 for MultiBinary spaces; an action is
+      [len(sizes)] integers.
+    - box: `sizes` is (d,); an action is [d] floats between `low` and `high`, which are infinite
+      where the space has no bounds. Where `scaled` is True, the policy acts from -1 (`low`) to 1
+      (`high`). `scaled` = () scales no dimension.
     """
 
     kind: Literal["discrete", "multi_discrete", "box"]
@@ -75,99 +84,133 @@ class ActionSpec:
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of one action: () for discrete, (n,) for the rest."""
-        return {"discrete": (), "box": self.sizes, "multi_discrete": (len(self.sizes),)}[self.kind]
+        if self.kind == "discrete":
+            return ()
+        return self.sizes if self.kind == "box" else (len(self.sizes),)
 
     @property
     def scaled_bounds(self) -> dict[int, tuple[float, float]]:
-        """The bounds that actions are scaled to, by dimension."""
-        return {i: (self.low[i], self.high[i]) for i, on in enumerate(self.scaled) if on}
+        """The bounds of the scaled dimensions, by dimension."""
+        return {i: (self.low[i], self.high[i])
+                for i, is_scaled in enumerate(self.scaled) if is_scaled}
 
     def __str__(self) -> str:
-        scaled = f" scaled to {[*self.scaled_bounds.values()]!s:.200}" if any(self.scaled) else ""
-        return f"{self.kind} {list(self.sizes)}{scaled}"
+        text = f"{self.kind} {list(self.sizes)}"
+        if any(self.scaled):
+            text += f" scaled to {[*self.scaled_bounds.values()]!s:.200}"
+        return text
 
     @property
     def policy_bounds(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The bounds of a box in the policy's units: -1 and 1 where it is scaled."""
-        scaled = self.scaled or (False,) * len(self.low)
-        return (tuple(-1.0 if on else bound for bound, on in zip(self.low, scaled, strict=True)),
-                tuple(1.0 if on else bound for bound, on in zip(self.high, scaled, strict=True)))
+        """Low and high bounds of a box in the policy's units: -1 and 1 in scaled dimensions."""
+        low = list(self.low)
+        high = list(self.high)
+        for i in self.scaled_bounds:
+            low[i] = -1.0
+            high[i] = 1.0
+        return tuple(low), tuple(high)
 
     @property
     def scale(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Centres c and half widths h of a box: c + h a is the policy's action a in the environment's units."""
-        low, high = np.array(self.low), np.array(self.high)
+        """Centres c and half widths h of a box: c + h a is action a in the environment's units.
+
+        c = 0 and h = 1 in dimensions that are not scaled.
+        """
+        low = np.array(self.low)
+        high = np.array(self.high)
         scaled = np.array(self.scaled or (False,) * len(low), bool)
-        with np.errstate(invalid="ignore", over="ignore"):  # infinite bounds, which are not scaled
-            return np.where(scaled, (low + high) / 2, 0.0), np.where(scaled, (high - low) / 2, 1.0)
+        # bounds that are not scaled may be infinite
+        with np.errstate(invalid="ignore", over="ignore"):
+            centre = np.where(scaled, (low + high) / 2, 0.0)
+            half_width = np.where(scaled, (high - low) / 2, 1.0)
+        return centre, half_width
 
     @property
     def env_dtype(self) -> type[np.float32] | type[np.float64]:
-        """The type of a box's actions in the environment's units: float64 if float32 is too coarse between bounds."""
-        coarse = any(on and max(abs(low), abs(high)) > _COARSE * (high - low)
-                     for low, high, on in zip(self.low, self.high, self.scaled, strict=bool(self.scaled)))
-        return np.float64 if coarse else np.float32
+        """Type of a box's actions in the environment's units: float64 if float32 is too coarse."""
+        for low, high in self.scaled_bounds.values():
+            if max(abs(low), abs(high)) > _COARSE * (high - low):
+                return np.float64
+        return np.float32
+
+    def make_to_env(self) -> Callable[[NDArray[Any]], NDArray[Any]]:
+        """`to_env` as a function that computes the scale once, for use at every step."""
+        if not any(self.scaled):
+            return lambda actions: actions
+        centre, half_width = self.scale
+        dtype = self.env_dtype
+
+        def to_env(actions: NDArray[Any]) -> NDArray[Any]:
+            in_env_units: NDArray[Any] = (centre + half_width * actions).astype(dtype)
+            return in_env_units
+
+        return to_env
 
     def to_env(self, actions: NDArray[Any]) -> NDArray[Any]:
         """A policy's actions [..., *shape] in the environment's units, not clipped."""
-        if not any(self.scaled):
-            return actions
-        centre, half = self.scale
-        scaled: NDArray[Any] = (centre + half * actions).astype(self.env_dtype)
-        return scaled
+        return self.make_to_env()(actions)
 
 
 def is_bounded(low: float, high: float) -> bool:
-    """Both bounds of an action are finite, and not so far apart that they stand for none."""
+    """Whether both bounds of an action are finite and at most `WIDEST` apart."""
     return math.isfinite(low) and math.isfinite(high) and high - low <= WIDEST
 
 
 def scaled_dimensions(low: tuple[float, ...], high: tuple[float, ...]) -> tuple[bool, ...]:
-    """The dimensions of a box that a policy sees as [-1, 1]: bounded ones of another range; () if there are none."""
-    scaled = tuple(is_bounded(least, most) and least < most and (least, most) != (-1, 1)
-                   for least, most in zip(low, high, strict=True))
+    """Which dimensions of a box can be scaled to [-1, 1]; () if none.
+
+    Those with bounds, unless these are -1 and 1 already.
+    """
+    scaled = tuple(is_bounded(lower, upper) and lower < upper and (lower, upper) != (-1, 1)
+                   for lower, upper in zip(low, high, strict=True))
     return scaled if any(scaled) else ()
 
 
 @dataclass(frozen=True, slots=True)
 class EnvSpec:
-    """All that a model needs to be built without the environment; saved in the run's checkpoints."""
+    """What a model needs to know about an environment; saved in the run's checkpoints."""
 
     obs: ArraySpec | Mapping[str, ArraySpec]
     action: ActionSpec
     masked: bool = False
     """The environment reports `info["action_mask"]`."""
     space: Mapping[str, Any] | None = None
-    """The environment's own space of observations, as `envs.space_json` writes it; None where it is not known."""
+    """The environment's observation space, as `envs.space_json` writes it; None if unknown."""
 
     @property
     def parts(self) -> tuple[ArraySpec, ...]:
         """The parts of an observation, sorted by key."""
-        return tuple(self.obs[key] for key in sorted(self.obs)) if isinstance(self.obs, Mapping) else (self.obs,)
+        if isinstance(self.obs, ArraySpec):
+            return (self.obs,)
+        return tuple(self.obs[key] for key in sorted(self.obs))
 
     @property
     def shifts(self) -> dict[str, tuple[float, ...]]:
-        """What is subtracted from each part that is shifted, by its name, "" for the whole observation."""
+        """The shift of each shifted part by its name, "" for the whole observation."""
         parts = self.obs if isinstance(self.obs, Mapping) else {"": self.obs}
         return {name: part.shift for name, part in parts.items() if part.shift}
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The names of the parts, sorted; () where the observation is one array."""
+        """The names of the parts, sorted; () if the observation is a single array."""
         return tuple(sorted(self.obs)) if isinstance(self.obs, Mapping) else ()
 
     def observes_as(self, other: EnvSpec) -> bool:
-        """Whether a policy made for one of both can read the observations of the other."""
+        """Whether a policy for one spec can read the observations of the other."""
         return self.keys == other.keys and all(map(ArraySpec.agrees, self.parts, other.parts))
 
     def acts_as(self, other: EnvSpec) -> bool:
-        """Whether a policy made for one of both acts in the other in the same units."""
-        one, two = self.action, other.action
-        return (one.kind, one.sizes, one.scaled_bounds) == (two.kind, two.sizes, two.scaled_bounds)
+        """Whether a policy for one spec can act in the other, in the same units."""
+        mine = self.action
+        theirs = other.action
+        return (mine.kind == theirs.kind and mine.sizes == theirs.sizes
+                and mine.scaled_bounds == theirs.scaled_bounds)
 
     def differences(self, other: EnvSpec) -> list[tuple[str, str, str]]:
-        """What keeps a policy made for one of both from the other: its name, and what it is for each, in words."""
-        different = [] if self.observes_as(other) else [("observations", self._obs_in_words, other._obs_in_words)]
+        """Why a policy for one spec does not fit the other: (subject, here, there), in words."""
+        different = []
+        if not self.observes_as(other):
+            different.append(("observations", self._obs_in_words, other._obs_in_words))
         if not self.acts_as(other):
             different.append(("actions", str(self.action), str(other.action)))
         return different
@@ -182,33 +225,50 @@ class EnvSpec:
         """As a JSON object; infinite bounds become null."""
         spec = asdict(self)
         for side in ("low", "high"):
-            spec["action"][side] = [bound if math.isfinite(bound) else None for bound in spec["action"][side]]
+            bounds = spec["action"][side]
+            spec["action"][side] = [bound if math.isfinite(bound) else None for bound in bounds]
         return spec
 
     @classmethod
     def from_json(cls, spec: Mapping[str, Any]) -> EnvSpec:
         """The spec that `to_json` returned."""
-        obs, action = spec["obs"], dict(spec["action"])
+        action = dict(spec["action"])
         for side, infinite in (("low", -math.inf), ("high", math.inf)):
             action[side] = tuple(infinite if bound is None else bound for bound in action[side])
-        one = "shape" in obs and isinstance(obs.get("kind"), str)
-        parts = _array_spec(obs) if one else {key: _array_spec(part) for key, part in obs.items()}
-        action |= {"sizes": tuple(action["sizes"]), "scaled": tuple(action.get("scaled", ()))}
+        action["sizes"] = tuple(action["sizes"])
+        action["scaled"] = tuple(action.get("scaled", ()))
+        obs = spec["obs"]
+        parts: ArraySpec | dict[str, ArraySpec]
+        # not a Dict with a part named "shape"
+        if "shape" in obs and isinstance(obs.get("kind"), str):
+            parts = _array_spec(obs)
+        else:
+            parts = {key: _array_spec(part) for key, part in obs.items()}
         return cls(parts, ActionSpec(**action), spec["masked"], spec.get("space"))
 
 
 def _array_spec(spec: Mapping[str, Any]) -> ArraySpec:
-    return ArraySpec(spec["kind"], tuple(spec["shape"]), float(spec.get("unit", 255)), spec.get("floats", False),
-                     spec.get("adapts", False), tuple(spec.get("shift", ())), tuple(spec.get("sizes", ())))
+    return ArraySpec(
+        kind=spec["kind"],
+        shape=tuple(spec["shape"]),
+        unit=float(spec.get("unit", 255)),
+        floats=spec.get("floats", False),
+        adapts=spec.get("adapts", False),
+        shift=tuple(spec.get("shift", ())),
+        sizes=tuple(spec.get("sizes", ())),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One finished game: raw, unclipped score and length in agent steps (the reset step not counted)."""
+    """One finished game.
+
+    The score is raw and unclipped. The length is in agent steps, without the reset step.
+    """
 
     env: int
     score: float
     length: int
     info: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """What is small in the `info` of its last step: numbers, texts, short arrays. Empty on Atari, and
-    for the environments of data-parallel ranks above 0."""
+    """Small values in the `info` of the last step: numbers, short texts and arrays. Empty on Atari
+    and for the environments of data-parallel ranks above 0."""

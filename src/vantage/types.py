@@ -1,4 +1,4 @@
-"""The data that passes between the parts: frozen, typed, with shapes. No behaviour beyond moving it.
+"""The data that passes between collection, learning and the networks: frozen, typed, with shapes.
 
 T time, B environments, A actions, P distribution parameters; time comes first.
 """
@@ -13,20 +13,25 @@ from torch import Tensor
 
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec, Episode
 
-__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout", "State",
-           "map_parts"]
+__all__ = ["ActionSpec", "ArraySpec", "EnvSpec", "Episode", "Minibatch", "Obs", "Report", "Rollout",
+           "State", "map_parts"]
 
 State = tuple[Tensor, ...]
-"""The policy's memory between steps: past frames and the state of its memory; each [B, ...]; () without both."""
+"""What a policy carries from step to step: stacked frames, then the recurrent state, each [B, ...];
+() without either."""
 
 Obs = Tensor | Mapping[str, Tensor]
-"""Observations as the environments deliver them: one tensor, or one per key of a Dict space."""
+"""Observations as environments return them: one tensor, or one per key of a Dict space."""
 
 
 def map_parts(function: Callable[..., Any], parts: Any, *others: Any) -> Any:
-    """`function` applied to each tensor of an observation or a state, and to the same of `others`; None stays None."""
+    """`function` applied to each tensor of an observation or a state; None stays None.
+
+    `others` have the same structure; their tensors become further arguments.
+    """
     if isinstance(parts, Mapping):
-        return {key: function(part, *(other[key] for other in others)) for key, part in parts.items()}
+        return {key: function(part, *(other[key] for other in others))
+                for key, part in parts.items()}
     if isinstance(parts, tuple):
         return tuple(map(function, parts, *others))
     return None if parts is None else function(parts, *others)
@@ -36,57 +41,61 @@ def map_parts(function: Callable[..., Any], parts: Any, *others: Any) -> Any:
 class Rollout:
     """T consecutive steps of B environments; time first. Step t goes from obs[t] to obs[t+1].
 
-    The environments reset in the step after an episode's end (Gymnasium's NEXT_STEP), so the successor's value is
-    always values[t+1]: at deaths the discount is 0, at time limits it is gamma.
+    The environments reset in the step after an episode's end (Gymnasium's NEXT_STEP), so the value
+    of the next state is always values[t+1]: its discount is 0 where the task ended and gamma at a
+    time limit.
     """
 
     obs: Obs
-    """[T+1, B, *obs] raw; the last one is only bootstrapped from."""
+    """[T+1, B, *obs] raw; the last row only bootstraps."""
     is_first: Tensor
-    """[T+1, B] bool: obs[t] opens an episode."""
+    """[T+1, B] bool: obs[t] is the first observation of an episode."""
     actions: Tensor
     """[T, B, *action] as sampled, before clipping to the bounds."""
     rewards: Tensor
-    """[T, B] float32 as learnt from, after clipping."""
+    """[T, B] float32 for learning: clipped, scaled and floored."""
     terminated: Tensor
-    """[T, B] bool: the task (or the life) ended here; a time limit is not an end."""
+    """[T, B] bool: the task (or a life) ended here; False at a time limit."""
     valid: Tensor
-    """[T, B] bool: False where the environment ignored or replaced the action (reset, forced FIRE)."""
+    """[T, B] bool: False where the environment ignored or replaced the action (reset, FIRE)."""
     action_mask: Tensor | None
-    """[T+1, B, A] bool, True where the action is allowed; None if the environment has no masks."""
+    """[T+1, B, A] bool, True for allowed actions; None if the environment has no masks."""
     behaviour: Tensor
     """[T, B, P] float32: parameters of the distribution that sampled the actions."""
     state: State
-    """Policy state before obs[0]; () without memory."""
+    """Policy state before obs[0]; () without one."""
     values: Tensor | None = None
-    """[T+1, B] V(s) by the weights that acted; None unless the algorithm learns from minibatches."""
+    """[T+1, B] V(s) by the acting weights; None unless the algorithm learns from minibatches."""
     rhos: Tensor | None = None
-    """[T, B] importance weights π/μ of the actions; `behaviour` and `values` are then those of the current policy. None
-    where the weights that acted are still the current ones."""
+    """[T, B] importance weights π/μ of the actions; `behaviour` and `values` then belong to the
+    current policy. None if the acting weights are the current ones."""
     activation_cache: dict[str, Tensor] | None = None
-    """Outputs [T, B, ...] of the policy's costly layers while it acted, by layer, images with their channels last.
-    Valid for the weights that acted: the learner empties it when they move. None unless the algorithm asks for it."""
+    """Outputs [T, B, ...] of the policy's costly layers while acting, by layer; images have their
+    channels last. Valid only for the acting weights: the learner clears it when the weights change.
+    None unless the algorithm asks for it."""
     inputs: tuple[Tensor, ...] | None = None
-    """[T+1, B, ...] what the networks see of each part of `obs`, as in `Minibatch`. None unless the algorithm needs
-    `next_inputs`."""
+    """[T+1, B, ...] network inputs of each part of `obs`, as in `Minibatch`. None unless the
+    algorithm needs `next_inputs`."""
 
     @property
     def keep(self) -> Tensor:
-        """[T, B] bool: False where step t+1 only resets, so that nothing flows between episodes; True at T-1."""
-        keep = self.is_first.new_ones(self.is_first.shape[0] - 1, self.is_first.shape[1])
+        """[T, B] bool: False where step t+1 only resets, so that returns end there; True at T-1."""
+        num_rows, num_envs = self.is_first.shape
+        keep = self.is_first.new_ones(num_rows - 1, num_envs)
         keep[:-1] = ~self.is_first[2:]
         return keep
 
 
 @dataclass(frozen=True, slots=True)
 class Minibatch:
-    """Steps of a rollout that one gradient step learns from: T steps of some of its environments in order of time, or,
-    without recurrent memory, single steps side by side, [1, N]. Fields named as in `Rollout` mean the same and
-    lack its last row.
+    """Steps of a rollout for one gradient step.
+
+    With a recurrent memory, these are all T steps of some environments; without one, any steps as
+    [1, N]. Fields named as in `Rollout` mean the same and lack its last row.
     """
 
     inputs: tuple[Tensor, ...]
-    """[T, B, ...] what the networks see of each part of the observations: stacked and normalised."""
+    """[T, B, ...] network inputs of each part of the observations: stacked and normalised."""
     is_first: Tensor
     state: State
     """Policy state before the first step; () without recurrent memory."""
@@ -95,21 +104,21 @@ class Minibatch:
     action_mask: Tensor | None
     behaviour: Tensor
     values: Tensor
-    """[T, B] V(s) by the weights that acted, or by the current ones where older ones did."""
+    """[T, B] V(s) by the acting weights; by the current weights if those that acted are older."""
     advantages: Tensor
-    """[T, B] of the whole rollout's estimate."""
+    """[T, B], estimated from the whole rollout."""
     targets: Tensor
-    """[T, B] what the critic regresses on."""
+    """[T, B] regression targets of the critic."""
     next_inputs: tuple[Tensor, ...] | None = None
-    """[T, B, ...] `inputs` of the observation after each step: that of an episode's end, not of the next one's start.
-    None unless the algorithm needs them."""
+    """[T, B, ...] `inputs` of the observation after each step; at an episode's end, of its last
+    observation. None unless the algorithm needs them."""
     extra: Mapping[str, Tensor] = field(default_factory=dict)
-    """[T, B, ...] what else the algorithm's `estimate` has returned, by name."""
+    """[T, B, ...] further results of the algorithm's `estimate`, by name."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report:
-    """Progress of a run: of one update, or of the time since the report before."""
+    """Progress of a run: of one update, or since the previous report."""
 
     step: int
     """Agent steps so far, all environments together."""
@@ -118,11 +127,11 @@ class Report:
     metrics: Mapping[str, float]
     """Named as in metrics.jsonl: rollout/ep_rew_mean, train/entropy, time/fps, ..."""
     status: Literal["running", "done", "interrupted", "failed"] = "running"
-    """Of the run: the last report of a training has another one than "running"."""
+    """Status of the run; only the last report of a training is not "running"."""
     run: str = ""
     """The run directory."""
     episodes: tuple[Episode, ...] = ()
-    """The training games that have ended since the report before, at most the newest 10,000."""
+    """Training games that ended since the previous report, at most the newest 10,000."""
 
     def __repr__(self) -> str:
         mean = self.metrics.get("rollout/ep_rew_mean")

@@ -1,4 +1,4 @@
-"""A trained policy that acts, and the environment to act in: `load` and `Agent`. Training is in `training`."""
+"""A trained policy, ready to act: `load` and `Agent`. Evaluation is in `evaluate`."""
 
 from __future__ import annotations
 
@@ -31,28 +31,32 @@ from vantage.types import State
 log = logging.getLogger(__name__)
 
 STREAM = 2
-"""Of evaluations after training; streams 0 and 1 belong to training and to evaluations during training."""
+"""Random stream of evaluations after training. Training has 0, evaluations during training have
+1."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Agent:
-    """A trained policy that acts; frozen, on the CPU."""
+    """A trained policy, ready to act; frozen, on the CPU."""
 
     model: ActorCritic
     config: Config
     step: int
+    """Agent steps that the policy was trained for."""
     checkpoint: str
-    """The directory that it was read from, within the run."""
+    """Directory of the checkpoint within the run."""
     scores: Mapping[str, float]
-    """Raw returns when it was saved: `rollout/ep_rew_mean`, and of a best checkpoint `eval/mean_reward`; and
-    `eval/deterministic`, 1 if the run's evaluations take the most probable actions, 0 if sampled ones."""
+    """Raw returns at the checkpoint: `rollout/ep_rew_mean`, and `eval/mean_reward` of a best one.
+    `eval/deterministic` is 1 if the run's evaluations take the most probable actions, 0 if they
+    sample."""
     deterministic: bool
-    """Plays the most probable actions, else sampled ones: as the run's evaluations do, by `eval_deterministic`."""
+    """By default, `act` takes the most probable actions instead of sampling, as the run's
+    evaluations do (`eval_deterministic`)."""
     run: Path | None = None
     """The run directory or the file that it was read from."""
 
     read: Reader = field(init=False, repr=False, compare=False)
-    """Reads observations in the policy's form and in its environment's."""
+    """Converts observations in the policy's or the environment's form."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "read", Reader(self.model.spec, self.config.env.kinds_of_parts))
@@ -65,43 +69,50 @@ class Agent:
     def __repr__(self) -> str:
         score = self.scores.get("eval/mean_reward", self.scores.get("rollout/ep_rew_mean"))
         words = "" if score is None else f", return {score:.4g}"
-        return f"<Agent {self.config.algo} on {self.config.env.id}: step {self.step:,}, {self.checkpoint}{words}>"
+        return (f"<Agent {self.config.algo} on {self.config.env.id}: step {self.step:,}, "
+                f"{self.checkpoint}{words}>")
 
     def save(self, path: str | Path) -> Path:
-        """Write the policy to a file NAME.safetensors, which `vantage.load` reads; returns its path.
+        """Write the policy to NAME.safetensors, a file for `vantage.load`, and return its path.
 
         An existing file is replaced. `vantage export --format safetensors` writes the same.
         """
         path = Path(path)
         if path.suffix.lower() != SUFFIX:
-            raise ConfigError(f"{path} does not end in {SUFFIX}; name it {path.with_suffix(SUFFIX)}")
+            better = path.with_suffix(SUFFIX)
+            raise ConfigError(f"{path} does not end in {SUFFIX}; name it {better}")
         model, description = self.described()
-        tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}  # views of one vector
+        # Cloned, because the tensors are views of one vector.
+        tensors = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         with whole_file(path, SUFFIX) as temporary:
             write_weights(temporary, tensors, description)
         return path
 
     def described(self) -> tuple[ActorCritic, Description]:
-        """The policy in float32, in which files compute, and its description."""
-        config, model = self.config, self.model
+        """The policy in float32, as policy files store it, and its description."""
+        config = self.config
+        model = self.model
         if config.policy.precision == "bfloat16":
-            log.warning("the policy was trained with torsos in bfloat16; the file computes in float32, which rounds "
-                        "less")
+            log.warning("the policy was trained with torsos in bfloat16; the file computes in "
+                        "float32, which rounds less")
             config = config.change(precision="float32")
-            model = make_model(config.policy, model.spec, critic=config.algorithm.needs.critic).eval()
+            critic = config.algorithm.needs.critic
+            model = make_model(config.policy, model.spec, critic=critic).eval()
             model.load_state_dict(self.model.state_dict())
         return model, Description(config, model.spec, self.step, self.checkpoint, self.scores)
 
     def initial_state(self, batch: int = 1) -> State:
-        """The state before an episode's first observation."""
+        """The policy's state before an episode's first observation."""
         return self.model.initial_state(batch)
 
-    def make_env(self, *, seed: int = 0, render_mode: Literal["rgb_array"] | None = None) -> PolicyEnv:
+    def make_env(self, *, seed: int = 0,
+                 render_mode: Literal["rgb_array"] | None = None) -> PolicyEnv:
         """One environment of the kind that the policy was trained on, with Gymnasium's interface.
 
-        It converts observations to what `act` takes, takes the actions that `act` returns, applies the config's options
-        (frames, images, time limit) and reports raw rewards. Its episodes are those that `vantage.evaluate` plays with
-        the same seed and num_envs=1, on Atari the first alone:
+        It returns observations in the form that `act` accepts, accepts the actions that `act`
+        returns, applies the config's options (frames, images, time limit) and reports raw rewards.
+        `vantage.evaluate` with the same seed and num_envs=1 plays the same episodes; on Atari, only
+        the first is the same.
 
             env = agent.make_env(seed=1)
             obs, info = env.reset()
@@ -111,103 +122,126 @@ class Agent:
                 obs, reward, terminated, truncated, info = env.step(action)
                 over = terminated or truncated
 
-        Before the next episode the state begins anew. With masks, pass `action_mask=info["action_mask"]` to `act`.
-        ConfigError if the environment cannot be built, or does not draw with `render_mode="rgb_array"`.
+        Start each episode with a new `initial_state`. If the environment has masks, pass
+        `action_mask=info["action_mask"]` to `act`. Raises ConfigError if the environment cannot be
+        built, or cannot be rendered with `render_mode="rgb_array"`.
         """
         if render_mode not in (None, "rgb_array"):
-            raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage watch` opens a window")
+            raise ConfigError(f"render_mode={render_mode!r} is not rgb_array or None; `vantage "
+                              "watch` opens a window")
 
         def seed_of(seed: int) -> int:
             return derive_seed(seed, "evaluate")
 
-        in_env_units = replace(self.config.env, scale_actions=False)  # as `act` returns them
-        envs = make_single(in_env_units, seed=seed_of(seed), stream=STREAM, draws=render_mode is not None,
-                           num_envs=self.config.envs_per_process)
+        # `act` returns actions in the environment's units.
+        unscaled = replace(self.config.env, scale_actions=False)
+        envs = make_single(unscaled, seed=seed_of(seed), stream=STREAM,
+                           draws=render_mode is not None, num_envs=self.config.envs_per_process)
         return PolicyEnv(envs, seed_of, render_mode=render_mode)
 
     @torch.no_grad()
-    def act(self, obs: Any, state: State | None = None, *, is_first: Tensor | np.ndarray | None = None,
-            deterministic: bool | None = None, generator: torch.Generator | None = None,
-            action_mask: Tensor | np.ndarray | Sequence[Any] | None = None) -> tuple[np.ndarray, State]:
+    def act(self, obs: Any, state: State | None = None, *,
+            is_first: Tensor | np.ndarray | None = None, deterministic: bool | None = None,
+            generator: torch.Generator | None = None,
+            action_mask: Tensor | np.ndarray | Sequence[Any] | None = None
+            ) -> tuple[np.ndarray, State]:
         """Actions [B, ...] for observations [B, ...], and the state to pass next time.
 
-        Observations are as the environment returns them (images also [H, W, C], Discrete ones whole numbers, Dict and
-        Tuple spaces nested), or as `make_env` returns them: images [C, H, W] in uint8 or float32, all else float32
-        vectors, Discrete ones one-hot, Dict spaces as a mapping with keys joined by "/". Atari policies, and policies
-        of earlier versions, take only the latter. Box actions are in the environment's units and not clipped.
+        Observations have the environment's form (images may be [H, W, C], Discrete observations
+        are integers, Dict and Tuple spaces are nested) or the form of `make_env`: images [C, H, W]
+        in uint8 or float32, float32 vectors, one-hots for Discrete spaces, and a mapping with keys
+        joined by "/" for Dict spaces. Atari policies, and policies of earlier versions, accept only
+        the second form. Box actions are in the environment's units and not clipped.
 
-        Without the batch's axis in `obs`, actions have none either; the state has one of 1. `state` may be left out if
-        the policy has none. `action_mask` is an array [B, A], or a tuple of one array for each component of the action.
-        `deterministic` None: as `self.deterministic` says, which is how `vantage.evaluate` plays.
-        ValueError if a shape differs, a number is not finite, `state` is of another batch or missing, or the policy was
-        trained with masks and none is given.
+        A single observation without the batch axis gives a single action; the state keeps a batch
+        of 1. `state` may be left out if the policy has none. `action_mask` is an array [B, A], or
+        a tuple with one array per component of the action. `deterministic` defaults to
+        `self.deterministic`, which is how `vantage.evaluate` plays.
 
-        `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It may be left out with
-        a new `initial_state`, unless stack_pad is repeat.
+        `is_first` [B] is True where an observation starts an episode; `state` is cleared there. It
+        may be left out with a new `initial_state`, unless stack_pad is repeat.
+
+        Raises ValueError if a shape is wrong, a number is not finite, `state` is missing or has
+        another batch size, or the policy was trained with masks and none is given.
         """
         spec = self.model.spec
         arrays, single = self.read(to_numpy(obs))
         batch = len(next(iter(arrays.values())))
         parts = {key: as_tensor(part) for key, part in arrays.items()}
         for key, part in parts.items():
-            if not torch.isfinite(part).all():
-                raise ValueError(f"{key} has a number that is not finite: {part[~torch.isfinite(part)][0]}")
+            finite = torch.isfinite(part)
+            if not finite.all():
+                raise ValueError(f"{key} has a number that is not finite: {part[~finite][0]}")
         tensors = parts if isinstance(spec.obs, Mapping) else next(iter(parts.values()))
         state = self._checked_state(state, batch)
         first = torch.zeros(batch) if is_first is None else torch.as_tensor(is_first).reshape(-1)
         if len(first) != batch:
-            raise ValueError(f"is_first has {len(first)} flags, the observations are a batch of {batch}")
+            raise ValueError(f"is_first has {len(first)} flags, the observations are a batch of "
+                             f"{batch}")
         mask = read_mask(action_mask, spec, batch)
         params, state = self.model.step(tensors, first.bool(), state, mask)
+        distribution = self.model.distribution
         most_probable = self.deterministic if deterministic is None else deterministic
-        actions = (self.model.distribution.mode(params) if most_probable else
-                   self.model.distribution.sample(params, generator or torch.default_generator)).numpy()
-        actions = spec.action.to_env(actions)
+        if most_probable:
+            chosen = distribution.mode(params)
+        else:
+            chosen = distribution.sample(params, generator or torch.default_generator)
+        actions = spec.action.to_env(chosen.numpy())
         return actions[0] if single else actions, state
 
     def _checked_state(self, state: State | None, batch: int) -> State:
-        """`state`, or () for None and a policy without state; ValueError if it is not one of `batch`."""
-        own = self.initial_state(batch)
+        """`state`, checked to fit `batch`; () for None if the policy has no state."""
+        initial = self.initial_state(batch)
         if state is None:
-            if own:
-                raise ValueError(f"the policy has a state: give that of the previous step, at the first "
-                                 f"initial_state({batch})")
-            return own
-        shapes, expected = [tuple(part.shape) for part in state], [tuple(part.shape) for part in own]
+            if initial:
+                raise ValueError(f"the policy has a state: give that of the previous step, at the "
+                                 f"first initial_state({batch})")
+            return initial
+        shapes = [tuple(part.shape) for part in state]
+        expected = [tuple(part.shape) for part in initial]
         if shapes != expected:
-            raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} need {expected}; "
-                             f"begin with initial_state({batch})")
+            raise ValueError(f"the state has shapes {shapes}, observations of a batch of {batch} "
+                             f"need {expected}; begin with initial_state({batch})")
         return state
 
 
-def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env: Any = None, network: Any = None,
-         memory: Any = None, algorithm: Any = None) -> Agent:
-    """The policy of a run: its best checkpoint if there is one, else the latest; or `latest`, `best`, or a step.
+def load(run: str | Path, *, checkpoint: str = "auto", trust: bool = False, env: Any = None,
+         network: Any = None, memory: Any = None, algorithm: Any = None) -> Agent:
+    """The policy of a run.
 
         agent = vantage.load("runs/CartPole-v1/a2c-1")
         action, state = agent.act(obs, agent.initial_state())
 
-    `run` may also be a file written by `vantage export --format safetensors`, or hf://OWNER/NAME[@REVISION], a
-    repository of the Hugging Face hub that `vantage push` has filled. The environment is not built and need
-    not be installed. Damaged checkpoints that had to be skipped are logged as warnings. `trust` allows code from
-    outside Vantage that the file, or the config of someone else's run, names. `env`, `network`, `memory` and
-    `algorithm` take the place of those that the run names; a lambda, a class of a notebook and the like, which a file
-    cannot name, have to be given again. Without `env` the agent acts, and only `make_env` needs it.
+    `checkpoint` is auto (the best one if there is one, else the latest), latest, best or a step.
+    Damaged checkpoints are skipped with a warning. `run` may also be a file that `vantage export
+    --format safetensors` wrote, or hf://OWNER/NAME[@REVISION], a repository on the Hugging Face hub
+    that `vantage push` filled.
+
+    The environment is not built and need not be installed; only `make_env` needs it. `trust` allows
+    code from outside Vantage that the file, or the config of someone else's run, names. `env`,
+    `network`, `memory` and `algorithm` replace the objects that the run names. Objects that a file
+    cannot name, such as lambdas and classes from a notebook, have to be given again.
     """
-    return load_for("load", run, checkpoint=checkpoint, trust=trust,
-                    objects=handed_over(env=env, network=network, memory=memory, algorithm=algorithm))
+    objects = handed_over(env=env, network=network, memory=memory, algorithm=algorithm)
+    return load_for("load", run, checkpoint=checkpoint, trust=trust, objects=objects)
 
 
-def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool, objects: Mapping[str, Any]) -> Agent:
-    """`load` with what was `handed_over`, for the function `call` of Vantage."""
+def load_for(call: str, run: str | Path, *, checkpoint: str, trust: bool,
+             objects: Mapping[str, Any]) -> Agent:
+    """`load` for `call`, the function of Vantage that messages name, with the `handed_over` objects."""
     path = local_path(run)
     policy = read_policy(path, checkpoint, trust=trust, objects=objects, call=call)
-    about = policy.description
-    model = make_model(about.config.policy, about.spec, critic=about.config.algorithm.needs.critic)
-    source, config = (path / about.checkpoint, "config.json") if path.is_dir() else (path, "its header")
-    with fitting(source, policy.tensors, model, config):
+    description = policy.description
+    config = description.config
+    spec = description.spec
+    model = make_model(config.policy, spec, critic=config.algorithm.needs.critic)
+    if path.is_dir():
+        source, config_source = path / description.checkpoint, "config.json"
+    else:
+        source, config_source = path, "its header"
+    with fitting(source, policy.tensors, model, config_source):
         model.load_state_dict(policy.tensors)
-    shown = about.scores.get("eval/deterministic") if about.config.run.evaluates else None
-    deterministic = acts_most_probably(about.config, about.spec) if shown is None else bool(shown)
-    pinned = about.config.with_shifts(about.spec.shifts)
-    return Agent(model.eval(), pinned, about.step, about.checkpoint, about.scores, deterministic, path)
+    saved = description.scores.get("eval/deterministic") if config.run.evaluates else None
+    deterministic = acts_most_probably(config, spec) if saved is None else bool(saved)
+    return Agent(model.eval(), config.with_shifts(spec.shifts), description.step,
+                 description.checkpoint, description.scores, deterministic, path)

@@ -1,4 +1,4 @@
-"""How evaluations play: which actions they take, in how many environments, and with how many threads."""
+"""Settings of evaluations: most probable or sampled actions, number of environments, threads."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ MOST_ENVS = 16
 
 
 def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
-    """Evaluations take the most probable actions, else sampled ones: as `eval_deterministic` says.
+    """Whether evaluations take the most probable actions instead of sampling.
 
-    By default sampled ones where discrete actions follow images, as in RL Zoo's evaluations of Atari
-    and MiniGrid: a policy that cannot tell two places apart needs its noise to leave them.
+    `eval_deterministic` decides. By default, policies with images and discrete actions sample, as
+    in RL Zoo's evaluations of Atari and MiniGrid: where two places look the same, a deterministic
+    policy can get stuck.
     """
     if config.run.eval_deterministic is not None:
         return config.run.eval_deterministic
@@ -27,14 +28,17 @@ def acts_most_probably(config: Config, spec: EnvSpec) -> bool:
 
 
 def plays_both_ways(config: Config) -> bool:
-    """Evaluations play their games by the most probable and by sampled actions; not Atari's long ones."""
+    """Whether evaluations play once with the most probable and once with sampled actions.
+
+    Not on Atari, whose games are long.
+    """
     return not is_atari(config.env.id)
 
 
 def evaluation_envs(config: Config, episodes: int) -> int:
-    """The number of environments to play `episodes` games in.
+    """Number of environments for `episodes` games.
 
-    A vector environment has the number that it was trained with: it may take no other.
+    A vector environment keeps the number from training: it may not support another.
     """
     if is_vector(resolve_env(config.env.id, config.env.atari_protocol)):
         return config.envs_per_process
@@ -42,14 +46,14 @@ def evaluation_envs(config: Config, episodes: int) -> int:
 
 
 def even_envs(episodes: int, most: int = MOST_ENVS) -> int:
-    """How many environments, at most `most`, split the games most evenly: few steps are then wasted."""
+    """Number of environments, up to `most`, that split the games most evenly."""
     rounds = -(-episodes // most)
     return -(-episodes // rounds)
 
 
 @contextmanager
 def torch_threads(count: int) -> Iterator[None]:
-    """Compute with `count` threads; one is fastest for one observation at a time."""
+    """Compute with `count` threads. One thread is fastest for single observations."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:

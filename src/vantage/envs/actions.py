@@ -1,4 +1,4 @@
-"""Conversion of a policy's actions to an environment's, and of its action masks. No environment is stepped here."""
+"""Conversion of a policy's actions and of action masks. No environment is stepped here."""
 
 from __future__ import annotations
 
@@ -17,42 +17,48 @@ from vantage.specs import WIDEST, ActionSpec, EnvSpec, is_bounded, scaled_dimens
 
 Shape = tuple[int, ...]
 Convert = Callable[[Any], Any]
+MOST_RANGES = 4
+"""Ranges of scaled dimensions that the description names."""
 
 
-def make_actor(space: gym.Space[Any], batch: Shape = (), *, scale: bool = False) -> tuple[ActionSpec, Convert]:
-    """The spec of `space`, and the conversion of a policy's actions; Box actions are clipped here and nowhere else.
+def make_actor(space: gym.Space[Any], batch: Shape = (), *,
+               scale: bool = False) -> tuple[ActionSpec, Convert]:
+    """The spec of `space`, and the conversion of a policy's actions to it, which clips Box actions.
 
-    With `scale`, bounded dimensions of a Box are from -1 to 1 for the policy. ConfigError for a space in which no
-    policy can act. `batch` is the shape of the leading axes, () or (B,).
+    `scale` lets the policy act from -1 to 1 in the bounded dimensions of a Box. `batch` is the
+    shape of the leading axes, () or (B,). Raises ConfigError for a space that is not supported.
     """
     if 0 in (space.shape or ()):
-        raise ConfigError(f"actions in {space!s:.100} hold no number: the shape is {space.shape}; give "
-                          "the action_space a shape without 0, or Discrete(1) if there is no choice")
+        raise ConfigError(f"actions in {space!s:.100} hold no number: the shape is {space.shape}; "
+                          "give the action_space a shape without 0, or Discrete(1) if there is no "
+                          "choice")
     match space:
         case spaces.Discrete():
-            first = space.start
-            return ActionSpec("discrete", (int(space.n),)), (lambda action: action + first) if first else lambda a: a
+            return _discrete_actor(space)
         case spaces.MultiDiscrete():
-            spec, starts = ActionSpec("multi_discrete", tuple(int(n) for n in space.nvec.ravel())), space.start
+            sizes = tuple(int(n) for n in space.nvec.ravel())
+            return _multi_discrete_actor(space, batch, sizes, space.start)
         case spaces.MultiBinary():
-            spec, starts = ActionSpec("multi_discrete", (2,) * int(np.prod(space.shape))), np.zeros(())
+            sizes = (2,) * int(np.prod(space.shape))
+            return _multi_discrete_actor(space, batch, sizes, np.zeros(()))
         case spaces.Box():
             return _box_actor(space, batch, scale=scale)
-        case _:
-            raise ConfigError(f"{type(space).__name__} space actions are not supported: Vantage acts in Discrete, "
-                              "MultiDiscrete, MultiBinary and Box spaces; choose or flatten parts in a wrapper")
-    return spec, lambda action: np.asarray(np.reshape(action, batch + space.shape) + starts, space.dtype)
+    raise ConfigError(f"{type(space).__name__} space actions are not supported: Vantage acts in "
+                      "Discrete, MultiDiscrete, MultiBinary and Box spaces; choose or flatten "
+                      "parts in a wrapper")
 
 
 def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]:
-    """A function of `info` and a bool [*batch] that returns the action mask alone, [*batch, A] bool, if `spec` has one.
+    """A function of `info` and `unused` [*batch] that returns {MASK: mask [*batch, A]}, or {}.
 
-    Where the bool is True, an episode is over or unchanged. No action follows there, but a critic of action values
-    takes the value of a time limit's last observation over the allowed ones: the mask is that of `info`, or allows all
-    where `info` has none or it allows no action. Elsewhere it raises ValueError for a mask that is absent, unexpected,
-    of another size, or allows no action.
+    `unused` is True where the episode is over or the environment was not reset: no action follows,
+    but a critic of action values averages over the allowed actions of a time limit's last
+    observation. There, the mask is the one in `info`, and allows all actions if `info` has none or
+    it allows none. Elsewhere, a mask that is missing, unexpected, of the wrong size or without an
+    allowed action raises ValueError.
     """
-    shape, ends = (*batch, sum(spec.action.sizes)), np.cumsum(spec.action.sizes)[:-1]
+    shape = (*batch, sum(spec.action.sizes))
+    ends = np.cumsum(spec.action.sizes)[:-1]
 
     def convert(info: Info, unused: Any) -> Info:
         if not spec.masked and (MASK not in info or np.all(unused)):
@@ -60,8 +66,9 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
         if np.all(unused) and info.get(MASK) is None:
             return {MASK: np.ones(shape, bool)}
         if not (spec.masked and MASK in info):
-            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the first reset; put it "
-                             "into every info, that of reset included, or give the environment a method action_masks()")
+            raise ValueError(f"info {'lacks' if spec.masked else 'has'} action_mask, unlike at the "
+                             "first reset; put it into every info, that of reset included, or give "
+                             "the environment a method action_masks()")
         mask = flat(info[MASK])
         if mask.shape != shape and np.all(unused):
             return {MASK: np.ones(shape, bool)}
@@ -69,7 +76,8 @@ def make_masker(spec: EnvSpec, batch: Shape = ()) -> Callable[[Info, Any], Info]
             raise ValueError(f"action_mask has shape {mask.shape}, the actions need {shape}")
         check_mask(mask)
         mask = mask.astype(bool)
-        possible = np.all([part.any(axis=-1) for part in np.split(mask, ends, axis=-1)], axis=0)
+        components = np.split(mask, ends, axis=-1)
+        possible = np.all([component.any(axis=-1) for component in components], axis=0)
         if not (possible | unused).all():
             raise ValueError("action_mask allows no action")
         return {MASK: mask | ~possible[..., None]}
@@ -81,29 +89,57 @@ def scale_in_words(action: ActionSpec) -> str:
     """How a box's actions are scaled, as the end of a sentence."""
     if action.kind != "box":
         return ""
-    bounds = list(zip(action.low, action.high, strict=True))
-    ranges = dict.fromkeys(f"[{low:g}, {high:g}]" for (low, high), on in zip(bounds, action.scaled, strict=False) if on)
-    unbounded = sum(not is_bounded(low, high) for low, high in bounds)
     words = ""
-    if ranges:
-        more = ", ..." if len(ranges) > 4 else ""
-        words = f", scaled from [-1, 1] to {', '.join([*ranges][:4])}{more}"
+    ranges = [f"[{low:g}, {high:g}]" for low, high in action.scaled_bounds.values()]
+    distinct = [*dict.fromkeys(ranges)]
+    if distinct:
+        more = ", ..." if len(distinct) > MOST_RANGES else ""
+        words = f", scaled from [-1, 1] to {', '.join(distinct[:MOST_RANGES])}{more}"
+    bounds = [*zip(action.low, action.high, strict=True)]
+    unbounded = sum(not is_bounded(low, high) for low, high in bounds)
     if unbounded:
-        words += f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most {WIDEST:g} apart"
+        words += (f", {unbounded} of {len(bounds)} not scaled for lack of two bounds at most "
+                  f"{WIDEST:g} apart")
     return words
 
 
-def _box_actor(space: spaces.Box, batch: Shape, *, scale: bool) -> tuple[ActionSpec, Convert]:
-    dtype, shape, low, high = np.dtype(space.dtype), batch + space.shape, space.low, space.high
-    least, most = (tuple(bound.ravel().astype(float).tolist()) for bound in (low, high))
-    spec = ActionSpec("box", (low.size,), least, most, scaled_dimensions(least, most) if scale else ())
-    (centre, half), env_dtype = (part.reshape(space.shape) for part in spec.scale), spec.env_dtype
+def _discrete_actor(space: spaces.Discrete) -> tuple[ActionSpec, Convert]:
+    spec = ActionSpec("discrete", (int(space.n),))
+    start = space.start
+    if start == 0:
+        return spec, lambda action: action
+    return spec, lambda action: action + start
+
+
+def _multi_discrete_actor(space: gym.Space[Any], batch: Shape, sizes: Shape,
+                          starts: Array) -> tuple[ActionSpec, Convert]:
+    shape = batch + (space.shape or ())
+    dtype = space.dtype
 
     def convert(action: Any) -> Array:
-        action = action.reshape(shape)
-        if spec.scaled:
-            action = (centre + half * action).astype(env_dtype)
-        action = np.minimum(np.maximum(action, low), high)
-        return np.asarray(np.rint(action) if dtype.kind in "iu" else action, dtype)
+        return np.asarray(np.reshape(action, shape) + starts, dtype)
+
+    return ActionSpec("multi_discrete", sizes), convert
+
+
+def _box_actor(space: spaces.Box, batch: Shape, *, scale: bool) -> tuple[ActionSpec, Convert]:
+    low = tuple(space.low.ravel().astype(float).tolist())
+    high = tuple(space.high.ravel().astype(float).tolist())
+    scaled = scaled_dimensions(low, high) if scale else ()
+    spec = ActionSpec("box", (space.low.size,), low, high, scaled)
+    to_env = spec.make_to_env()
+    dtype = np.dtype(space.dtype)
+    is_integer = dtype.kind in "iu"
+    flat_shape = (*batch, space.low.size)
+    shape = batch + space.shape
+    lowest, highest = space.low, space.high
+
+    def convert(action: Any) -> Array:
+        if scaled:
+            action = to_env(action.reshape(flat_shape))
+        action = np.minimum(np.maximum(action.reshape(shape), lowest), highest)
+        if is_integer:
+            action = np.rint(action)
+        return np.asarray(action, dtype)
 
     return spec, convert

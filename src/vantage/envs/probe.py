@@ -1,4 +1,4 @@
-"""What the first environment says about all of a run: spaces, time limit, and wrappers whose state is not saved."""
+"""Facts about a run that its first environment shows: spaces, time limit, unsaved wrappers."""
 
 from __future__ import annotations
 
@@ -20,56 +20,58 @@ from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import check_reset
 from vantage.envs.randomness import layers
 from vantage.envs.space_json import space_to_json
-from vantage.envs.spaces import check_obs_size, make_observer, reasons
+from vantage.envs.spaces import check_obs_size, observer_of, read_parts, reasons_of
 from vantage.envs.workers import CLOSE_SECONDS
 from vantage.specs import EnvSpec
 
 NOT_SAVED = {
     gym.wrappers.NormalizeObservation:
-        "the environment is wrapped in NormalizeObservation: each instance has statistics of its own, which are not "
-        "saved, so evaluations show the policy other numbers than training; use obs_norm=true instead",
+        "the environment is wrapped in NormalizeObservation: each instance has statistics of its "
+        "own, which are not saved, so evaluations show the policy other numbers than training; use "
+        "obs_norm=true instead",
     gym.wrappers.NormalizeReward:
-        "the environment is wrapped in NormalizeReward: scores are sums of normalised rewards, by statistics of each "
-        "instance that are not saved; use reward_norm=true instead",
+        "the environment is wrapped in NormalizeReward: scores are sums of normalised rewards, by "
+        "statistics of each instance that are not saved; use reward_norm=true instead",
 }
 """Notes on wrappers whose state outlives an episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What the first environment says about all of a run."""
+    """Facts about a run that its first environment shows."""
 
     spec: EnvSpec
     bounds: Bounds
     why: Mapping[str, str]
-    """Why each part of the observation is taken for what it is."""
+    """Why each part of the observation is read as it is."""
     own_limit: int | None
     """The time limit of its registration, in steps."""
     notes: tuple[str, ...]
-    """On its wrappers."""
+    """Warnings about its wrappers."""
 
 
 def probe(env: gym.Env[Any, Any], config: EnvConfig, seeds: Seeds, limit: TimeLimit) -> Probed:
-    """Read `env`, and reset it. It is closed after an error."""
-    kinds = config.kinds_of_parts
+    """Read the spaces of `env` and reset it. It is closed after an error."""
     try:
         with named_errors(lambda: seeds.place(0, 0, 0)), limit:
             space = env.observation_space
-            obs, _ = make_observer(space, kinds=kinds)
+            parts = read_parts(space, kinds=config.kinds_of_parts)
+            obs, _ = observer_of(parts)
             action, _ = make_actor(env.action_space, scale=config.scale_actions)
             check_obs_size(obs)
             _, info = check_reset(env.reset(seed=seeds.of(0, 0)))
             info = masks_of(env)(info)
             shifts: Shifts | None = config.shifts
             if shifts is None:
-                shifts = first_offsets(lambda seed: check_reset(env.reset(seed=seed))[0], space, obs)
-            obs, _ = make_observer(space, kinds=kinds, shifts=shifts)
+                shifts = first_offsets(lambda seed: check_reset(env.reset(seed=seed))[0], space,
+                                       obs)
+            obs, _ = observer_of(parts, shifts)
     except BaseException:
         close_quietly(env)
         raise
     notes = tuple(NOT_SAVED[type(layer)] for layer in layers(env) if type(layer) in NOT_SAVED)
     spec = EnvSpec(obs, action, MASK in info, space_to_json(space))
-    return Probed(spec, bounds_of(space, obs), reasons(space, kinds), own_time_limit(env), notes)
+    return Probed(spec, bounds_of(space, obs), reasons_of(space, parts), own_time_limit(env), notes)
 
 
 def close_quietly(env: gym.Env[Any, Any]) -> None:
