@@ -1,6 +1,6 @@
-"""What reset and step of environments return: checked, taken where it is harmless, and otherwise refused in words.
+"""Checks of the results of `reset` and `step`, which accept harmless deviations from Gymnasium.
 
-Observations are converted in `spaces`; here only the errors of that are put into words.
+Observations are converted in `spaces`; here, errors of the conversion get their words.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ _INFO = "a dict, {} if there is nothing to report"
 
 MASK = "action_mask"
 LAST_INFO = "last_info"
-"""Key of a step's `info`: the items of `small_parts` for each environment whose episode has ended."""
+"""Key of a step's `info`: the items of `small_parts` for each environment whose episode ended."""
 SMALL_ARRAY = 64
-"""Elements of the largest array that an episode keeps of its last `info`."""
+"""Largest number of elements of an array that an episode keeps from its last `info`."""
 SMALL_TEXT = 1_000
-"""Characters of the longest text that it keeps."""
+"""Largest number of characters of a text that an episode keeps."""
 
 Info = dict[str, Any]
 Result = tuple[Any, float, bool, bool, Info]
 
 
 class OutcomeError(Exception):
-    """An environment returned something outside Gymnasium's interface; the text says what, and what to return."""
+    """An environment broke Gymnasium's interface. The text says how, and what to return instead."""
 
 
 def check_reset(result: Any) -> tuple[Any, Info]:
-    """(observation, info) of a reset. OutcomeError for anything else, such as the observation alone."""
+    """(observation, info) of a reset; OutcomeError for others, such as a bare observation."""
     if result.__class__ is tuple and len(result) == 2 and result[1].__class__ is dict:
         return result
     if isinstance(result, tuple | list) and len(result) == 2:
@@ -48,30 +48,33 @@ def check_reset(result: Any) -> tuple[Any, Info]:
         if isinstance(info, Mapping):
             return obs, dict(info)
         if not isinstance(info, int | float | np.generic | np.ndarray):
-            raise OutcomeError(f"reset() returned (observation, info) where info is {shown(info)}; return {_INFO}")
+            raise OutcomeError(f"reset() returned (observation, info) where info is {shown(info)}; "
+                               f"return {_INFO}")
     raise OutcomeError(f"reset() returned {shown(result)}{_old_reset(result)}; {RESET}")
 
 
 def check_step(result: Any) -> Result:
-    """The five results of a step, the reward as a float, the flags as bools. OutcomeError if one is something else."""
+    """The five results of a step, with a float reward and bool flags; OutcomeError for others."""
     if result.__class__ is tuple and len(result) == 5:
         obs, reward, terminated, truncated, info = result
-        if (reward.__class__ is float and terminated.__class__ is bool and truncated.__class__ is bool
-                and info.__class__ is dict):
-            return result  # as most do
+        # The fast path: most environments return these types.
+        if (reward.__class__ is float and terminated.__class__ is bool
+                and truncated.__class__ is bool and info.__class__ is dict):
+            return result
     obs, reward, terminated, truncated, info = five(result)
-    return (obs, number(reward), flag("terminated", terminated), flag("truncated", truncated), check_info(info))
+    return (obs, number(reward), flag("terminated", terminated), flag("truncated", truncated),
+            check_info(info))
 
 
 def five(result: Any) -> Any:
-    """`result` of a step, if it is a tuple of five."""
+    """`result` of a step; OutcomeError unless it is a tuple of five."""
     if isinstance(result, tuple | list) and len(result) == 5:
         return result
     raise OutcomeError(f"step() returned {shown(result)}{_old_step(result)}; {STEP}")
 
 
 def number(reward: Any) -> float:
-    """A reward. Arrays and tensors of one number are taken, texts, complex numbers and longer arrays are not."""
+    """A reward as a float, also from an array or tensor of one number; OutcomeError for others."""
     try:
         if isinstance(reward, np.ndarray | np.generic):
             single = reward.item()  # ValueError for several
@@ -79,13 +82,14 @@ def number(reward: Any) -> float:
                 return float(single)
         elif _is_number(reward):
             return float(reward)
-    except Exception:  # such as a tensor of several numbers, or a whole number of hundreds of digits
+    # such as a tensor of several numbers, or a whole number of hundreds of digits
+    except Exception:
         pass
     raise OutcomeError(f"the reward is {shown(reward)}; return a single finite number as reward")
 
 
 def flag(name: str, value: Any) -> bool:
-    """`terminated` or `truncated`. 0, 1 and arrays of one flag are taken; None and texts are not."""
+    """`terminated` or `truncated` as a bool. 0, 1 and arrays of one flag are accepted."""
     if isinstance(value, bool | np.bool_):
         return bool(value)
     try:
@@ -98,7 +102,7 @@ def flag(name: str, value: Any) -> bool:
 
 
 def check_info(info: Any) -> Info:
-    """`info`, if it is a dict."""
+    """`info` as a dict; OutcomeError unless it is a mapping."""
     if isinstance(info, Mapping):
         return info if isinstance(info, dict) else dict(info)
     raise OutcomeError(f"info is {shown(info)}; return {_INFO}")
@@ -126,11 +130,11 @@ def small_parts(info: Mapping[Any, Any], *, nested: bool = True) -> Info:
 
 
 def info_of(info: Mapping[str, Any], env: int, num_envs: int) -> Info:
-    """The part of one environment in the `info` of a vector environment, whose values are arrays over all."""
+    """The `info` of one environment, from that of a vector, whose values are arrays over all."""
     parts: Info = {}
     for name, value in info.items():
-        reported = info.get(f"_{name}")
-        if name.startswith("_") or (reported is not None and not reported[env]):
+        is_present = info.get(f"_{name}")
+        if name.startswith("_") or (is_present is not None and not is_present[env]):
             continue
         if isinstance(value, Mapping):
             parts[name] = info_of(value, env, num_envs)
@@ -143,53 +147,64 @@ def info_of(info: Mapping[str, Any], env: int, num_envs: int) -> Info:
 
 
 def observed(observe: Callable[[Any], Any], value: Any) -> Any:
-    """`observe(value)`, with what the environment returned in the error if it does not fit its space."""
+    """`observe(value)`; its errors become an OutcomeError that shows `value`."""
     try:
         return observe(value)
     except OutcomeError:
         raise
     except Exception as error:
-        text = re.sub(r"setting an array element with a sequence\.?.*", "the elements differ in shape", str(error))
+        text = re.sub(r"setting an array element with a sequence\.?.*",
+                      "the elements differ in shape", str(error))
         is_array = isinstance(value, np.ndarray) and value.dtype.kind in "fiub"
         returned = "" if is_array else f"; the environment returned {shown(value)}"
-        raise OutcomeError(f"{cut(text, 400)}{returned}; correct the observation or observation_space") from None
+        raise OutcomeError(f"{cut(text, 400)}{returned}; correct the observation or "
+                           "observation_space") from None
 
 
 def check_mask(mask: NDArray[Any]) -> None:
-    """OutcomeError unless each number of an action mask is 0 or 1, or True or False."""
-    if mask.dtype.kind != "b" and not (mask.dtype.kind in "iuf" and ((mask == 0) | (mask == 1)).all()):
-        raise OutcomeError(f"action_mask is {shown(mask)}; make it 1 or True for allowed actions, 0 or False for "
-                           "others")
+    """OutcomeError unless each element of an action mask is 0 or 1, or True or False."""
+    if mask.dtype.kind == "b":
+        return
+    if mask.dtype.kind not in "iuf" or not ((mask == 0) | (mask == 1)).all():
+        raise OutcomeError(f"action_mask is {shown(mask)}; make it 1 or True for allowed actions, "
+                           "0 or False for others")
 
 
 def check_vector_step(result: Any, shape: tuple[int, ...]
-                      ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], Info]:
-    """The results of a vector environment's step: rewards and flags as new arrays of `shape`, (B,)."""
+                      ) -> tuple[Any, NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_],
+                                 Info]:
+    """The results of a vector environment's step, with rewards and flags as new arrays [B]."""
     obs, rewards, terminated, truncated, info = five(result)
-    return (obs, _column("rewards", rewards, shape).astype(np.float64), _flags("terminated", terminated, shape),
-            _flags("truncated", truncated, shape), _vector_info(info))
+    return (obs, _column("rewards", rewards, shape).astype(np.float64),
+            _flags("terminated", terminated, shape), _flags("truncated", truncated, shape),
+            _vector_info(info))
 
 
 def unpacking(error: BaseException) -> str:
-    """What an environment returned that a wrapper of Gymnasium could not unpack, in words; "" for other errors."""
-    *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
-    name = "" if frame is None else frame.f_code.co_name
-    if name not in ("reset", "step") or not str(frame and frame.f_globals.get("__name__")).startswith("gymnasium."):
+    """Message for a result that one of Gymnasium's wrappers cannot unpack; "" for other errors."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if not frames:
+        return ""
+    function = frames[-1].f_code.co_name
+    module = str(frames[-1].f_globals.get("__name__"))
+    if function not in ("reset", "step") or not module.startswith("gymnasium."):
         return ""
     text = str(error)
+    num_values = 0
     if match := re.search(r"cannot unpack non-iterable (\w+) object", text):
-        returned, number_of_values = match[1].removesuffix("Type"), 0
+        returned = match[1].removesuffix("Type")
     elif match := re.search(r"values to unpack \(expected (\d)(?:, got (\d))?\)", text):
         returned = f"{match[2]} values" if match[2] else f"more than {match[1]} values"
-        number_of_values = int(match[2] or 0)
+        num_values = int(match[2] or 0)
     else:
         return ""
-    old = _old_step((None,) * number_of_values) if name == "step" else ""
-    return f"{name}() returned {returned}{old}; {STEP if name == 'step' else RESET}"
+    if function == "reset":
+        return f"reset() returned {returned}; {RESET}"
+    return f"step() returned {returned}{_old_step((None,) * num_values)}; {STEP}"
 
 
 class Checked(gym.Wrapper[Any, Any, Any, Any]):
-    """Results in Gymnasium's form, for wrappers around it that would unpack or add up something else."""
+    """Converts results to Gymnasium's types, for outer wrappers that unpack or add them up."""
 
     def reset(self, **options: Any) -> tuple[Any, Any]:
         return check_reset(self.env.reset(**options))
@@ -199,36 +214,38 @@ class Checked(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _is_number(value: Any) -> bool:
-    """A real number or what converts to one, such as a Fraction or a tensor; no text and no complex number."""
+    """Whether `value` is a real number, Fraction, tensor or the like; no text, no complex number."""
     return hasattr(type(value), "__float__") and not isinstance(value, complex | np.complexfloating)
 
 
 def _old_reset(result: Any) -> str:
-    """A remark where `result` is likely an observation without info."""
-    if result is None or isinstance(result, str | bytes) or hasattr(type(result), "__next__") or (
-            isinstance(result, tuple) and len(result) == 3):
+    """A remark if `result` is likely an observation without info."""
+    if result is None or isinstance(result, str | bytes) or hasattr(type(result), "__next__"):
+        return ""
+    if isinstance(result, tuple) and len(result) == 3:
         return ""
     return f", which looks like the observation alone, {_OLD}"
 
 
 def _old_step(result: Any) -> str:
-    """A remark where `result` looks like (observation, reward, done, info)."""
-    if isinstance(result, tuple | list) and len(result) == 4 and type(result) in (tuple, list):
+    """A remark if `result` looks like (observation, reward, done, info)."""
+    if type(result) in (tuple, list) and len(result) == 4:
         return f", (observation, reward, done, info) {_OLD}: split done in two ({_SPLIT})"
     return ""
 
 
 def _column(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Numbers of `shape`, also from a list and from [B, 1]."""
+    """`value` as numbers [B]. Lists and arrays [B, 1] are accepted."""
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise OutcomeError(f"{name} cannot be read as an array of shape {shape}: {cut(str(error), 200)}") from None
+        raise OutcomeError(f"{name} cannot be read as an array of shape {shape}: "
+                           f"{cut(str(error), 200)}") from None
     if array.shape == (*shape, 1):
         array = array[:, 0]
     if array.shape != shape:
-        raise OutcomeError(f"{name} is {shown(value)}; each must have the shape {shape}, one number for "
-                           "each environment")
+        raise OutcomeError(f"{name} is {shown(value)}; each must have the shape {shape}, one "
+                           "number for each environment")
     if array.dtype.kind in "fiub":
         return array
     numbers = []
@@ -243,26 +260,31 @@ def _column(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[Any]:
 
 def _flags(name: str, value: Any, shape: tuple[int, ...]) -> NDArray[np.bool_]:
     array = _column(name, value, shape)
-    if array.dtype.kind != "b" and not (wrong := (array == 0) | (array == 1)).all():
-        i = int(np.argmin(wrong))
-        raise OutcomeError(f"{name}[{i}] is {shown(array[i].item())}; return True or False for each environment")
+    if array.dtype.kind == "b":
+        return array.astype(bool)
+    is_flag = (array == 0) | (array == 1)
+    if not is_flag.all():
+        i = int(np.argmin(is_flag))
+        raise OutcomeError(f"{name}[{i}] is {shown(array[i].item())}; return True or False for "
+                           "each environment")
     return array.astype(bool)
 
 
 def _vector_info(info: Any) -> Info:
     if isinstance(info, list | tuple):
-        raise OutcomeError(f"info is {shown(info)}; return one dict for all environments, whose values are arrays, as "
-                           "Gymnasium's vector environments do")
+        raise OutcomeError(f"info is {shown(info)}; return one dict for all environments, whose "
+                           "values are arrays, as Gymnasium's vector environments do")
     return check_info(info)
 
 
-def check_same_spaces(first: EnvSpec, obs: ArraySpec | Mapping[str, ArraySpec], action: ActionSpec) -> None:
-    """OutcomeError if an instance has other spaces than the first one, from which the policy is made."""
-    for name, there, here in (("observation_space", _form(first.obs), _form(obs)),
-                              ("action_space", _form(first.action), _form(action))):
-        if there != here:
-            raise OutcomeError(f"{name} differs from one instance to the next: {there}, then {here}; make it the same "
-                               "in each, for the largest case")
+def check_same_spaces(first: EnvSpec, obs: ArraySpec | Mapping[str, ArraySpec],
+                      action: ActionSpec) -> None:
+    """OutcomeError if an instance has other spaces than the first, for which the policy is made."""
+    for name, expected, actual in (("observation_space", _form(first.obs), _form(obs)),
+                                   ("action_space", _form(first.action), _form(action))):
+        if expected != actual:
+            raise OutcomeError(f"{name} differs from one instance to the next: {expected}, then "
+                               f"{actual}; make it the same in each, for the largest case")
 
 
 def _form(part: ActionSpec | ArraySpec | Mapping[str, ArraySpec]) -> str:
