@@ -1,5 +1,7 @@
-"""Atari games: emulators that follow a protocol, ale_py's native vector or single ones under Gymnasium's wrappers.
-Episodes, FIRE and lives are in `vector_env`."""
+"""Atari games by ale_py's native vector, or single emulators under Gymnasium's wrappers.
+
+Episodes, FIRE and lives are in `vector_env`.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ RESEED_STEPS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Game:
-    """A game, its rules and how it is shown, with all defaults filled in."""
+    """A game, its rules and its display, with defaults filled in."""
 
     rom: str
     protocol: AtariProtocol
@@ -58,19 +60,22 @@ class Game:
 
     @property
     def is_native(self) -> bool:
-        """ale_py's vector of emulators can play it."""
+        """Whether ale_py's native vector supports the options."""
         play = self.play
         return play.skip[0] == play.skip[1] and play.pooled <= 2 and not play.random_start
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of an observation: [C, H, W]."""
+        """Shape of an observation, [C, H, W]."""
         assert self.picture.size is not None
         return (1 if self.picture.gray else 3, *self.picture.size)
 
 
 def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
-    """ale_py's vector of emulators in C++, stepped by threads; of whole screens if they are cropped."""
+    """ale_py's vector of emulators in C++, stepped by threads.
+
+    It returns whole screens if they are cropped later.
+    """
     protocol, play, picture = game.protocol, game.play, game.picture
     height, width = screen_of(game.rom) if any(picture.margins) else game.shape[1:]
     return AtariVectorEnv(
@@ -82,7 +87,7 @@ def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
 
 
 def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]:
-    """One emulator. Rewards of the actions with which an episode starts are not counted."""
+    """One emulator. Rewards of the actions that start an episode do not count."""
     return game.play.wrap(AtariEnv(
         game.rom, frameskip=1, obs_type="grayscale" if game.picture.gray else "rgb",
         repeat_action_probability=game.protocol.sticky, full_action_space=game.protocol.full_actions,
@@ -91,7 +96,7 @@ def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]
 
 def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, short: Array, threads: int = 0,
                rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
-    """Games under a protocol and the options of `config`; `short` [B] bool cut their episodes short."""
+    """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
     for name, why in (("vector", "run in threads"), ("env_kwargs", "are set by options such as screen_size")):
         if (value := getattr(config, name)) != getattr(EnvConfig, name):
             raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it out")
@@ -144,9 +149,10 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
 
 @lru_cache
 def forgets_games(game: str) -> bool:
-    """A reset leaves the console as it was after any other reset, whatever was played between.
+    """Whether a reset leaves the console in the same state whatever was played before. Takes 0.3 s.
 
-    Not so in games that do not clear their memory, such as Ice Hockey: a quarter of 104 with ale-py 0.12.1. 0.3 s.
+    Games that do not clear their memory, such as Ice Hockey, do not: a quarter of 104 with ale-py
+    0.12.1.
     """
     console = AtariEnv(game, frameskip=1, repeat_action_probability=0.0).unwrapped.ale
     actions, after = console.getMinimalActionSet(), set()

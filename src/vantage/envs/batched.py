@@ -1,5 +1,7 @@
-"""Any Gymnasium VectorEnv with NEXT_STEP autoreset, such as a NumPy or GPU simulator, used without wrappers. Vectors
-of single environments are in `single`."""
+"""Any Gymnasium VectorEnv with NEXT_STEP autoreset, such as a simulator in NumPy or on a GPU.
+
+It is used without wrappers. Vectors of single environments are in `single`.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ RESEED_STEPS = 20_000
 
 
 def is_vector(env: EnvId) -> bool:
-    """`env` names a class of vector environments, or a function that takes `num_envs`."""
+    """Whether `env` names a class of vector environments or a function of `num_envs`."""
     if not env.is_path:
         return False
     target = load_class(env.name, what="env")
@@ -55,7 +57,7 @@ def is_vector(env: EnvId) -> bool:
 
 
 def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: bool) -> Any:
-    """The vector environment of `env`, of any type. ConfigError for options that have no effect on it."""
+    """The vector environment of `env`, of any type; ConfigError for options without effect on it."""
     if rendered:
         raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
                           "environments as a gymnasium.Env to render it")
@@ -71,7 +73,7 @@ def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: boo
 
 
 def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
-    """Whether `vector` returns torch's tensors instead of NumPy's arrays."""
+    """Whether `vector` returns torch tensors instead of NumPy arrays."""
     if not isinstance(vector, VectorEnv):
         return True
     if isinstance(vector, SyncVectorEnv | AsyncVectorEnv | VectorWrapper):
@@ -85,9 +87,11 @@ def is_in_tensors(vector: Any, seeds: Seeds) -> bool:
 
 def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, num_envs: int,
                  longest_game: int) -> Simulators:
-    """Seeded per environment if metadata["reset_mask"] is True, or in Gymnasium's own vectors; else all together.
+    """Simulators of a vector environment.
 
-    Evaluations cut a game after `longest_game` steps, unless the vector's `spec` has a time limit.
+    Each environment has its own seed if metadata["reset_mask"] is True or the vector is one of
+    Gymnasium's; otherwise all are reset together. Evaluations cut games after `longest_game` steps,
+    unless the vector's `spec` has a time limit.
     """
     metadata = metadata_of(vector)
     if not (isinstance(vector, VectorEnv) and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
@@ -114,7 +118,7 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, nu
 
 
 class Batch:
-    """A vector environment in the policy's shapes, checked."""
+    """A vector environment, checked, with the policy's observations and actions."""
 
     def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
         self._vector, self._seeds, self._limit, self._exact, self._steps = vector, seeds, limit, exact, 0
@@ -140,7 +144,7 @@ class Batch:
         return None if self._closed else self._vector
 
     def reset(self, episodes: Array, which: Array) -> tuple[Obs, Info]:
-        """Reset where `which` is True; everywhere if no environment can be reset by itself."""
+        """Reset where `which` is True, or everywhere if single environments cannot be reset."""
         each = self._seeds.of_all(episodes)
         arguments: dict[str, Any] = {"seed": each[0]}  # its reset may take no options
         if self._exact:
@@ -162,13 +166,13 @@ class Batch:
             return observed(self._observe, obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:
-        """Close the vector environment, or leave it behind if it fails or takes too long."""
+        """Close the vector environment; abandon it if that fails or takes too long."""
         self._closed = True
         with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
 
     def forget(self) -> None:
-        """Leave a vector environment open that the user has built."""
+        """Keep a vector environment open that the user built."""
         self._closed = True
 
     def _place(self) -> str:

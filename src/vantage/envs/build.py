@@ -1,4 +1,4 @@
-"""One environment by the name and the options of a config, wrapped as the policy plays it."""
+"""One environment from the name and the options of a config, wrapped for the policy."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from vantage.keys.objects import ObjectName, target_of
 _OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_checker": "leave it out",
                "id": "give --env"}
 _OWN_KEYS = {*_OWN_REMEDY}
-"""Arguments of gymnasium.make that are not those of an environment."""
+"""Arguments of gymnasium.make that do not belong to the environment."""
 RGB_ARRAY = "rgb_array"  # Gymnasium's render mode that returns arrays
 
 
 def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]:
     """One instance of `env` with the options of `config`.
 
-    ConfigError if Vantage cannot run it, or if it is to be `rendered` and draws no pictures.
+    Raises ConfigError if Vantage cannot run it, or if it cannot be rendered and `rendered` is True.
     """
     built = create(env, config, {"render_mode": RGB_ARRAY} if rendered else {})
     with named_errors(lambda: f"{env.name} cannot be built"):
@@ -55,7 +55,7 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
 
 
 def check_space(env: EnvId, name: str, space: Any) -> None:
-    """ConfigError unless `space`, the attribute `name` of `env`, is one of Gymnasium's."""
+    """ConfigError unless `space`, the attribute `name` of `env`, is a Gymnasium space."""
     if isinstance(space, gym.Space):
         return
     if space is None:
@@ -66,22 +66,22 @@ def check_space(env: EnvId, name: str, space: Any) -> None:
 
 
 def draws(env: gym.Env[Any, Any]) -> bool:
-    """`env` was built to render arrays, and says that it can."""
+    """Whether `env` renders arrays, by its render mode and its metadata."""
     modes = metadata_of(env).get("render_modes")
     return env.render_mode == RGB_ARRAY and isinstance(modes, Collection) and RGB_ARRAY in modes
 
 
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
-    """Keeps the `options` of Gymnasium's wrappers from an environment whose reset does not take them."""
+    """Drops `options` for an environment whose reset does not accept them."""
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
 
 
 def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-    """`env`, where it and all that it wraps can be reset with `options`: time limits and frame skips pass them on.
+    """`env`, wrapped so that `reset` accepts `options`, which time limits and frame skips pass on.
 
-    ConfigError if one of them cannot be reset with a seed.
+    Raises ConfigError if it or an environment within it cannot be reset with a seed.
     """
     if isinstance(env, WithoutOptions):  # of an object that is wrapped for the second time
         return env
@@ -100,19 +100,20 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
 
 
 def is_built(config: EnvConfig) -> bool:
-    """The environment is an object that the user has built, not a class or function that builds any number."""
+    """Whether the user gave a built environment, not a class or function that builds any number."""
     return isinstance(target_of(config.id), gym.Env | gym.vector.VectorEnv)
 
 
 def num_built(config: EnvConfig) -> int:
-    """How many environments the user's object has."""
+    """Number of environments in the user's object."""
     built = target_of(config.id)
     return int(built.num_envs) if isinstance(built, gym.vector.VectorEnv) else 1
 
 
 def copying(config: EnvConfig) -> EnvConfig:
-    """`config` with copies of an environment that the user has built, which training goes on with. ConfigError if that
-    cannot be copied.
+    """`config` with copies in place of an environment that the user built.
+
+    Training continues with the original. Raises ConfigError if it cannot be copied.
     """
     if not is_built(config):
         return config
@@ -127,14 +128,14 @@ def copying(config: EnvConfig) -> EnvConfig:
 
 
 class Borrowed(gym.Wrapper[Any, Any, Any, Any]):
-    """An environment that the user has built, and closes."""
+    """An environment that the user built and will close."""
 
     def close(self) -> None:
         pass
 
 
 def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
-    """The result of calling the class or function `factory`; the object itself where it is an environment."""
+    """The result of calling `factory`; `factory` itself if it is an environment."""
     if isinstance(factory, gym.Env | gym.vector.VectorEnv):
         if config.env_options:
             raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built already; leave it out")
@@ -147,7 +148,7 @@ def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> 
 
 
 def _takes(function: Any, name: str) -> bool:
-    """Whether a function has the parameter `name`, as far as that is known."""
+    """Whether a function accepts the argument `name`; True if its signature is unknown."""
     try:
         parameters = signature(function).parameters
     except ValueError:  # of a function written in C
@@ -156,7 +157,7 @@ def _takes(function: Any, name: str) -> bool:
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
-    """The result of calling the class or function behind `env` with env_kwargs and `more`, of any type."""
+    """The environment of any type that `env` builds with env_kwargs and the arguments `more`."""
     options = {**config.env_options, **more}
     with named_errors(lambda: f"{env.name} cannot be built"), warnings.catch_warnings(), ExitStack() as after:
         try:

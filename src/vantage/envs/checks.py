@@ -1,4 +1,4 @@
-"""Checks of what environments return: errors for numbers that are not finite, warnings for what is likely a mistake."""
+"""Checks of values from environments: errors for non-finite numbers, warnings for likely mistakes."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from vantage.specs import ArraySpec
 log = logging.getLogger(__name__)
 
 Bounds = Mapping[str, tuple[Array, Array]]
-"""Lowest and highest values of parts by their names, "" for the whole observation."""
+"""Low and high bounds of parts by name, "" for the whole observation."""
 
 LARGEST_REWARD = 1e6
 CHECK_EVERY = 100  # steps between checks that would cost more than 1% of CartPole's time at every step
 
 
 def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -> Bounds:
-    """Lowest and highest values of the Boxes of vectors in `space`, flat, by the name of the part ("" for the whole).
+    """Flat bounds of the vector Boxes in `space` by the name of the part ("" for the whole).
 
-    Each is widened by what float32 rounds away, and shifted as the part is. Images have no bounds: their values are
-    bytes, or scaled by what occurs.
+    They are widened by float32's rounding and shifted like the part. Images have no bounds: their
+    values are bytes, or scaled by the values that occur.
     """
     def widened(bound: Array, slack: float, shift: tuple[float, ...]) -> Any:
         bound = bound.ravel().astype(np.float64) - (np.array(shift, np.float64) if shift else 0)
@@ -46,10 +46,11 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
 
 
 class Checks:
-    """Checks one group of environments; `place` names one of them, with its seed, episode and step.
+    """Checks one group of environments.
 
-    Every `every`th call looks for values outside of their bounds. `passed` returns the limit that the actions of an
-    episode have passed, in words, empty for none.
+    `place` describes an environment, with its seed, episode and step. Every `every`th call compares
+    values with their bounds. `passed` returns the replay limit that an episode exceeds, in words,
+    or "".
     """
 
     def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str, *,

@@ -1,4 +1,4 @@
-"""Values that environments return, in a few words for messages. Nothing here raises, whatever the value is."""
+"""Short descriptions of values for messages. Nothing here raises, whatever the value is."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 
 LONGEST = 60
-"""Characters of a value in a message."""
+"""Longest description of a value in characters."""
 _FEW = 4
-"""Elements or keys that are named one by one."""
+"""Largest number of elements or keys that are listed."""
 
 
 def shown(value: object) -> str:
-    """`value`: what it is, and its beginning."""
+    """The type of `value` and its beginning."""
     try:
         return _shown(value)
     except Exception:  # its class may answer nothing, or with errors
@@ -36,7 +36,7 @@ def cut(text: str, longest: int = LONGEST) -> str:
 
 
 def error_words(error: BaseException) -> str:
-    """The class and the text of an error, whose own `__str__` may fail."""
+    """The class and the text of an error, whose own `__str__` may raise."""
     try:
         return f"{type(error).__name__}: {error}".removesuffix(": ")
     except Exception:

@@ -1,4 +1,4 @@
-"""Games of evaluations that are cut: environments without a time limit of their own may never end one."""
+"""A step limit for evaluation games: environments without a time limit may never end one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from vantage.envs.outcomes import check_step
 
 @dataclass(slots=True)
 class LongestGame:
-    """Steps after which games are cut. All environments of an evaluation share one, which may change."""
+    """Step limit that all environments of an evaluation share and that may change."""
 
     steps: int
 
     def change(self, steps: int) -> float:
-        """Cut games after `steps` from now on; returns `steps`."""
+        """Change the limit to `steps`; returns `steps`."""
         self.steps = steps
         return steps
 
@@ -42,5 +42,5 @@ class CutGames(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def build_cut(build: Callable[[], gym.Env[Any, Any]], longest: LongestGame) -> gym.Env[Any, Any]:
-    """What `build` returns, with its episodes cut."""
+    """The environment that `build` returns, with its episodes cut."""
     return CutGames(build(), longest)

@@ -1,4 +1,4 @@
-"""Actions since the last seeded reset, which a resume replays. No environment is stepped here."""
+"""Actions since the last seeded reset, for exact resumes. `replay` steps environments with them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from vantage.envs.interface import Array, Snapshot
 from vantage.specs import ActionSpec
 
 MAX_REPLAY_STEPS = 1_000_000
-"""Steps of an episode, or of several since a seeded reset, that a checkpoint may hold."""
+"""Largest number of steps since a seeded reset in a checkpoint."""
 MAX_REPLAY_BYTES = 100 * 10**6
-"""Memory of the actions. Without a limit, an episode that never ends would fill it, and every checkpoint."""
+"""Largest memory of the actions: an endless episode must not fill memory and checkpoints."""
 MAX_REPLAY_SECONDS = 60.0
-"""Seconds that a replay may take; else it would take as long as training."""
+"""Longest replay in seconds; an unlimited one could take as long as training."""
 MIN_REPLAY_STEPS = 10_000
-"""Steps that a replay may have however long they take: a slow environment with a time limit is restored."""
+"""Steps that are always kept, so that slow environments with a time limit can be restored."""
 _ROW_BYTES = 41
-"""Python's share of the memory of a row: the bytes object and its place in a deque."""
+"""Python's memory per row: the bytes object and its place in a deque."""
 _MEASURED_EVERY = 1_000
 
 
 class History:
-    """The latest actions of all environments, from the oldest seeded reset on that is within the limits.
+    """The actions of all environments since their oldest seeded reset within the limits.
 
-    An environment whose actions pass a limit has none until its next seeded reset.
+    If an environment passes a limit, its actions are dropped until its next seeded reset.
     """
 
     def __init__(self, num_envs: int, spec: ActionSpec, *, limit: int = MAX_REPLAY_STEPS,
@@ -42,7 +42,7 @@ class History:
 
     @property
     def lengths(self) -> Array:
-        """Actions of each environment since its last seeded reset."""
+        """Number of actions of each environment since its last seeded reset."""
         return self._total - self._seeded_at
 
     @property
@@ -58,12 +58,12 @@ class History:
 
     @property
     def passed(self) -> str:
-        """The limit that the longest history has passed, in words; empty if it has passed none."""
+        """The limit that the longest history exceeds, in words; "" for none."""
         longest = int(self.lengths.max())
         return next((words for words, limit in self._limits.items() if longest > limit), "")
 
     def append(self, actions: Array, seconds: float = 0.0) -> None:
-        """Add the actions of a step, which took the environments so many `seconds`."""
+        """Add the actions of a step that took the environments `seconds`."""
         self._total += 1
         self._seconds += seconds
         if self._total % _MEASURED_EVERY == 0 and self._seconds > 0:
@@ -76,7 +76,7 @@ class History:
                 self._trim(self._limit)
 
     def _trim(self, most: int) -> None:
-        """Keep what environments need whose histories have at most so many rows."""
+        """Drop rows that no environment with at most `most` rows needs."""
         lengths = self.lengths
         within = lengths[lengths <= most]
         self._needed = len(within) > 0
@@ -84,21 +84,21 @@ class History:
             self._rows.popleft()
 
     def restart(self, which: Array) -> None:
-        """Forget the actions of environments that had a seeded reset."""
+        """Forget the actions of environments after a seeded reset."""
         self._seeded_at[which] = self._total
         self._trim(len(self._rows))
 
     def snapshot(self) -> dict[str, Array]:
-        """All histories one after the other, and the length of each (-1 if dropped)."""
+        """All histories concatenated, and the length of each (-1 if dropped)."""
         rows, dropped = self._array(), self.starts < 0
         starts = np.where(dropped, len(rows), self.starts)
         return {"actions": np.concatenate([rows[start:, env] for env, start in enumerate(starts.tolist())]),
                 "action_counts": np.where(dropped, -1, self.lengths)}
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Continue from what `snapshot` returned; ValueError for counts and actions that it never returns.
+        """Continue from a `snapshot`; ValueError for counts and actions that it never returns.
 
-        Histories beyond the limits, as earlier versions saved them, are dropped.
+        Histories beyond the limits, as saved by older versions, are dropped.
         """
         counts, actions = snapshot["action_counts"], snapshot["actions"]
         lengths = np.maximum(counts, 0)

@@ -1,4 +1,4 @@
-"""Resolves names of environments to the environment, its family and its Atari protocol. Nothing is built here."""
+"""Resolves an environment's name to the environment, its family and its Atari protocol."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from vantage.keys.objects import is_code, is_object
 Family = Literal["atari", "classic", "box2d", "mujoco", "toy_text", "other"]
 FAMILIES: dict[str, Family] = {"classic_control": "classic", "box2d": "box2d", "mujoco": "mujoco",
                                "toy_text": "toy_text"}
-"""Families by the part of the entry point that names them."""
+"""Families by the part of an entry point that identifies them."""
 
 # Games without a single-player mode; ale_py does not register them either.
 TWO_PLAYERS = ("combat", "joust", "maze_craze", "warlords")
@@ -54,7 +54,7 @@ PROTOCOLS = {
 
 @dataclass(frozen=True, slots=True)
 class AtariId:
-    """The name of the game's ROM, and how it is played."""
+    """A game by the name of its ROM, and its protocol."""
 
     game: str
     protocol: AtariProtocol
@@ -71,7 +71,7 @@ class EnvId:
 
     @property
     def gym_id(self) -> str:
-        """The name without the module whose import registers it. A module:Class has no id: the whole name."""
+        """The Gymnasium id without the module that registers it; a module:Class is returned as it is."""
         return self.name if self.is_path else self.name.rpartition(":")[2]
 
 
@@ -93,12 +93,12 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
 
 
 def is_atari(name: str) -> bool:
-    """`name` is an Atari game; imports no module that it mentions."""
+    """Whether `name` is an Atari game; imports no module."""
     return _atari(name) is not None
 
 
 def check_processes(env: EnvId) -> None:
-    """ConfigError for an environment of a notebook or of standard input, which other processes cannot import."""
+    """ConfigError for an environment defined in a notebook, which workers cannot import."""
     entry = getattr(gym.registry.get(env.name), "entry_point", None)
     module = str(entry).partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", "")
     if env.name.startswith("__main__:"):
@@ -144,7 +144,10 @@ def _atari(name: str) -> EnvId | None:
 
 @lru_cache(1)
 def _games() -> dict[str, tuple[str, str]]:
-    """Names of ROMs and of games by the letters alone, in lower case; none without ale_py, which registers its ids."""
+    """ROM name and game name by the lower-case letters of the ROM; {} without ale_py.
+
+    Importing ale_py registers its ids.
+    """
     if find_spec("ale_py") is None:
         return {}
     from ale_py import roms
@@ -158,7 +161,7 @@ def _plain(name: str) -> str:
 
 
 def find_plugin(gym_id: str) -> bool:
-    """`gym_id` is registered, if need be by the installed package that offers its namespace to Gymnasium."""
+    """Whether `gym_id` is registered, after loading the plugin that provides its namespace."""
     gym_id = gym_id.rpartition(":")[2]
     namespace = gym_id.rpartition("/")[0]
     for plugin in entry_points(group="gymnasium.envs") if gym_id not in gym.registry else ():
@@ -174,7 +177,7 @@ def find_plugin(gym_id: str) -> bool:
 
 
 def _with_package(gym_id: str) -> str:
-    """'; did you mean package:ID?' where a package is installed that the id begins with, or an empty string."""
+    """'; did you mean package:ID?' if the id begins with an installed package, else ""."""
     match = re.match(r"[a-z_]\w*", gym_id.lower())
     installed = match and match[0] not in sys.stdlib_module_names and find_spec(match[0])
     return f"; did you mean {match[0]}:{gym_id}, which imports its package?" if match and installed else ""

@@ -1,4 +1,4 @@
-"""Data that environments exchange with training, and the interface of simulators that `Environments` uses."""
+"""Data that environments exchange with training, and the interface of simulators."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ IDLE = -1  # episode number of an environment that is not yet reset in a replay
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """Observations before the first step. Tensors on their device where the environment is one in tensors."""
+    """Observations before the first step; tensors on the device of an environment in tensors."""
 
     obs: Obs
     is_first: Array  # [B] bool; False where a snapshot was restored in the middle of an episode
@@ -42,7 +42,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The result of one action in each environment; tensors as in `First`."""
+    """The result of one action in each environment; tensors as for `First`."""
 
     obs: Obs
     """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a mapping."""
@@ -56,7 +56,7 @@ class Step:
 
 @dataclass(slots=True)
 class Seeds:
-    """One seed for each episode of each environment of a run. `Environments.restart` changes `seed`."""
+    """Seeds of the episodes of each environment of a run. `Environments.restart` changes `seed`."""
 
     name: str  # of the environment, for messages
     seed: int
@@ -70,34 +70,35 @@ class Seeds:
         return [self.of(env, max(0, episode)) for env, episode in enumerate(episodes.tolist())]
 
     def place(self, env: int, episode: int, step: int) -> str:
-        """Location of an error, in words; step 0 is the reset."""
+        """Where an error happened, in words; step 0 is the reset."""
         return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, episode {episode}, "
                 f"step {step})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulators:
-    """B simulators that reset themselves in the step after an episode's end (NEXT_STEP), in the policy's shapes."""
+    """B simulators in the policy's shapes. The step after an episode's end only resets (NEXT_STEP)."""
 
     spec: EnvSpec
     notes: tuple[str, ...]  # how the environment is played, in words; the last says where the simulators run
     reset: Callable[[Any, Array], tuple[Obs, Info]]
-    """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; observations of all. Atari's
-    also take None: no seeds."""
+    """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; returns
+    observations of all. Atari's also accepts None: no seeds."""
     forgets_games: Callable[[], bool] = lambda: False
-    """The number of resets without seeds since a seeded one decides the next game, not what was played between them."""
+    """Whether the next game depends only on the number of resets since a seeded one, not on play."""
     step: Callable[[Array], Outcome]  # take these actions
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
-    """Lowest and highest values of vector observations by the name of their part, "" for the whole observation."""
+    """Bounds of vector observations by the name of their part, "" for the whole observation."""
     cut_after: Callable[[int], float] | None = None
-    """Cut later games after so many steps; returns the new `longest_game`. None: they have a time limit."""
+    """Cut later games after so many steps; returns the new `longest_game`. None if they have a time
+    limit."""
     why: Mapping[str, str] = field(default_factory=dict)
-    """Why each part of the observation is taken for what it is, by name as in `bounds`."""
+    """Why each part of the observation is read as it is, by name as in `bounds`."""
     single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
     exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
     reseed_steps: int = 0
-    """The first reset this many steps after a seeded one is seeded again; 0: simulators seed every reset."""
+    """A reset at least this many steps after a seeded one is seeded again; 0: all are seeded."""
     frames_per_step: float = 1  # the mean if frame_skip is a range
     longest_game: float = LONGEST_GAME  # steps after which a game is cut, if the environment does not end it before
     fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
@@ -108,7 +109,7 @@ class Simulators:
 
 @contextmanager
 def named_errors(place: Callable[[], str]) -> Iterator[None]:
-    """Turn any error but Vantage's own into an EnvError that begins with `place`."""
+    """Turn errors other than Vantage's own into an EnvError whose text begins with `place`."""
     try:
         yield
     except VantageError:
@@ -120,7 +121,7 @@ def named_errors(place: Callable[[], str]) -> Iterator[None]:
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """A signal caused `error`, a KeyboardInterrupt; an environment may also raise one itself."""
+    """Whether a signal caused `error`, not an environment that raised KeyboardInterrupt itself."""
     if not isinstance(error, KeyboardInterrupt):
         return False
     *_, (frame, _) = [(None, 0), *traceback.walk_tb(error.__traceback__)]
@@ -139,5 +140,5 @@ def failure(place: str, error: BaseException) -> str:
 
 
 def cause(error: BaseException) -> BaseException | None:
-    """`error`, unless its message says all and its traceback shows no code of the environment."""
+    """`error` as the cause of an EnvError; None if the message already says everything."""
     return None if isinstance(error, OutcomeError) or unpacking(error) else error

@@ -1,6 +1,6 @@
-"""Packages that register widely used environments, by the beginnings of their ids. Data for a hint; none is imported.
+"""Packages of widely used environments by the beginnings of their ids, for hints in messages.
 
-The modules are those whose import registers the ids; names of packages are those of PyPI.
+Nothing is imported. Modules are those whose import registers the ids; package names are PyPI's.
 """
 
 from __future__ import annotations

@@ -17,12 +17,13 @@ from vantage.errors import ConfigError
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
                       place: int = 0, evaluation: bool = False, threads: int = 0, rendered: bool = False,
                       longest_game: int = LONGEST_GAME) -> Environments:
-    """`num_envs` environments with random streams of their own: `stream` 0 trains, others evaluate.
+    """`num_envs` environments; random `stream` 0 is for training, others are for evaluations.
 
-    `first_env` is the index of the first in the run; seeds and messages contain it. `place` is its place among those
-    that run at once, which decides about short episodes. Evaluation environments have none; they report raw rewards
-    and no lost lives, and cut games without a time limit after `longest_game` steps. `threads` is for Atari's
-    emulators; 0 uses all cores.
+    `first_env` is the index in the run of the first environment, for seeds and messages. `place` is
+    its index among those that run at the same time, which decides which episodes are short.
+    Evaluation environments have no short episodes; they report raw rewards, no lost lives, and cut
+    games without a time limit after `longest_game` steps. `threads` is for Atari's emulators; 0
+    uses all cores.
     """
     # Imported here, so that names are resolved without building anything.
     from vantage.envs.batched import create_vector, is_in_tensors, is_vector, make_batched
@@ -75,10 +76,10 @@ def _in_tensors(env: EnvConfig, name: EnvId, vector: Any, seeds: Seeds, *, num_e
 
 def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = True,
                 num_envs: int = 1) -> Environments:
-    """One evaluation environment, stepped in this process, with the same observations as in training.
+    """One evaluation environment in this process, with the same observations as in training.
 
-    With `draws` it has pictures, or raises ConfigError; None: pictures if it draws any. A vector environment is built
-    with `num_envs`, the number that it is known to take.
+    `draws`: True needs pictures and raises ConfigError without them; None renders if possible. A
+    vector environment is built with `num_envs` environments, the number from training.
     """
     from vantage.envs.batched import is_vector
 

@@ -1,4 +1,4 @@
-"""Where action masks come from: `info`, or a method as MaskablePPO calls it. They are checked in `actions`."""
+"""Sources of action masks: `info`, or a method as for MaskablePPO. `actions` checks them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ METHOD = "action_masks"
 
 
 def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:
-    """A function that adds the mask of `env` or of one of its wrappers to an `info` that has none."""
+    """A function that adds the mask of `env` or its wrappers to an `info` without one."""
     try:
         method = env.get_wrapper_attr(METHOD)
     except Exception:  # AttributeError, or what a __getattr__ of the environment raises
@@ -26,7 +26,7 @@ def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:
 
 
 def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
-    """As `masks_of`, of a vector environment: its own method, or that of each of its environments."""
+    """`masks_of` for a vector environment: its own method, or that of each of its environments."""
     layer: Any = vector
     method = getattr(layer, METHOD, None)
     while method is None and isinstance(layer, VectorWrapper):
@@ -42,9 +42,9 @@ def masks_of_vector(vector: VectorEnv[Any, Any, Any]) -> Callable[[Info], Info]:
 
 
 def allows(mask: Any, action: Any, space: gym.Space[Any]) -> bool:
-    """Whether `mask`, in one piece or one for each component, allows an action of `space`.
+    """Whether `mask`, one array or one per component, allows an action of `space`.
 
-    True for a mask of another size, which `make_masker` refuses.
+    True for a mask of another size, which `make_masker` rejects.
     """
     sizes = np.ravel(space.n) if isinstance(space, spaces.Discrete) else (
         np.full(np.prod(space.shape or (), dtype=int), 2) if isinstance(space, spaces.MultiBinary)
@@ -59,7 +59,7 @@ def _is_masked(space: gym.Space[Any]) -> bool:
 
 
 def flat(mask: Any) -> np.ndarray[Any, Any]:
-    """A mask in one piece, also from one for each component of the action."""
+    """A mask as one array, also from one array per component of the action."""
     in_parts = isinstance(mask, tuple | list) and any(map(np.ndim, mask))
     return np.concatenate(mask, axis=-1) if in_parts else np.asarray(mask)
 

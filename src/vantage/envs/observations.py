@@ -1,6 +1,6 @@
-"""What a part of an observation is taken for, and why: image, vector or codes; and the conversion of images.
+"""How a Box is read, as image, vector or codes, and why; and the conversion of images.
 
-The guess goes by the type, the shape and the bounds of a Box; `obs_as` overrides it.
+The guess depends on the type, the shape and the bounds; `obs_as` overrides it.
 """
 
 from __future__ import annotations
@@ -19,26 +19,29 @@ from vantage.specs import ArraySpec
 Shape = tuple[int, ...]
 CHANNELS = (1, 3, 4)
 LEAST_PICTURE = 10
-"""Fewest pixels of a side of a picture."""
+"""Smallest side of a picture in pixels."""
 LEAST_BOARD = 5
-"""Fewest cells of a side of a board that shows floats; smaller arrays of floats are windows or tables."""
+"""Smallest side of a board of floats; smaller arrays of floats are windows or tables."""
 LEAST_PHOTO = 64
-"""Pixels of a side from which bytes up to 255 are divided by 255, whatever values occur."""
+"""Smallest side from which bytes up to 255 are always divided by 255."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a Box is taken for."""
+    """How a Box is read."""
 
     spec: ArraySpec
     why: str
-    """In words, for the start of a run."""
+    """The reason, for the start of a run."""
     axes: Shape = ()
-    """The order of an image's axes that makes it [C, H, W], or [..., H, W] with all others to be flattened."""
+    """Order of axes for `transpose`: [C, H, W], or [..., H, W] with the other axes flattened later."""
 
 
 def read_box(space: spaces.Box, kind: str) -> Reading:
-    """What `space` is taken for; ConfigError where it cannot be the `kind`: image, vector, codes, auto or bytes."""
+    """How to read `space` as `kind`: image, vector, codes, auto or bytes.
+
+    Raises ConfigError if it cannot be read so.
+    """
     if kind == "bytes":
         return _read_as_bytes(space)
     if kind in ("image", "codes"):
@@ -70,7 +73,7 @@ def read_box(space: spaces.Box, kind: str) -> Reading:
 
 
 def _image(space: spaces.Box, axes: Shape, why: str, *, codes: bool = False) -> Reading:
-    """`space` as an image, in bytes where they hold its numbers."""
+    """`space` as an image, in bytes if they can hold its numbers."""
     shape = tuple(space.shape[axis] for axis in axes)
     *channels, height, width = (1, *shape) if len(shape) == 2 else shape
     low, high = _bounds(space)
@@ -97,7 +100,7 @@ def _vector(space: spaces.Box, why: str) -> Reading:
 
 
 def _refuse(space: spaces.Box, kind: str) -> None:
-    """ConfigError where `space` cannot be an image, or its numbers cannot be codes."""
+    """ConfigError if `space` cannot be an image, or its numbers cannot be codes."""
     if not 2 <= len(space.shape) <= 4:
         raise ConfigError(f"obs_as={kind} needs two to four axes, and this Box has the shape {space.shape}; give "
                           "vector, or leave it out")
@@ -114,7 +117,8 @@ def _bounds(space: spaces.Box) -> tuple[float, float]:
 def _axes(shape: Shape) -> Shape:
     """The axes of an image in the order channels, height, width; () for other shapes.
 
-    Of four axes, the two neighbours that span most are height and width: the others are frames and channels.
+    Among four axes, height and width are the two neighbours with the largest area; the others are
+    frames and channels.
     """
     if len(shape) == 2:
         return (0, 1)
@@ -130,8 +134,9 @@ def _axes(shape: Shape) -> Shape:
 def _channels_first(shape: Shape) -> bool:
     """Whether an image of three axes is [C, H, W], not [H, W, C].
 
-    Two neighbouring axes of one length are height and width. Otherwise an axis of 1, 3 or 4 at one end has the
-    channels, then the axis whose length differs more from its neighbour's; the last one if both may be.
+    Two neighbouring axes of equal length are height and width. Otherwise, an axis of 1, 3 or 4 at
+    one end holds the channels. If neither or both ends do, it is the end whose length differs more
+    from its neighbour's, and the last axis in a tie.
     """
     first, middle, last = shape
     if (first == middle) != (middle == last):
@@ -142,7 +147,7 @@ def _channels_first(shape: Shape) -> bool:
 
 
 def _read_as_bytes(space: spaces.Box) -> Reading:
-    """The guess of runs that are older than `obs_as`: they stay playable and go on as they began."""
+    """The guess of runs older than `obs_as`, so that they stay playable and resumable."""
     shape, (low, high), kind = space.shape, _bounds(space), space.dtype.kind
     why = "as runs without obs_as"
     if len(shape) not in (2, 3) or low < 0 or high > 255 or (len(shape) == 2 and space.dtype != np.uint8):

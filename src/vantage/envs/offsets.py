@@ -1,6 +1,6 @@
-"""Large offsets of observations, such as clocks, beside which float32 loses small differences.
+"""Large offsets in observations, such as clocks, where float32 would lose small differences.
 
-They are found once, and subtracted in the environment's precision wherever observations are read.
+They are detected once, and subtracted in the environment's precision from every observation.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from vantage.errors import ConfigError
 from vantage.specs import ArraySpec
 
 Shifts = Mapping[str, tuple[float, ...]]
-"""What is subtracted from parts of observations, by their names, "" for the whole."""
+"""Offsets to subtract, by the name of the part, "" for the whole observation."""
 
 LARGE_OFFSET = 1e4
-"""Size from which numbers are shifted: float32 tells 0.001 apart there, and less beyond."""
+"""Smallest offset: float32 resolves 0.001 there, and less beyond."""
 CLOSE = 0.01
-"""Largest difference between two first observations, relative, where they have an offset in common."""
+"""Largest relative difference between two first observations that share an offset."""
 
 
 def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]
                   ) -> Shifts:
-    """What to subtract from observations of `space`, from those that `reset` returns for two seeds.
+    """Offsets of the observations that `reset` returns for two seeds.
 
-    The seeds are the same in training, evaluations and all processes, so that all subtract the same. A number is
-    shifted where it is large in the first observation and close to that in the second. Images and parts of types
-    that float32 holds exactly are not shifted.
+    The seeds are the same in training, evaluations and all processes, so all subtract the same. A
+    number has an offset if it is large in the first observation and close to that in the second.
+    Images and types that float32 represents exactly have none.
     """
     leaves = leaves_of(space)
     if not any(map(_is_wide, leaves.values())):
@@ -57,7 +57,7 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: Array
 
 
 def _numbers(obs: Any, path: Path, size: int) -> Array:
-    """The numbers of a part, of a batch of observations those of the first."""
+    """The numbers of a part; of the first environment in a batch."""
     numbers = np.ravel(reduce(getitem, path, obs))[:size]
     if numbers.dtype.kind not in "fiu" or len(numbers) != size:
         raise ValueError(f"{numbers.dtype} of size {len(numbers)}, not numbers of size {size}")
@@ -65,7 +65,7 @@ def _numbers(obs: Any, path: Path, size: int) -> Array:
 
 
 def _in_common(first: Array, second: Array) -> list[float]:
-    """The numbers of `first` that are large and close to those of `second`, 0 for others."""
+    """The numbers of `first` that are large and close to `second`; 0 for others."""
     size = abs(first.astype(np.float64))
     distance = abs(second.astype(np.float64) - first.astype(np.float64))
     large = np.isfinite(size) & (size >= LARGE_OFFSET) & (distance <= CLOSE * size)
@@ -73,7 +73,7 @@ def _in_common(first: Array, second: Array) -> list[float]:
 
 
 def _is_wide(space: gym.Space[Any]) -> bool:
-    """A Box has a type that holds more digits than float32."""
+    """Whether a space is a Box of a type with more digits than float32."""
     return isinstance(space, spaces.Box) and space.dtype.kind in "fiu" and space.dtype.itemsize >= 4 \
         and space.dtype != np.float32
 

@@ -1,4 +1,4 @@
-"""The config's options of how an environment is played and shown: parsed, and applied as Gymnasium wrappers."""
+"""Options of play and display: parsed, and applied as Gymnasium wrappers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
 NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
          "noop_max": ATARI, "fire_on_reset": ATARI, "frame_skip": "", "random_start": ""}
-"""The kind of environment that an option needs."""
+"""The kind of environment that each option needs."""
 
 Margins = tuple[int, int, int, int]  # pixels taken off an image: top, bottom, left, right
 Range = tuple[int, int]  # lowest and highest number, both possible
@@ -50,7 +50,10 @@ FORMS = {
 
 
 def numbers(config: EnvConfig, name: str) -> Any:
-    """The numbers of an option in FORMS, where A alone stands for A twice; None for its default or a table's name."""
+    """The numbers of an option in FORMS; a single A means A twice.
+
+    None for the option's default and for the name of a crop table.
+    """
     text = getattr(config, name)
     if text == getattr(EnvConfig, name) or (name == "crop" and text in CROP_TABLES):
         return None
@@ -67,14 +70,17 @@ def non_defaults(config: EnvConfig) -> list[str]:
 
 
 def refuse(config: EnvConfig, need: str, why: str) -> None:
-    """Raise ConfigError if an option is set that needs `need`; `why` says what the environment has instead."""
+    """ConfigError if an option is set that needs `need`; `why` describes the environment."""
     for name in non_defaults(config):
         if NEEDS[name] == need:
             raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
 
 
 def check_options(config: EnvConfig, env: EnvId) -> None:
-    """ConfigError for an option that is malformed or has no effect, as far as that is known without building."""
+    """ConfigError for options that are malformed or have no effect on `env`.
+
+    `play_of` checks the options that depend on the environment's spaces.
+    """
     for name in FORMS:
         numbers(config, name)
     for name in ("obs_as", "obs_shift") if env.atari is not None else ():
@@ -106,9 +112,10 @@ def subset_names(config: EnvConfig) -> tuple[str, ...]:
 
 def choose_actions(config: EnvConfig, spec: EnvSpec, names: tuple[str, ...]) -> tuple[
         EnvSpec, tuple[str, ...], Array | None]:
-    """`spec` and the actions' `names`, if they have any, with the `action_subset` alone, and its indices, if it is one.
+    """`spec`, the actions' `names` and the indices, restricted to `action_subset`.
 
-    ConfigError for an unknown action, or one that is named twice.
+    The indices are None without a subset. Raises ConfigError for an action that is unknown or
+    named twice.
     """
     subset = subset_names(config)
     if not subset:
@@ -125,7 +132,7 @@ def choose_actions(config: EnvConfig, spec: EnvSpec, names: tuple[str, ...]) -> 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Crops an image [H, W] or [H, W, C], makes it gray by its luma, and resizes it by the mean over areas."""
+    """Crops an image [H, W] or [H, W, C], converts it to gray by luma, and resizes it by area."""
 
     margins: Margins
     size: tuple[int, int] | None
@@ -160,7 +167,7 @@ def show_images(env: gym.Env[Any, Any], picture: Picture, kinds: Mapping[str, st
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """The options of play and display of an environment, with all defaults filled in."""
+    """Options of play and display of one environment, with defaults filled in."""
 
     skip: Range  # frames of a step
     pooled: int  # an observation is the maximum over this many of a step's last frames
@@ -173,7 +180,10 @@ class Play:
     @classmethod
     def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1, noop_max: int = 0,
            max_frames: int = 0) -> Play:
-        """The options of `config`, with these defaults; `max_frames` is the default time limit in frames."""
+        """The options of `config`, with these defaults.
+
+        `max_frames` is the default time limit in frames.
+        """
         low, high = sorted(numbers(config, "frame_skip") or (skip, skip))
         if (config.max_frames or 0) > low:
             raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise "
@@ -183,11 +193,11 @@ class Play:
 
     @property
     def frames_per_step(self) -> float:
-        """The mean if the number is drawn; an int if it is fixed."""
+        """Frames of a step; the mean if the number is random."""
         return self.skip[0] if self.skip[0] == self.skip[1] else sum(self.skip) / 2
 
     def wrap(self, env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
-        """`env`, played and shown like this."""
+        """`env`, wrapped to be played and shown with these options."""
         if self.max_steps or self.picture or self.skip != (1, 1) or self.noop_max or self.random_start:
             env = Checked(env)
         if self.skip != (1, 1) or self.noop_max or self.random_start:
@@ -198,7 +208,7 @@ class Play:
 
 
 def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
-    """The options of `config` for `env`. ConfigError for one that has no effect on it."""
+    """The options of `config` for `env`. ConfigError for options that have no effect on it."""
     spec, _ = make_observer(env.observation_space, kinds=config.kinds_of_parts)
     picture, size = None, numbers(config, "screen_size")
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
@@ -213,12 +223,15 @@ def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
 
 
 class Frames(gym.Wrapper[Any, Any, Any, Any]):
-    """Steps of several frames, the number drawn from `play.skip`, both ends included, with rewards added up.
+    """Repeats an action for several frames and adds up their rewards.
 
-    The observation is the maximum over the last `play.pooled` frames of a step, or fewer if the episode ends within it,
-    or if a mask forbids the action in the next frame.
-    Episodes begin with 0 to noop_max - 1 actions 0, as ALE draws them, then with 0 to random_start random ones; if the
-    episode ends within them, the next one begins without any. The draws follow the last seeded reset.
+    The number of frames is drawn from `play.skip`, both ends included. The observation is the
+    maximum over the last `play.pooled` frames. A step is shorter if the episode ends or a mask
+    forbids the action in the next frame.
+
+    An episode begins with 0 to noop_max - 1 times action 0, as in ALE, then with 0 to random_start
+    random actions. If it ends during these, the next one begins without any. The random numbers
+    depend on the last seeded reset.
     """
 
     def __init__(self, env: gym.Env[Any, Any], play: Play) -> None:

@@ -1,6 +1,6 @@
-"""Environments of other libraries, recognised without importing those, and what to write around each.
+"""Recognises environments of other libraries without importing them, and suggests wrappers.
 
-They are recognised by the modules of their classes, or by their methods where a class was copied or renamed.
+They are recognised by the modules of their classes, or by methods if a class was copied or renamed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Kind:
     name: str
     remedy: str
     modules: tuple[str, ...]
-    """Packages or classes from which theirs derive."""
+    """Packages or classes that their classes derive from."""
     methods: tuple[str, ...]
     """Methods that all their classes have; () where methods do not identify them."""
     derives: bool = False
@@ -66,7 +66,7 @@ KINDS = (
 
 
 def refusal(env: Any) -> str:
-    """What a class or an instance is, and the remedy, if it is no gymnasium.Env or VectorEnv; otherwise ""."""
+    """Name and remedy of a class or instance that is no gymnasium.Env or VectorEnv, else ""."""
     cls = env if isinstance(env, type) else type(env)
     names, is_env = _class_names(cls), issubclass(cls, Env | VectorEnv)
     for kind in KINDS:
@@ -83,7 +83,7 @@ def refusal(env: Any) -> str:
 
 
 def instance_refusal(env: Any) -> str:
-    """`refusal`, and for a gymnasium.Env that resets itself or holds several environments."""
+    """`refusal`, also for a gymnasium.Env that resets itself or holds several environments."""
     if words := refusal(env):
         return words
     if not isinstance(env, Env):
@@ -104,7 +104,7 @@ def metadata_of(env: Any) -> dict[str, Any]:
 
 
 def own_time_limit(env: Any) -> int | None:
-    """The time limit in steps of an environment's registration; None without one. Its `spec` may be anything."""
+    """Time limit in steps of the environment's registration, if any. `spec` may be anything."""
     limit = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     return int(limit) if isinstance(limit, int) and limit > 0 else None
 
@@ -120,7 +120,7 @@ def _words(kind: Kind) -> str:
 
 
 def _lookalike(cls: type, env: Any) -> str:
-    """Of a class with reset and step that derives from no known one."""
+    """`refusal` for a class with reset and step that derives from no known class."""
     attributes = {} if isinstance(env, type) else getattr(env, "__dict__", {})
     if _has(cls, ("num_envs",)) or "num_envs" in attributes:
         return f"{a(cls.__name__)}, which has num_envs but is no gymnasium.vector.VectorEnv; {_BATCH}"
@@ -130,7 +130,7 @@ def _lookalike(cls: type, env: Any) -> str:
 
 
 def _is_vec_env(cls: type, env: Any) -> bool:
-    """An instance has what a `VecEnv` has; a class may build one."""
+    """Whether an instance has the attributes of a `VecEnv`, or a class may build one."""
     if isinstance(env, type):
         try:
             return "num_envs" in signature(cls).parameters
@@ -141,7 +141,7 @@ def _is_vec_env(cls: type, env: Any) -> bool:
 
 
 def _has_space_methods(cls: type) -> bool:
-    """Spaces are methods that take an agent."""
+    """Whether spaces are methods that take an agent, as in PettingZoo."""
     return any(isinstance(vars(base).get("action_space"), FunctionType) for base in cls.__mro__)
 
 

@@ -1,4 +1,4 @@
-"""The parts of nested Dict and Tuple spaces: their paths and names. What they are taken for is in `observations`."""
+"""Paths and names of the parts of nested Dict and Tuple spaces."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import gymnasium as gym
 from gymnasium import spaces
 
 Path = tuple[Any, ...]
-"""The keys and indices of a part; () where the space is neither a Dict nor a Tuple."""
+"""Keys and indices that lead to a part; () for a space without parts."""
 
 
 def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
-    """The spaces in nested Dict and Tuple spaces by their paths, without texts; {(): space} for any other."""
+    """The spaces within nested Dict and Tuple spaces by path, without texts.
+
+    {(): space} for any other space.
+    """
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return {path: space}
     children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -23,7 +26,7 @@ def leaves_of(space: gym.Space[Any], path: Path = ()) -> dict[Path, Any]:
 
 
 def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
-    """The paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
+    """Paths of the texts in nested Dict and Tuple spaces, which no policy reads."""
     if not isinstance(space, spaces.Dict | spaces.Tuple):
         return [path] if isinstance(space, spaces.Text) else []
     children: Any = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
@@ -31,7 +34,10 @@ def texts_of(space: gym.Space[Any], path: Path = ()) -> list[Path]:
 
 
 def names_of(paths: Iterable[Path]) -> dict[Path, str]:
-    """A name for each path, its keys joined by "/"; quoted as in Python where two paths would have the same."""
+    """A name for each path: its keys joined by "/".
+
+    Keys are quoted as in Python if two paths would have the same name.
+    """
     plain = {path: "/".join(map(str, path)) for path in paths}
     uses, names = Counter(plain.values()), dict[Path, str]()
     for path, name in plain.items():

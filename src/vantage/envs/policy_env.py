@@ -1,4 +1,4 @@
-"""One environment as a policy sees it, behind Gymnasium's interface: for loops of one's own around an agent."""
+"""One environment in the policy's form with Gymnasium's interface, for custom loops."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from vantage.envs.vector_env import Environments
 
 
 class PolicyEnv(gym.Env[Any, Any]):
-    """Observations, actions and action masks are the policy's, rewards are raw, and a lost life ends no episode.
+    """An environment with the policy's observations, actions and masks, and raw rewards.
 
-    Of a vector environment it is the first of all; the others take the same actions, or any that their masks allow.
+    A lost life ends no episode. Of a vector environment, it is the first; the others receive the
+    same actions, or the first that their masks allow.
     """
 
     def __init__(self, envs: Environments, seed_of: Callable[[int], int], *, render_mode: str | None) -> None:
-        """`envs` is one evaluation environment, which draws if `render_mode` is not None.
+        """`envs` is one evaluation environment, which renders unless `render_mode` is None.
 
-        `seed_of` turns the seed of a reset into that of the environment's first episode.
+        `seed_of` derives the environment's seed from the seed of a reset.
         """
         self._envs, self._seed_of = envs, seed_of
         self._begun, self._over = False, True
@@ -40,7 +41,7 @@ class PolicyEnv(gym.Env[Any, Any]):
         return _only(first.obs), _info(first.action_mask)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take one action of the policy, without a batch axis; after an episode's end, `reset` comes first."""
+        """Take one action without a batch axis. After an episode's end, call `reset` first."""
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
         step = self._envs.step(self._for_all(np.asarray(action)))
@@ -50,7 +51,7 @@ class PolicyEnv(gym.Env[Any, Any]):
                 _info(step.action_mask))
 
     def _for_all(self, action: Array) -> Array:
-        """`action` for every environment of a vector; where a mask forbids it, the first that is allowed."""
+        """`action` for all environments of a vector; where it is forbidden, the first allowed one."""
         actions = np.repeat(action[None], self._envs.num_envs, 0)
         if self._masks is not None and self._envs.num_envs > 1 and self._envs.spec.action.kind == "discrete":
             forbidden = ~self._masks[np.arange(len(actions)), actions]
@@ -59,7 +60,7 @@ class PolicyEnv(gym.Env[Any, Any]):
         return actions
 
     def render(self) -> Any:
-        """The picture now, uint8 RGB [H, W, 3]; None unless the render mode is rgb_array."""
+        """The current picture, uint8 RGB [H, W, 3]; None unless the render mode is rgb_array."""
         if self.render_mode is None:
             return None
         if not self._begun:
@@ -71,7 +72,7 @@ class PolicyEnv(gym.Env[Any, Any]):
 
 
 def _only(obs: Obs) -> Any:
-    """The first of a batch of one observation."""
+    """The first observation of a batch."""
     return {key: _array(part[0]) for key, part in obs.items()} if isinstance(obs, Mapping) else _array(obs[0])
 
 

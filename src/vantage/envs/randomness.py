@@ -1,4 +1,4 @@
-"""Seeds for the random numbers of an environment's spaces, which `reset(seed=...)` leaves alone."""
+"""Seeds the random numbers of an environment's spaces, which `reset(seed=...)` does not."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from gymnasium import spaces
 
 SAMPLES = 2**32
-"""Word beside an episode's seed, so that samples differ from what the environment draws by the same seed."""
+"""Added to an episode's seed, so that samples differ from the environment's own random numbers."""
 
 
 def seed_spaces(env: gym.Env[Any, Any], seed: int) -> None:
-    """Let `sample()` of the spaces of `env` and of its wrappers draw by `seed`.
+    """Seed `sample()` of the spaces of `env` and its wrappers.
 
-    Environments sample their own spaces: goals, noise, a first observation. All share one generator:
-    `Space.seed` makes one for each part of a Dict, which takes 5 ms for 160 parts.
+    Environments sample their own spaces: goals, noise, a first observation. All spaces share one
+    generator, because `Space.seed` makes one for each part of a Dict: 5 ms for 160 parts.
     """
     generator = np.random.default_rng((seed, SAMPLES))
     for layer in layers(env):

@@ -1,4 +1,4 @@
-"""Observations that a caller gives a policy: in the policy's own form or as its environment returns them, one or many.
+"""Reads observations for `Agent.act`: in the policy's or the environment's form, one or many.
 
 Nothing is normalised or moved to a device here.
 """
@@ -30,7 +30,7 @@ class Reader:
     """Reads observations for policies of one spec."""
 
     def __init__(self, spec: EnvSpec, kinds: Mapping[str, str]) -> None:
-        """`kinds` is how the run reads its parts, `EnvConfig.kinds_of_parts`."""
+        """`kinds` is the run's `EnvConfig.kinds_of_parts`."""
         self._kinds, self._shifts = kinds, spec.shifts
         self._mapping = isinstance(spec.obs, Mapping)
         self._parts: Mapping[str, ArraySpec] = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
@@ -42,9 +42,9 @@ class Reader:
                 self._space = space
 
     def __call__(self, obs: Any) -> tuple[dict[str, Array], bool]:
-        """The parts of `obs` by name, [B, ...] as the policy takes them, and whether `obs` was a single observation.
+        """The parts of `obs` by name, [B, ...], and whether `obs` was a single observation.
 
-        ValueError if it fits neither the policy nor its environment.
+        Raises ValueError if `obs` fits neither the policy nor its environment.
         """
         read = self._in_own_form(obs)
         if read is not None:
@@ -78,7 +78,10 @@ class Reader:
         return None
 
     def _is_own_type(self, name: str, array: Array) -> bool:
-        """Whether the type is the policy's, not the environment's: floats for one-hots, its own for images."""
+        """Whether the type of `array` is the policy's, not the environment's.
+
+        One-hots are floats in the policy's form; images have the type of their part.
+        """
         if array.dtype.kind not in "fiub":
             return False
         if self._space is None:
@@ -92,7 +95,7 @@ class Reader:
         return part.kind != "image" or part.dtype == array.dtype.name or space.dtype == np.uint8
 
     def _batch_of_environment(self, obs: Any) -> dict[str, Array] | None:
-        """A batch as a vector of such environments returns it: each part with one more axis in front."""
+        """A batch from a vector of such environments: one more axis in front of each part."""
         try:
             path = _first_path(self._space)
             size = np.shape(reduce(getitem, path, obs))[0]
@@ -124,7 +127,7 @@ class Reader:
 
 
 def _check_one_batch(arrays: Mapping[str, Array]) -> None:
-    """ValueError unless all parts hold as many observations."""
+    """ValueError unless all parts have the same batch size."""
     sizes = {name: len(array) for name, array in arrays.items()}
     first, *others = sizes
     for name in others:

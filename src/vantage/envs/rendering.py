@@ -1,4 +1,4 @@
-"""What render returns, as a picture that can be shown and filmed. Observations are converted in `spaces`."""
+"""Conversion of the result of `render` to a picture for screens and videos."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from vantage.envs.outcomes import OutcomeError
 
 DEFAULT_FPS = 30.0  # as in gymnasium.utils.play, if an environment's metadata has no render_fps
 MOST_FPS = 1000.0
-"""More pictures a second than any video or screen shows."""
+"""Highest plausible frame rate: no video or screen shows more."""
 _REMEDY = "return a picture of uint8 [height, width, 3] from render() where render_mode is 'rgb_array'"
 
 
 def as_picture(rendered: Any) -> NDArray[np.uint8]:
-    """`rendered` as uint8 RGB [H, W, 3]. OutcomeError for what is no picture.
+    """`rendered` as uint8 RGB [H, W, 3]; OutcomeError if it is no picture.
 
-    Gray pictures and those with an opacity become RGB, floats from 0 to 1 bytes, of a list of frames the last is taken.
+    Accepts gray pictures, pictures with an alpha channel, floats from 0 to 1, and a list of frames,
+    which stands for its last one.
     """
     if isinstance(rendered, list | tuple) and rendered and np.ndim(rendered[-1]) in (2, 3):
         rendered = rendered[-1]
@@ -38,7 +39,7 @@ def as_picture(rendered: Any) -> NDArray[np.uint8]:
 
 
 def frames_per_second(env: Any) -> float:
-    """`render_fps` of an environment's metadata; DEFAULT_FPS where that is no speed at which to show pictures."""
+    """`render_fps` of an environment's metadata; DEFAULT_FPS if it is missing or out of range."""
     try:
         fps = float(metadata_of(env).get("render_fps") or DEFAULT_FPS)
     except (TypeError, ValueError):

@@ -11,9 +11,10 @@ from vantage.envs.interface import Array, Info
 
 
 def short_environments(config: EnvConfig, num_envs: int, place: int) -> Array:
-    """[B] bool: which environments are short. `place` is that of the first among all that run at once.
+    """[B] bool: which environments have short episodes.
 
-    So the share does not depend on the number of processes, nor on workers that were replaced.
+    `place` is the index of the first among all that run at the same time. The share of short ones
+    therefore does not depend on the number of processes, nor on replaced workers.
     """
     steps, limit, every = config.short_episode_steps, config.max_episode_steps, config.short_episode_every
     short = (np.arange(place, place + num_envs) + 1) % every == 0
@@ -21,7 +22,7 @@ def short_environments(config: EnvConfig, num_envs: int, place: int) -> Array:
 
 
 class SideBySide:
-    """Gymnasium vectors of Atari games in one batch: each has a time limit of its own, and the places given with it."""
+    """Vectors of Atari games in one batch, each with its own time limit and places in the batch."""
 
     def __init__(self, vectors: list[tuple[Any, Array]]) -> None:
         self.vectors = vectors

@@ -1,6 +1,7 @@
-"""Snake, alone or several on one board, as images of coloured squares. Independent of the rest of Vantage.
+"""Snake with one or several snakes on a board, as images of coloured squares.
 
-The game of Gym-Snake's snake-v0 and snake-plural-v0, with seeds and Gymnasium's interface.
+Independent of the rest of Vantage. The game of Gym-Snake's snake-v0 and snake-plural-v0, with seeds
+and Gymnasium's interface.
 """
 
 from __future__ import annotations
@@ -37,14 +38,16 @@ class Body:
 
 
 class Snake(gym.Env[Image, Any]):
-    """`num_snakes` on a board of `grid_size` (a side, or width and height), each `snake_size` cells long at first.
+    """A board of `grid_size` (a side, or width and height) with `num_snakes` snakes.
 
-    A cell is `unit_size` pixels wide; the last `unit_gap` of them are empty except within a body. Each snake has the
-    actions 0 up, 1 right, 2 down, 3 left; straight back is ignored. All snakes move at once. Eating food pays 1 and
-    makes the snake a cell longer, and the food appears elsewhere. A snake that meets a wall, a body or another's head
-    pays -1 and disappears. The reward is the sum over the snakes; `info["rewards"]` has the reward of each,
-    `info["snakes_remaining"]` the number alive. The game ends with the last snake, or when the board has no room for
-    food.
+    Snakes are `snake_size` cells long at first. A cell is `unit_size` pixels wide; its last
+    `unit_gap` pixels are empty except within a body. Actions of each snake are 0 up, 1 right,
+    2 down, 3 left; straight back is ignored. All snakes move at once.
+
+    Eating food pays 1 and makes the snake a cell longer; new food appears elsewhere. A snake that
+    hits a wall, a body or another head pays -1 and disappears. The reward is the sum over the
+    snakes; `info["rewards"]` has the reward of each, `info["snakes_remaining"]` the number alive.
+    The game ends with the last snake, or when the board has no room for food.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
@@ -115,7 +118,7 @@ class Snake(gym.Env[Image, Any]):
         return {"snakes_remaining": len(self._living), "rewards": rewards}
 
     def _new_snakes(self) -> list[Body | None]:
-        """Anywhere and in any direction, each with a free cell ahead."""
+        """Random places and directions, each with a free cell ahead."""
         snakes: list[Body | None] = []
         taken: set[Cell] = set()
         for _ in range(100_000):
@@ -132,7 +135,7 @@ class Snake(gym.Env[Image, Any]):
                           "raise grid_size")
 
     def _add_foods(self) -> None:
-        """Add missing foods, as long as there is room."""
+        """Add missing foods while there is room."""
         missing = self._num_foods - len(self._foods)
         if missing:
             taken = self._taken() | self._foods
@@ -163,7 +166,10 @@ def _ahead(cell: Cell, direction: int) -> Cell:
 
 
 def register() -> None:
-    """Register the games with Gymnasium. The time limit is for snakes that go in circles; Gym-Snake had none."""
+    """Register the games with Gymnasium.
+
+    The time limit is for snakes that go in circles; Gym-Snake had none.
+    """
     plural = {"grid_size": 25, "snake_size": 5, "num_snakes": 3, "num_foods": 2}
     for name, options in (("Snake", {}), ("SnakePlural", plural)):
         if f"vantage/{name}-v0" not in gym.registry:

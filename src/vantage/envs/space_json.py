@@ -1,6 +1,6 @@
-"""A Gymnasium space of observations as JSON, for policies to read what an environment returns without building it.
+"""Observation spaces as JSON, so that policies read raw observations without the environment.
 
-What is read may come from someone else: its size is bounded.
+The JSON may come from someone else: its size is bounded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gymnasium import spaces
 Json = dict[str, Any]
 
 _LARGEST = 10**7
-"""Numbers of an observation, and values of a Discrete one."""
+"""Largest size of an observation, and of a Discrete space."""
 _DEEPEST = 16
 """Levels of nested Dict and Tuple spaces."""
 _TYPES = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
@@ -24,7 +24,7 @@ _TYPES = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "in
 
 
 def space_to_json(space: gym.Space[Any]) -> Json | None:
-    """`space` as a JSON object; None if it has parts of another kind than policies read."""
+    """`space` as a JSON object; None if it has parts that policies do not read."""
     try:
         return _to_json(space)
     except TypeError:
@@ -65,7 +65,7 @@ def _to_json(space: Any) -> Json:
 
 
 def _numbers(value: Mapping[str, Any], depth: int) -> int:
-    """How many numbers an observation has, before a space of that size is built."""
+    """Size of an observation, computed before such a space is built."""
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
     if "spaces" not in value:
@@ -104,7 +104,7 @@ def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
 
 
 def _bounds(array: Any) -> Any:
-    """One number if all are the same, else all in one list; null where infinite."""
+    """One number if all are equal, else a list; null for infinity."""
     values = [None if isinstance(bound, float) and math.isinf(bound) else bound for bound in array.ravel().tolist()]
     return values[0] if values and all(value == values[0] for value in values) else values
 

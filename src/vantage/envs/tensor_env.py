@@ -1,5 +1,4 @@
-"""A vector environment in tensors as training uses it: episodes, scores, rewards, snapshots. The same as `Environments`
-is for NumPy arrays; tensors stay on the environment's device."""
+"""`Environments` for a vector environment in tensors, which stay on its device."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ from vantage.errors import ConfigError
 from vantage.specs import EnvSpec, Episode
 
 SAVED = ("episode", "length", "score", "over")
-"""Private tensors that a snapshot holds, one number for each environment."""
+"""Private tensors in a snapshot, one number per environment."""
 _NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment has no snapshot() and "
                 "restore(snapshot)")
 
@@ -79,13 +78,13 @@ class TensorEnvironments:
         note_player(self)
 
     def restart(self, seed: int) -> First:
-        """Begin the first episodes of `seed`, as new environments with this seed would."""
+        """Begin the first episodes of `seed`, like new environments with this seed."""
         self._seeds.seed = seed
         self._episode.fill_(-1)
         return self.reset()
 
     def cut_games_after(self, steps: int) -> None:
-        """From the next game on, cut games without a time limit after `steps`."""
+        """Cut later games without a time limit after `steps`."""
         if not self._has_limit:
             self.longest_game = float(steps)
 
@@ -106,7 +105,7 @@ class TensorEnvironments:
         return self._first()
 
     def step(self, actions: Any) -> Step:
-        """Take one action [B, *action] in every environment; is_first[t+1] = over[t-1], as in `Environments`."""
+        """Take one action [B, *action] in every environment; see `Environments.step`."""
         actions = torch.as_tensor(actions, device=self.device)
         resetting = self._over
         self._steps += 1
@@ -129,7 +128,7 @@ class TensorEnvironments:
         return Step(*step)
 
     def snapshot(self) -> dict[str, Array]:
-        """What `reset` needs to continue from here, on the CPU."""
+        """Everything that `reset` needs to continue from here, on the CPU."""
         tensors = {name: getattr(self, f"_{name}") for name in SAVED} | self._parts()
         if self._allowed is not None:
             tensors["mask"] = self._allowed
@@ -154,7 +153,7 @@ class TensorEnvironments:
         return None if self._closed else self._vector
 
     def close(self) -> None:
-        """Close the vector environment, or leave it behind if it fails or takes too long."""
+        """Close the vector environment; abandon it if that fails or takes too long."""
         self._closed = True
         with suppress(Exception, SystemExit), TimeLimit(CLOSE_SECONDS):
             self._vector.close()
@@ -177,7 +176,7 @@ class TensorEnvironments:
         return {f"obs.{name}": part for name, part in self._obs.items()}
 
     def _column(self, name: str, value: Any, *, flags: bool) -> Tensor:
-        """`value` [B], of bools for `flags`, else of real numbers."""
+        """`value`, checked to be [B] bools for `flags`, else [B] real numbers."""
         if not isinstance(value, Tensor):
             raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape {(self.num_envs,)}, as the "
                                "observations are tensors")
@@ -189,7 +188,7 @@ class TensorEnvironments:
         return value
 
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
-        """[B, A] bool; all actions where an episode is over and none is allowed."""
+        """[B, A] bool; all True where an episode is over and no action is allowed."""
         if {"final_obs", "final_observation"} & info.keys():
             raise OutcomeError("info has final_obs, as with autoreset in the same step; reset in the step after an "
                                "episode's end instead (NEXT_STEP)")
@@ -213,7 +212,7 @@ class TensorEnvironments:
         return math.isfinite(sum((part.sum() for part in parts), raw.sum()))
 
     def _look(self, raw: Tensor, actions: Tensor) -> None:
-        """EnvError for a number that is not finite; warnings as of other environments."""
+        """Raise EnvError for non-finite numbers; warn as for other environments."""
         obs: Any = {name: part.cpu().numpy() for name, part in self._parts().items()}
         if isinstance(self._obs, Tensor):
             obs = obs["obs"]

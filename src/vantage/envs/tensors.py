@@ -1,4 +1,4 @@
-"""Conversion between the tensors of a vector environment and a policy's, without a copy where none is needed."""
+"""Conversion of a vector environment's tensors, without a copy where possible."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_tensors(obs: Any) -> bool:
 
 def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device, kinds: Mapping[str, str]
                     ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
-    """The spec of `space`, and the conversion of its observations, which raises OutcomeError for others."""
+    """The spec of `space`, and the conversion of its observations; OutcomeError for misfits."""
     spec, _ = make_observer(space, kinds=kinds)
     leaves = leaves_of(space)
     names = names_of(leaves)
@@ -62,7 +62,7 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device, 
 
 
 def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int, device: torch.device) -> Convert:
-    """`change` of a tensor of the right shape, type and device; OutcomeError for anything else."""
+    """`change` for tensors of the right shape, type and device; OutcomeError for others."""
     expected = (num_envs, *(space.shape or ()))
     whole = not isinstance(space, spaces.Box | spaces.MultiBinary)
     is_bytes = space.dtype == "uint8"
@@ -89,7 +89,7 @@ def check_device(title: str, value: Tensor, device: torch.device) -> None:
 
 
 def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) -> Convert:
-    """From tensors of `space` to those of `part`, [B, *part.shape]."""
+    """The conversion of tensors of `space` to those of `part`, [B, *part.shape]."""
     dtype: torch.dtype = getattr(torch, part.dtype)
     shape = (num_envs, *part.shape)
     if part.kind == "image":
@@ -110,7 +110,7 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
 
 def tensor_actor(space: gym.Space[Any], num_envs: int, device: torch.device, *,
                  scale: bool) -> tuple[ActionSpec, Convert]:
-    """The spec of `space`, and the conversion of a policy's actions, which clips those of Boxes."""
+    """The spec of `space`, and the conversion of a policy's actions, which clips Box actions."""
     spec, _ = make_actor(space, scale=scale)
     shape = (num_envs, *(space.shape or ()))
     if spec.kind != "box":

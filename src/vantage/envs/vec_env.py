@@ -1,4 +1,4 @@
-"""The interface of a vector environment in tensors, which a user writes. `tensor_env` trains on it."""
+"""The interface of a user's vector environment in tensors. `tensor_env` trains on it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ TensorObs = Any
 
 
 class VecEnv(Protocol):
-    """B environments whose observations, rewards and ends are tensors on one device; actions arrive there too.
+    """B environments with observations, rewards and ends as tensors on one device.
 
-    A class or function that takes `num_envs` builds it. No base class is needed, and no metadata.
+    Actions arrive on the same device. A class or function of `num_envs` builds it; no base class
+    and no metadata are needed.
 
-    An episode's end is followed by a step that only resets (Gymnasium's NEXT_STEP): that step ignores the action,
+    The step after an episode's end only resets (Gymnasium's NEXT_STEP): it ignores the action and
     returns the first observation of the next episode, the reward 0 and no end.
 
-    It may also have `snapshot() -> dict[str, Tensor]`, everything that `restore(snapshot)` needs to continue,
-    random generators included. A resumed run is then exact; without them it begins new episodes.
+    Optional: `snapshot() -> dict[str, Tensor]` and `restore(snapshot)`, with everything needed to
+    continue, random generators included. Resumed runs are then exact; without them, they begin new
+    episodes.
     """
 
     num_envs: int

@@ -1,4 +1,4 @@
-"""Single environments in processes of their own, in a Gymnasium vector. What they run is `single.Episodes`."""
+"""Single environments in processes of their own, in a Gymnasium vector of `single.Episodes`."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ _GUARD = "a script that trains with vector='async' needs if __name__ == '__main_
 
 
 def serve(*arguments: Any) -> None:
-    """Gymnasium's worker, which ends without a traceback if the main process dies.
+    """Gymnasium's worker process.
 
-    Processes that its environment has started end with it.
+    It ends without a traceback if the main process died, and ends processes that its environment
+    started.
     """
     ignore_stop_signals()
     kill_forks_with_this_process()
@@ -50,7 +51,7 @@ def serve(*arguments: Any) -> None:
 
 
 class Workers:
-    """An AsyncVectorEnv of `Episodes` whose errors name the environment, and which can be closed after them."""
+    """An AsyncVectorEnv of `Episodes` whose errors name the environment and which closes after errors."""
 
     def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit, *,
                  imports_main: bool) -> None:
@@ -109,7 +110,7 @@ class Workers:
         self._vector.close(terminate=True)
 
     def _answers(self, receive: Callable[[], Any]) -> Any:
-        """The result of `receive`, when every process has answered; EnvError for those that take too long."""
+        """The result of `receive` after every process has answered; EnvError if one takes too long."""
         self._limit.check("between two steps")
         waiting, poll, ticks = {}, select.poll(), 0
         for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
@@ -129,7 +130,7 @@ class Workers:
         return receive()
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of `function`. EnvError if an environment failed or its process died."""
+        """The result of `function`; EnvError if an environment failed or its process died."""
         self._interrupted = True
         try:
             result = function(*args, **kwargs)
