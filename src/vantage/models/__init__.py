@@ -1,1 +1,1 @@
-"""Networks from observations to distribution parameters and values. Acting and learning are in `vantage.learning`."""
+"""Networks from observations to distribution parameters and values. See `actor_critic`."""

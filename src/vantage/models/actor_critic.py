@@ -1,11 +1,10 @@
-"""The policy and its critic in one module: frame stack, normalisation, torsos, memory and heads. No sampling."""
+"""The policy and its critic in one module: frame stack, normalisation, torsos, memory, heads."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -14,15 +13,15 @@ from torch import Tensor, nn
 
 from vantage.algorithms.distributions import Distribution, make_distribution
 from vantage.errors import ConfigError
-from vantage.keys.fields import in_text
-from vantage.keys.objects import is_code
 from vantage.models.activation_cache import ActivationCache
+from vantage.models.checks import check_inputs, check_size
 from vantage.models.config import PolicyConfig
 from vantage.models.frame_stack import push_frame, stack_frames
 from vantage.models.heads import AdvantageHead, GaussianHead, LogitsHead, linear_head
+from vantage.models.images import channels_last, to_pixels
 from vantage.models.inputs import Group, Preprocessor, side_by_side
 from vantage.models.normalization import Batch, BatchNorm, ObsNormalizer, RunningStats
-from vantage.models.torsos import ConvTorso, channels_last, to_pixels
+from vantage.models.torsos import ConvTorso
 from vantage.models.trunk import Trunk
 from vantage.types import EnvSpec, Obs, State
 
@@ -32,42 +31,51 @@ Params = Float[Tensor, "*T B P"]
 Features = Float[Tensor, "*T B F"]
 Values = Float[Tensor, "*T B"]
 
-MAX_WEIGHTS = 500_000_000
-"""Training holds about four times as many numbers, 8 GB."""
-
 
 class ActorCritic(nn.Module):
     """Distribution parameters and values of raw observations on the model's device.
 
-    The state is a tuple of tensors [B, ...], in this order: the last frame_stack - 1 observations of every part, raw
-    and sorted by key (none if frame_stack is 1); the state of the policy's memory, of an lstm (h, c); with `separate`,
-    the same of the critic.
+    The state is a tuple of tensors [B, ...], in this order:
+    - the last frame_stack - 1 observations of each part, raw, sorted by key (none with 1);
+    - the state of the policy's memory, (h, c) for an lstm;
+    - with `separate`, the state of the critic's memory.
     Where `is_first` is True, the state is cleared before the observation is used.
     """
 
-    def __init__(self, policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
+    def __init__(self, policy: PolicyConfig, spec: EnvSpec, *,
+                 critic: Literal["state", "action"]) -> None:
         super().__init__()
-        self.policy, self.spec, self.parts = policy, spec, spec.parts
+        self.policy = policy
+        self.spec = spec
+        self.parts = spec.parts
+        self.keys = spec.keys
         self.distribution: Distribution = make_distribution(spec.action)
-        self.keys = tuple(sorted(spec.obs)) if isinstance(spec.obs, Mapping) else ()
         self.num_frame_states = len(self.parts) if policy.frame_stack > 1 else 0
-        self.image_dtype = torch.bfloat16 if policy.precision == "bfloat16" else None  # None: the weights'
         self.preprocessor = Preprocessor(policy, self.parts)
-        self.normalizers, self.scales = self.preprocessor.normalizers, self.preprocessor.scales
+        self.image_dtype = self.preprocessor.image_dtype
+        # The preprocessor is no module, so its modules are registered here.
+        self.normalizers = self.preprocessor.normalizers
+        self.scales = self.preprocessor.scales
         self.groups = self.preprocessor.groups
         inputs = tuple(group.spec for group in self.groups)
         self.actor = Trunk(policy, inputs)
         self.critic = Trunk(policy, inputs) if policy.separate else None
-        actor_features, critic_features = self.actor.out_features, (self.critic or self.actor).out_features
-        self.policy_head = (GaussianHead(actor_features, spec.action, policy) if spec.action.kind == "box" else
-                            LogitsHead(actor_features, self.distribution.num_params, init=policy.init))
+        actor_features = self.actor.out_features
+        critic_features = (self.critic or self.actor).out_features
+        self.policy_head: GaussianHead | LogitsHead
+        if spec.action.kind == "box":
+            self.policy_head = GaussianHead(actor_features, spec.action, policy)
+        else:
+            num_params = self.distribution.num_params
+            self.policy_head = LogitsHead(actor_features, num_params, init=policy.init)
         self.fixed_deviation = policy.std == "fixed"
         self.has_q = critic == "action" and spec.action.kind == "discrete"
-        size = spec.action.sizes[0]
-        self.value_head = linear_head(critic_features, size if self.has_q else 1, init=policy.init)
+        action_size = spec.action.sizes[0]
+        num_values = action_size if self.has_q else 1
+        self.value_head = linear_head(critic_features, num_values, init=policy.init)
         self.advantage_head: AdvantageHead | None = None
         if critic == "action" and spec.action.kind == "box":
-            self.advantage_head = AdvantageHead(critic_features, size, init=policy.init)
+            self.advantage_head = AdvantageHead(critic_features, action_size, init=policy.init)
         torso = self.actor.torsos[0]
         self.can_cache = (len(self.parts) == 1 and isinstance(torso, ConvTorso) and torso.can_cache
                           and self.image_dtype is None)
@@ -86,49 +94,56 @@ class ActorCritic(nn.Module):
 
     def step(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
              cache: ActivationCache | None = None) -> tuple[Params, State]:
-        """Parameters of observations [B, ...] and the state after them; fills an empty `cache` for `unroll`."""
+        """Parameters of observations [B, ...] and the next state; fills an empty `cache`."""
         return self._step(obs, is_first, state, action_mask, cache, values=False)[1:]
 
     def step_with_values(self, obs: Obs, is_first: IsFirst, state: State,
                          action_mask: Mask | None = None) -> tuple[Params, Values, State]:
-        """Parameters and values of observations [B, ...], and the state after them."""
+        """Parameters and values of observations [B, ...], and the next state."""
         features, params, state = self._step(obs, is_first, state, action_mask, None, values=True)
         return params, self.state_values(features, params), state
 
-    forward = step_with_values  # what TensorBoard traces for its graph
+    # TensorBoard traces `forward` for its graph.
+    forward = step_with_values
 
     def _step(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None,
               cache: ActivationCache | None, *, values: bool) -> tuple[Tensor, Tensor, State]:
-        raw, frames = self._split(obs), []
+        raw = self._split(obs)
+        frames = []
         for i, past in enumerate(state[:self.num_frame_states]):
             raw[i], past = push_frame(raw[i], is_first, past, pad=self.policy.stack_pad)
             frames.append(past)
         if cache is not None:
             raw = [channels_last(raw[0])]
             cache["stack"] = raw[0].permute(0, 2, 3, 1)
-        inputs, (actor_state, critic_state) = self._prepare(raw), self._memory_states(state)
+        inputs = self._prepare(raw)
+        actor_state, critic_state = self._memory_states(state)
         features, actor_state = self.actor.step(inputs, is_first, actor_state, cache)
         params = self.policy_head(features, action_mask)
-        # Without values a separate critic runs only to advance its memory: it takes a third of acting with an mlp.
+        # A separate critic takes a third of acting with an mlp: skip it unless it is needed.
         if self.critic is not None and (values or critic_state):
             features, critic_state = self.critic.step(inputs, is_first, critic_state)
         return features, params, (*frames, *actor_state, *critic_state)
 
     def unroll(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
                cache: ActivationCache | None = None) -> tuple[Params, Values]:
-        """Parameters and values of observations [T, B, ...] from the state before obs[0], equal to those of T `step`s.
+        """Parameters and values of observations [T, B, ...], equal to those of T calls of `step`.
 
-        No gradient flows from the last row, which is only bootstrapped from, into its torso. `cache` holds the outputs
-        of `step` for the other rows, [T-1, B, ...], from the present weights.
+        `state` is the state before obs[0]. The last row only bootstraps: no gradient flows from it
+        into its torso. `cache` holds the outputs of `step` for the other rows, [T-1, B, ...],
+        computed with the current weights.
         """
         params, features = self.unroll_features(obs, is_first, state, action_mask, cache)
         return params, self.state_values(features, params)
 
-    def unroll_features(self, obs: Obs, is_first: IsFirst, state: State, action_mask: Mask | None = None,
-                        cache: ActivationCache | None = None, *, critic: bool = True) -> tuple[Params, Features]:
-        """Like `unroll`, with the critic's features (without `critic`, the actor's) instead of values."""
+    def unroll_features(self, obs: Obs, is_first: IsFirst, state: State,
+                        action_mask: Mask | None = None,
+                        cache: ActivationCache | None = None, *,
+                        critic: bool = True) -> tuple[Params, Features]:
+        """`unroll` with the critic's features (without `critic`, the actor's) instead of values."""
         raw = self.stacks(obs, is_first, state)
-        last, cache = self._prepare([part[-1] for part in raw]), cache or None
+        last = self._prepare([part[-1] for part in raw])
+        cache = cache or None
         inputs: list[Tensor] | None = None
         if cache:
             cache = {name: part.flatten(0, 1) for name, part in cache.items()}
@@ -141,11 +156,17 @@ class ActorCritic(nn.Module):
     def inputs(self, stacks: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """The inputs of the torsos for `stacks` [T, B, ...]: normalised, images with channels last.
 
-        A rollout that is learned from several times needs them once; `observe` changes the normalisers.
+        Compute them once for a rollout with several epochs, before `observe` changes the
+        normalisers.
         """
         rows = [self._prepare(list(row)) for row in zip(*stacks, strict=True)]
-        return tuple(torch.stack([x.permute(0, 2, 3, 1) if group.kind == "image" else x for x in column])
-                     for group, column in zip(self.groups, zip(*rows, strict=True), strict=True))
+        columns = zip(*rows, strict=True)
+        inputs = []
+        for group, column in zip(self.groups, columns, strict=True):
+            if group.kind == "image":
+                column = tuple(x.permute(0, 2, 3, 1) for x in column)
+            inputs.append(torch.stack(column))
+        return tuple(inputs)
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State,
                       action_mask: Mask | None = None) -> tuple[Params, Values]:
@@ -158,8 +179,9 @@ class ActorCritic(nn.Module):
         return self.actor.out_features
 
     def features(self, inputs: tuple[Tensor, ...], is_first: IsFirst, state: State) -> Features:
-        """What the policy's head sees of `inputs` [T, B, ...]; gradients flow through every row."""
-        return self.actor.unroll(self._flat(inputs), None, is_first, self._memory_states(state)[0])
+        """Inputs of the policy's head [T, B, F]; gradients flow through every row."""
+        actor_state, _ = self._memory_states(state)
+        return self.actor.unroll(self._flat(inputs), None, is_first, actor_state)
 
     def _flat(self, inputs: tuple[Tensor, ...]) -> list[Tensor]:
         """`inputs` [T, B, ...] as the torsos take them, [T * B, ...]."""
@@ -174,8 +196,8 @@ class ActorCritic(nn.Module):
             raw[i] = stack_frames(raw[i], is_first, past, pad=self.policy.stack_pad)
         return raw
 
-    def _unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
-                action_mask: Tensor | None, cache: ActivationCache | None = None, *,
+    def _unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor,
+                state: State, action_mask: Tensor | None, cache: ActivationCache | None = None, *,
                 critic: bool = True) -> tuple[Tensor, Tensor]:
         actor_state, critic_state = self._memory_states(state)
         features = self.actor.unroll(inputs, last, is_first, actor_state, cache)
@@ -185,7 +207,7 @@ class ActorCritic(nn.Module):
         return params, features.detach() if self.policy.detach_critic else features
 
     def state_values(self, features: Features, params: Params) -> Values:
-        """V of the critic's features. A critic of discrete action values has V = Σ_a π(a) Q(a)."""
+        """V(s) from the critic's features. With a critic of action values, V = Σ_a π(a) Q(a)."""
         values: Tensor = self.value_head(features)
         return (params.softmax(-1) * values).sum(-1) if self.has_q else values.squeeze(-1)
 
@@ -194,50 +216,56 @@ class ActorCritic(nn.Module):
         return cast(Tensor, self.value_head(features))
 
     def action_advantages(self, features: Features, actions: Float[Tensor, "*T B D"]) -> Values:
-        """A(x, a) of the stochastic dueling critic, before its mean over the policy's actions is subtracted."""
+        """A(x, a) of the stochastic dueling critic, before the policy's mean is subtracted."""
         assert self.advantage_head is not None
         return cast(Tensor, self.advantage_head(features, actions))
 
     def constant_weights(self) -> AbstractContextManager[Any]:
-        """Context in which weights do not change, so that their bfloat16 copies are made once instead of every step."""
+        """Context in which weights do not change: their bfloat16 copies are made only once."""
         if self.image_dtype is None:
             return nullcontext()
         return torch.autocast(self.value_head.weight.device.type, torch.bfloat16, enabled=False)
 
     def running(self) -> Iterator[tuple[str, RunningStats]]:
         """All modules with running statistics, by name."""
-        return ((name, module) for name, module in self.named_modules() if isinstance(module, RunningStats))
+        return ((name, module) for name, module in self.named_modules()
+                if isinstance(module, RunningStats))
 
     def observe(self, obs: Obs, *kinds: str) -> None:
-        """Update all running statistics: from raw observations [T, B, ...] as in `batches`, and of BatchNorms."""
+        """Update all running statistics; arguments as for `batches`."""
         for merge, stats in self.batches(obs, *kinds):
             merge(*stats)
         self.update_batch_norms()
 
     def batches(self, obs: Obs, *kinds: str) -> list[Batch]:
-        """Statistics of the parts of these kinds in raw observations [T, B, ...], for their normalisers.
+        """Statistics of raw observations [T, B, ...] for the normalisers of parts of these kinds.
 
-        By default of all but images whose statistics are those of `image_norm_steps`.
+        By default vectors, and images unless `image_norm_steps` fixes their statistics.
         """
-        kinds = kinds or ("vector", *["image"] * (not self.policy.image_norm_steps))
-        parts, normalizers = self._split(obs), cast(Mapping[str, ObsNormalizer], self.normalizers)
-        groups = [(self.groups[int(i)], normalizer) for i, normalizer in normalizers.items()]
-        return [(normalizer.merge, normalizer.batch(self._side_by_side(group, parts)))
-                for group, normalizer in groups if group.kind in kinds]
+        if not kinds:
+            kinds = ("vector",) if self.policy.image_norm_steps else ("vector", "image")
+        parts = self._split(obs)
+        batches: list[Batch] = []
+        for i, normalizer in cast(Mapping[str, ObsNormalizer], self.normalizers).items():
+            group = self.groups[int(i)]
+            if group.kind in kinds:
+                samples = self._side_by_side(group, parts)
+                batches.append((normalizer.merge, normalizer.batch(samples)))
+        return batches
 
     def _side_by_side(self, group: Group, parts: list[Tensor]) -> Tensor:
-        """The raw parts that the normaliser of `group` sees."""
+        """The raw input of the normaliser of `group`."""
         return side_by_side([to_pixels(self.parts[place], parts[place]) for place in group.vectors])
 
     def update_batch_norms(self) -> None:
-        """Update the statistics of each BatchNorm from its last batch."""
+        """Update the statistics of each BatchNorm with its last batch."""
         for _, module in self.running():
             if isinstance(module, BatchNorm):
                 module.update()
 
     @property
     def recurrent(self) -> bool:
-        """A memory carries the past, so that steps cannot be computed out of order."""
+        """Whether a memory carries a state, so that steps must be computed in order."""
         return self.actor.memory is not None
 
     def _split(self, obs: Obs) -> list[Tensor]:
@@ -251,54 +279,22 @@ class ActorCritic(nn.Module):
         return self.preprocessor(raw, self.value_head.weight.dtype)
 
 
-def make_model(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> ActorCritic:
-    """The model of `policy` with a critic of V(s) or Q(s, a); ConfigError if options do not fit `spec`."""
+def make_model(policy: PolicyConfig, spec: EnvSpec, *,
+               critic: Literal["state", "action"]) -> ActorCritic:
+    """The model of `policy` with a critic of V(s) or Q(s, a).
+
+    Raises ConfigError if options do not fit `spec`.
+    """
     action = spec.action.kind
     if critic == "action" and action not in ("discrete", "box"):
-        raise ConfigError(f"a critic of Q(s, a), as acer's, is for Discrete and Box actions, not for {action}; use "
-                          "a2c, ppo or a3c")
+        raise ConfigError("a critic of Q(s, a), as acer's, is for Discrete and Box actions, not "
+                          f"for {action}; use a2c, ppo or a3c")
     if policy.detach_critic and policy.separate:
-        raise ConfigError("detach_critic is for a trunk that policy and critic share; give --separate false with it")
+        raise ConfigError("detach_critic is for a trunk that policy and critic share; give "
+                          "--separate false with it")
     if spec.masked and action not in ("discrete", "multi_discrete"):
-        raise ConfigError(f"action masks are for discrete and multi_discrete actions, not for {action}; drop "
-                          "action_mask from the environment's info")
+        raise ConfigError("action masks are for discrete and multi_discrete actions, not for "
+                          f"{action}; drop action_mask from the environment's info")
     check_inputs(policy, spec)
-    check_size(policy, spec, critic=critic)
+    check_size(policy, spec, partial(ActorCritic, spec=spec, critic=critic))
     return ActorCritic(policy, spec, critic=critic)
-
-
-def check_size(policy: PolicyConfig, spec: EnvSpec, *, critic: Literal["state", "action"]) -> None:
-    """ConfigError for more than `MAX_WEIGHTS`, without allocating them.
-
-    A network and a memory of the user's own are not counted.
-    """
-    network = "auto" if is_code(policy.network) else policy.network
-    memory = "none" if is_code(policy.memory) else policy.memory
-    # std=state slices a bias, for which torch would import its compiler on the meta device; it adds few weights.
-    plain = replace(policy, network=network, memory=memory, init="torch", std="free")
-    try:
-        with torch.device("meta"):
-            model = ActorCritic(plain, spec, critic=critic)
-        size = sum(parameter.numel() for parameter in model.parameters())
-    except (RuntimeError, TypeError):  # sizes beyond 64 bits
-        size = 2**63
-    if size > MAX_WEIGHTS:
-        raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, with hidden="
-                          f"{in_text(policy.hidden)}, memory={policy.memory}, memory_size={policy.memory_size}, "
-                          "observations of "
-                          f"{sum(math.prod(part.shape) for part in spec.parts):,} numbers and actions of "
-                          f"{sum(spec.action.sizes):,}; give smaller ones")
-
-
-def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
-    """ConfigError for options that have no effect on the observations of `spec`."""
-    kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
-    network = policy.network
-    for key, used in (("network", network not in ("auto", "mlp") and not is_code(network)),
-                      ("precision", policy.precision == "bfloat16"), ("obs_scale", policy.pixel_range != (0, 1)),
-                      ("image_norm", policy.image_norm != "none")):
-        kind = "vector" if key == "network" and network == "conv1d" else "image"
-        if used and kind not in kinds:
-            raise ConfigError(f"{key}={getattr(policy, key)} is for {kind}s, and this environment shows none; drop it")
-    if policy.image_norm != "none" and policy.pixel_range != (0, 1):
-        raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm normalises; drop one")

@@ -7,10 +7,12 @@ from jaxtyping import Bool, Shaped
 from torch import Tensor
 
 
-def push_frame(obs: Shaped[Tensor, "B ..."], is_first: Bool[Tensor, " B"], frames: Shaped[Tensor, "B K ..."],
+def push_frame(obs: Shaped[Tensor, "B ..."], is_first: Bool[Tensor, " B"],
+               frames: Shaped[Tensor, "B K ..."],
                *, pad: str) -> tuple[Shaped[Tensor, "B ..."], Shaped[Tensor, "B K ..."]]:
-    """One step of `stack_frames` with fewer operations: the stack [B, k*C, ...] and the next `frames`."""
-    newest, first = obs.unsqueeze(1), is_first.view(-1, *(1,) * obs.dim())
+    """One step of `stack_frames`, faster: the stack [B, k*C, ...] and the next `frames`."""
+    newest = obs.unsqueeze(1)
+    first = is_first.view(-1, *(1,) * obs.dim())
     if pad == "repeat":
         frames = torch.where(first, newest, frames)
     elif obs.dtype == torch.uint8:
@@ -21,21 +23,28 @@ def push_frame(obs: Shaped[Tensor, "B ..."], is_first: Bool[Tensor, " B"], frame
     return stack.flatten(1, 2), stack[:, 1:]
 
 
-def stack_frames(obs: Shaped[Tensor, "T B ..."], is_first: Bool[Tensor, "T B"], frames: Shaped[Tensor, "B K ..."],
+def stack_frames(obs: Shaped[Tensor, "T B ..."], is_first: Bool[Tensor, "T B"],
+                 frames: Shaped[Tensor, "B K ..."],
                  *, pad: str) -> Shaped[Tensor, "T B ..."]:
-    """Each observation after the k-1 before it, oldest first, along its first axis: [T, B, k*C, ...].
+    """Each observation stacked with the k-1 before it, oldest first: [T, B, k*C, ...].
 
-    `frames` [B, k-1, ...] are the observations before obs[0]. In place of observations of the previous episode, the
-    stack holds zeros (`pad="zeros"`) or the episode's first observation ("repeat"), like Gymnasium's
-    FrameStackObservation with padding_type "zero" and "reset".
+    `frames` [B, k-1, ...] are the observations before obs[0]. Observations of the previous episode
+    are replaced by zeros (`pad="zeros"`) or by the episode's first observation ("repeat"), like
+    Gymnasium's FrameStackObservation with padding_type "zero" and "reset".
     """
-    (num_steps, batch), shape, k = is_first.shape, obs.shape[2:], frames.shape[1] + 1
+    num_steps, batch = is_first.shape
+    shape = obs.shape[2:]
+    k = frames.shape[1] + 1
     t = torch.arange(num_steps, device=obs.device).view(-1, 1, 1)
-    source = t + torch.arange(1 - k, 1, device=obs.device)                        # [T, 1, k]
-    opened = torch.where(is_first.unsqueeze(-1), t, -k).cummax(0).values          # [T, B, 1] first step of the episode
+    source = t + torch.arange(1 - k, 1, device=obs.device)  # [T, 1, k]
+    # [T, B, 1]: the episode's first step
+    opened = torch.where(is_first.unsqueeze(-1), t, -k).cummax(0).values
     # One gather of whole frames from a table: the k-1 before, the rollout, a row of zeros.
-    table = torch.cat([frames.transpose(0, 1).flatten(0, 1), obs.flatten(0, 1), obs.new_zeros(1, *shape)])
-    row = (torch.maximum(source, opened) + (k - 1)) * batch + torch.arange(batch, device=obs.device).view(1, -1, 1)
+    table = torch.cat([frames.transpose(0, 1).flatten(0, 1), obs.flatten(0, 1),
+                       obs.new_zeros(1, *shape)])
+    env = torch.arange(batch, device=obs.device).view(1, -1, 1)
+    row = (torch.maximum(source, opened) + (k - 1)) * batch + env
     if pad == "zeros":
         row = torch.where(source < opened, table.shape[0] - 1, row)
-    return table.flatten(1).index_select(0, row.flatten()).view(num_steps, batch, k * shape[0], *shape[1:])
+    stacks = table.flatten(1).index_select(0, row.flatten())
+    return stacks.view(num_steps, batch, k * shape[0], *shape[1:])

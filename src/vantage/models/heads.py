@@ -1,4 +1,7 @@
-"""Heads: features to distribution parameters and to values. The distributions are in `algorithms.distributions`."""
+"""Heads: from features to distribution parameters and values.
+
+The distributions are in `algorithms.distributions`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,8 @@ from vantage.types import ActionSpec
 
 POLICY_SCALE = 0.01  # the first policy is nearly uniform
 ADVANTAGE_WIDTH = 64
-SQUASHED_FLOOR = 1 / (2 * math.pi * math.e)  # variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)
+# variance of a Gaussian with entropy 0 (dgriff777/a3c_continuous)
+SQUASHED_FLOOR = 1 / (2 * math.pi * math.e)
 
 
 def linear_head(in_features: int, outputs: int, *, init: str, scale: float = 1.0) -> nn.Linear:
@@ -41,10 +45,11 @@ class LogitsHead(nn.Module):
 class GaussianHead(nn.Module):
     """Means and logs of standard deviations, side by side.
 
-    With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s ("state"),
-    √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least `min_std`. Below that floor
-    its gradient is zero, so a free deviation stays there. `squash_mean` applies tanh to the mean and scales it to the
-    action bounds. `low` and `high` are these bounds in the policy's units.
+    With s a linear function of the features, the deviation is a parameter (`std` = "free"), exp s
+    ("state"), √(½ + s/(2 + 2|s|) + SQUASHED_FLOOR) ("squashed") or constant ("fixed"), and at least
+    `min_std`. Below that floor its gradient is zero, so a free deviation stays there. `squash_mean`
+    applies tanh to the mean and scales it to the action bounds. `low` and `high` are these bounds
+    in the policy's units.
     """
 
     low: Tensor
@@ -54,14 +59,17 @@ class GaussianHead(nn.Module):
         super().__init__()
         size, std = action.sizes[0], policy.std
         if policy.squash_mean and not all(map(is_bounded, action.low, action.high)):
-            raise ConfigError(f"squash_mean=true needs finite action bounds, at most {WIDEST:g} apart, but these are "
-                              f"low={action.low}, high={action.high}; use squash_mean=false")
+            raise ConfigError(f"squash_mean=true needs finite action bounds, at most {WIDEST:g} "
+                              f"apart, but these are low={action.low}, high={action.high}; use "
+                              "squash_mean=false")
         low, high = action.policy_bounds
         self.squash_mean, self.squash_variance = policy.squash_mean, std == "squashed"
         self.min_log_std = math.log(policy.min_std) if policy.min_std > 0 else -math.inf
-        log_std, constant = torch.full((size,), float(policy.log_std_init)), std in ("free", "fixed")
+        log_std = torch.full((size,), float(policy.log_std_init))
+        constant = std in ("free", "fixed")
         self.std_lr_scale = policy.std_lr_scale if std == "free" else 1.0
-        self.linear = linear_head(in_features, size if constant else 2 * size, init=policy.init, scale=POLICY_SCALE)
+        self.linear = linear_head(in_features, size if constant else 2 * size, init=policy.init,
+                                  scale=POLICY_SCALE)
         if std == "free":
             self.log_std: Tensor | None = nn.Parameter(log_std / self.std_lr_scale)
         else:
@@ -85,7 +93,7 @@ class GaussianHead(nn.Module):
 
 
 class AdvantageHead(nn.Module):
-    """A(x, a) of features and a continuous action: the advantage net of ACER's stochastic dueling network."""
+    """A(x, a) for continuous actions: the advantage net of ACER's stochastic dueling network."""
 
     def __init__(self, in_features: int, action_size: int, *, init: str) -> None:
         super().__init__()

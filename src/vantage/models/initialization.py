@@ -1,8 +1,9 @@
 """Initial weights by the config's `init`; the table of all is in docs/networks.md.
 
-A row holds the weights of one output; in the 2016 A3C scripts it is a column (normalized_columns_initializer of
-openai/universe-starter-agent). Kaiming's gain is √2 for elu and silu, which torch.nn.init.calculate_gain does not list:
-He et al. 2015, arXiv:1502.01852. Xavier has no gain: Glorot and Bengio 2010, eq. 16.
+A row holds the weights of one output; in the 2016 A3C scripts it is a column
+(normalized_columns_initializer of openai/universe-starter-agent). Kaiming's gain is √2 for elu and
+silu, which torch.nn.init.calculate_gain does not list: He et al. 2015, arXiv:1502.01852. Xavier has
+no gain: Glorot and Bengio 2010, eq. 16.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ _GAINS = {"elu": ("relu", 0.0), "silu": ("relu", 0.0), "leaky_relu": ("leaky_rel
 
 
 @torch.no_grad()
-def initialise(module: nn.Module, *, init: str, activation: str = "linear", scale: float = 1.0) -> None:
-    """Initialise the layers in `module`; "linear": a head, whose orthogonal gain or row norm is `scale`."""
+def initialise(module: nn.Module, *, init: str, activation: str = "linear",
+               scale: float = 1.0) -> None:
+    """Initialise the layers in `module`.
+
+    The activation "linear" is for heads, whose orthogonal gain or row norm is `scale`.
+    """
     for layer in module.modules():
         if init != "torch" and isinstance(layer, nn.Linear | nn.Conv1d | nn.Conv2d):
             fill(layer.weight, init, activation=activation, scale=scale)

@@ -1,7 +1,8 @@
 """Fully connected layers by oneDNN on CPUs.
 
-torch takes MKL for products of float32, which does not use AVX-512 on every processor: on one core of an AMD EPYC (Zen
-5) it computes the layer from 2,592 to 256 features at 120 GFLOP/s, and oneDNN at 260.
+torch takes MKL for products of float32, which does not use AVX-512 on every processor: on one core
+of an AMD EPYC (Zen 5) it computes the layer from 2,592 to 256 features at 120 GFLOP/s, and oneDNN
+at 260.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 LEAST_PRODUCTS = 2_000_000
-"""Multiplications of a layer from which oneDNN is at least as fast; each call of it costs 10 microseconds more."""
+"""Number of multiplications in a layer above which oneDNN is at least as fast as MKL. A call of
+oneDNN costs 10 microseconds more."""
 
 # The operation that torch.compile uses for linear layers. It has no gradient of its own.
 _PRODUCT: Any = (getattr(torch.ops.mkldnn, "_linear_pointwise", None)
@@ -26,22 +28,26 @@ _PRODUCT: Any = (getattr(torch.ops.mkldnn, "_linear_pointwise", None)
 
 def by_onednn(x: Tensor, weight: Tensor) -> bool:
     """Whether oneDNN computes x Wᵀ."""
-    if _PRODUCT is None or torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
+    is_traced = torch._C._get_tracing_state() is not None or torch.compiler.is_compiling()
+    if _PRODUCT is None or is_traced:
         return False
     return (x.dim() == 2 and x.numel() * len(weight) >= LEAST_PRODUCTS
-            and x.dtype == weight.dtype == torch.float32 and x.device.type == weight.device.type == "cpu"
+            and x.dtype == weight.dtype == torch.float32
+            and x.device.type == weight.device.type == "cpu"
             and not torch.is_autocast_enabled("cpu"))
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    # oneDNN's product cannot be differentiated; in a backward pass gradients are enabled by create_graph=True.
+    # oneDNN's product cannot be differentiated; in a backward pass gradients are enabled by
+    # create_graph=True.
     if not torch.is_grad_enabled() and by_onednn(x, weight):
         out: Tensor = _PRODUCT(x, weight, bias, "none", [], "")
         return out
     return F.linear(x, weight, bias)
 
 
-def linear_gradients(gradient: Float[Tensor, "N M"], x: Float[Tensor, "N K"], weight: Float[Tensor, "M K"],
+def linear_gradients(gradient: Float[Tensor, "N M"], x: Float[Tensor, "N K"],
+                     weight: Float[Tensor, "M K"],
                      needs: Sequence[bool]) -> list[Tensor | None]:
     """The gradients of x, W and b, where `needs` says so, from that of x Wᵀ + b."""
     return [_product(gradient, weight.t()) if needs[0] else None,

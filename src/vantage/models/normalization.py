@@ -14,7 +14,8 @@ from vantage.errors import NonFiniteError
 INITIAL_STATS = (1e-4, 0.0, 1.0)  # count, mean and variance before the first sample
 CLIP = 10.0  # standard deviations
 EPSILON = 1e-5
-RATE = 0.01  # smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches weigh the same
+# smallest weight of a new batch in BatchNorm's statistics; the first 1/RATE batches weigh the same
+RATE = 0.01
 
 Stats = tuple[Tensor, Tensor, Tensor]
 """Count [] float64, mean and variance [N]."""
@@ -24,12 +25,16 @@ Batch = tuple[Callable[[Tensor, Tensor, Tensor], None], Stats]
 
 
 class RunningStats(nn.Module):
-    """Base of normalisers with Stats [N] as buffers. Training changes them by `merge`; a sink may copy those of other
-    processes over them."""
+    """Base of normalisers, with Stats [N] as buffers.
+
+    Training changes the statistics with `merge`. With several processes, a sink may overwrite them
+    by the statistics of other processes.
+    """
 
     of: ClassVar = "observations"
+    """What is normalised, for messages."""
     instead: ClassVar = "--no-obs-norm"
-    """What the statistics are of, and how to do without."""
+    """The flag that switches the normalisation off, for messages."""
 
     mean: Tensor
     var: Tensor
@@ -41,32 +46,35 @@ class RunningStats(nn.Module):
         self.register_buffer("var", torch.full((size,), INITIAL_STATS[2]))
         self.register_buffer("count", torch.tensor(INITIAL_STATS[0], dtype=torch.float64))
         self.local_stats: Stats | None = None
-        """The statistics that `merge` updates, if this process shares the buffers with others; None: the buffers."""
+        """The statistics that `merge` updates if the buffers are shared with other processes; None:
+        it updates the buffers."""
 
     @property
     def stats(self) -> Stats:
         return self.count, self.mean, self.var
 
     @torch.no_grad()
-    def merge(self, count: Tensor, mean: Tensor, variance: Tensor, *, most: float = math.inf) -> None:
-        """Merge a batch of `count` in place; the samples before it count as at most `most`.
+    def merge(self, count: Tensor, mean: Tensor, variance: Tensor, *,
+              most: float = math.inf) -> None:
+        """Merge a batch of `count` samples in place; earlier samples count as at most `most`.
 
-        NonFiniteError, without the merge, where the variance would no longer fit into its type.
+        Raises NonFiniteError, without merging, if the variance overflows its type.
         """
         stats = self.local_stats or self.stats
-        before = stats[0].clamp(max=most), stats[1], stats[2]
-        merged = merge_rows(*(torch.stack([old.double(), new.to(old.device, torch.float64)])
-                              for old, new in zip(before, (count, mean, variance), strict=True)))
+        before = (stats[0].clamp(max=most), stats[1], stats[2])
+        rows = [torch.stack([old.double(), new.to(old.device, torch.float64)])
+                for old, new in zip(before, (count, mean, variance), strict=True)]
+        merged = merge_rows(*rows)
         if not merged[2].to(stats[2].dtype).isfinite().all():
             place = int(merged[2].argmax())
-            raise NonFiniteError(f"the running statistics of {self.of} overflow at index {place}, where the new "
-                                 f"mean is {mean.flatten()[place].item():.3g}. Bound what the environment returns, "
-                                 f"or give {self.instead}")
+            raise NonFiniteError(f"the running statistics of {self.of} overflow at index {place}, "
+                                 f"where the new mean is {mean.flatten()[place].item():.3g}. Bound "
+                                 f"what the environment returns, or give {self.instead}")
         for statistic, value in zip(stats, merged, strict=True):
             statistic.copy_(value)
 
     def share(self, other: RunningStats) -> None:
-        """Use the buffers of `other` from now on, so that every change to them applies here too."""
+        """Replace the buffers by those of `other`, so that both modules share every change."""
         self.count, self.mean, self.var = other.stats
 
 
@@ -80,9 +88,11 @@ def stats_of(samples: Tensor) -> Stats:
 
 
 def merge_rows(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
-    """Stats of the union of samples, of each a row; a single row is returned unchanged, bit for bit.
+    """Stats of the union of several sets of samples, given the Stats of one set per row.
 
-    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n     Chan, Golub and LeVeque 1979, STAN-CS-79-773
+    n = Σ nᵢ,  m = Σ nᵢ mᵢ / n,  s² = Σ nᵢ (sᵢ² + (mᵢ - m)²) / n
+
+    Chan, Golub and LeVeque 1979, STAN-CS-79-773. A single row is returned unchanged, bit for bit.
     """
     if len(counts) == 1:
         return counts[0], means[0], variances[0]
@@ -93,9 +103,9 @@ def merge_rows(counts: Tensor, means: Tensor, variances: Tensor) -> Stats:
 
 
 def merge_batches(batches: Sequence[Batch], all_gather: Callable[[Tensor], Tensor]) -> None:
-    """Merge each batch, united with the same batch of the other ranks, into its running statistics.
+    """Merge each batch, combined with the same batch of the other ranks, into its statistics.
 
-    `all_gather` returns the numbers [N] of all ranks, [R, N]; there is one exchange for all batches.
+    `all_gather` returns the numbers [N] of all ranks as [R, N]; it is called once for all batches.
     """
     if not batches:
         return
@@ -106,7 +116,10 @@ def merge_batches(batches: Sequence[Batch], all_gather: Callable[[Tensor], Tenso
 
 
 class ObsNormalizer(RunningStats):
-    """y = clip((x - m) / √(s² + 1e-8), ±10), with running mean m and variance s² of vectors [..., N]."""
+    """Normalises vectors [..., N] by their running mean m and variance s².
+
+    y = clip((x - m) / √(s² + 1e-8), ±10)
+    """
 
     def forward(self, x: Tensor, unit: float = 1.0) -> Tensor:
         """`x` normalised and multiplied by `unit`."""
@@ -118,23 +131,28 @@ class ObsNormalizer(RunningStats):
 
 
 class ImageNormalizer(ObsNormalizer):
-    """`ObsNormalizer` with one mean and one deviation over all pixels of images of any size."""
+    """`ObsNormalizer` with one mean and deviation over all pixels, for images of any size."""
 
-    of, instead = "images", "--image-norm none"
+    of = "images"
+    instead = "--image-norm none"
 
     def batch(self, x: Tensor) -> Stats:
         return stats_of(x.reshape(-1, 1).float())
 
 
 class PixelNormalizer(RunningStats):
-    """y = clip((x - m) / max(s, 4), ±5), with the mean m and deviation s of each pixel x from 0 to 255.
+    """Normalises each pixel x, from 0 to 255, by its running mean m and deviation s.
 
-    Without the floor and the clip a sprite on a pixel that hardly ever changes would be a huge input. Every frame of a
-    stack has the same statistics.
+    y = clip((x - m) / max(s, 4), ±5)
+
+    Without the floor and the clip, a sprite on a pixel that hardly ever changes would be a huge
+    input. All frames of a stack share the statistics.
     """
 
-    of, instead = "pixels", "--image-norm none"
-    LEAST_DEVIATION, CLIP = 4.0, 5.0
+    of = "pixels"
+    instead = "--image-norm none"
+    LEAST_DEVIATION = 4.0
+    CLIP = 5.0
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__(math.prod(shape))
@@ -147,7 +165,8 @@ class PixelNormalizer(RunningStats):
         scale, shift = (part.view(self.shape).repeat(x.shape[1] // self.shape[0], 1, 1).unsqueeze(0)
                         for part in (scale, shift))
         if x.is_contiguous(memory_format=torch.channels_last):
-            scale, shift = (part.contiguous(memory_format=torch.channels_last) for part in (scale, shift))
+            scale, shift = (part.contiguous(memory_format=torch.channels_last)
+                            for part in (scale, shift))
         return torch.addcmul(shift, x, scale).clamp_(-unit * self.CLIP, unit * self.CLIP)
 
     def batch(self, x: Tensor) -> Stats:
@@ -156,13 +175,15 @@ class PixelNormalizer(RunningStats):
 
 
 class ScaleNormalizer(RunningStats):
-    """y = x / u with the scale u of images that occur: m is the root mean square of the images' largest values.
+    """Scales images, y = x / u, by the root mean square m of the images' largest values.
 
-    u = m for floats; u = m² / 255, from 1 to 255, for bytes. So pixels are divided by about 255 and codes up to 16
-    by 1, without a jump between them. Until images have been seen, u is `unit` for bytes.
+    u = m for floats; u = m² / 255, clipped to [1, 255], for bytes. Pixels are therefore divided by
+    about 255 and codes up to 16 by 1, with a smooth transition. Until images have been seen, u is
+    `unit` for bytes.
     """
 
-    of, instead = "images", "--obs-as image"
+    of = "images"
+    instead = "--obs-as image"
 
     def __init__(self, unit: float, *, floats: bool) -> None:
         super().__init__(1)
@@ -184,25 +205,31 @@ class ScaleNormalizer(RunningStats):
 class BatchNorm(RunningStats):
     """Batch renormalisation without limits on its corrections: Ioffe 2017, arXiv:1702.03275.
 
-    y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each channel
+    y = g clip((x - μ) / √(σ² + ε), ±10) + b, with the running mean μ and variance σ² of each
+    channel
 
-    Acting and learning evaluate the same policy. The gradient flows through the mean and deviation of the batch:
-    (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Statistics change only in `update`.
+    Acting and learning evaluate the same policy. The gradient flows through the mean and deviation
+    of the batch: (x - μ)/σ = r (x - μ_B)/σ_B + d with constants r and d. Statistics change only in
+    `update`.
     """
 
-    of, instead = "features", "--norm layer"
+    of = "features"
+    instead = "--norm layer"
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.weight, self.bias = nn.Parameter(torch.ones(size)), nn.Parameter(torch.zeros(size))
-        self.batch: tuple[int, Tensor, Tensor] | None = None  # count, mean and variance, of the last with gradients
+        self.weight = nn.Parameter(torch.ones(size))
+        self.bias = nn.Parameter(torch.zeros(size))
+        # count, mean and variance, of the last with gradients
+        self.batch: tuple[int, Tensor, Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         shape = (-1, *(1,) * (x.dim() - 2))  # x is [N, C, ...]
         factor = scale = (self.var + EPSILON).rsqrt()
         y, shift = x.to(scale.dtype), -self.mean
         if torch.is_grad_enabled() and self.training:
-            y, mean, inverse = torch.native_batch_norm(y, None, None, None, None, True, 0.0, EPSILON)
+            y, mean, inverse = torch.native_batch_norm(
+                y, None, None, None, None, True, 0.0, EPSILON)
             self.batch = x.numel() // x.shape[1], mean, (inverse.pow(-2) - EPSILON).clamp(min=0)
             factor, shift = scale / inverse, mean - self.mean
         y = torch.addcmul((shift * scale).view(shape), y, factor.view(shape)).clamp(-CLIP, CLIP)

@@ -1,7 +1,8 @@
 """Torsos: one observation part to features, without memory.
 
-Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255. Normalisation comes between
-each layer and its activation. Batch normalisation subtracts the mean, so layers before it have no bias.
+Images are [N, C, H, W], uint8 or floats from 0 to 255; each torso scales them by 1/255.
+Normalisation comes between each layer and its activation. Batch normalisation subtracts the mean,
+so layers before it have no bias.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vantage.keys.import_paths import load_class
 from vantage.keys.objects import is_code, line_of
 from vantage.models.activation_cache import ActivationCache, run_layer
 from vantage.models.config import PolicyConfig
+from vantage.models.images import to_floats
 from vantage.models.initialization import initialise
 from vantage.models.linear import Linear
 from vantage.models.normalization import BatchNorm
@@ -32,7 +34,8 @@ _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "leaky_relu": partial(F.leaky_relu, negative_slope=0.25)}
 
 
-# Channels, kernel, stride and padding of each convolution, and the width of the layer after them (0: none).
+# Channels, kernel, stride and padding of each convolution, and the width of the layer after them
+# (0: none).
 _CONVOLUTIONS: dict[str, tuple[tuple[tuple[int, int, int, int], ...], int]] = {
     # Mnih et al. 2016, arXiv:1602.01783, section 8
     "a3c": (((16, 8, 4, 0), (32, 4, 2, 0)), 256),
@@ -55,39 +58,26 @@ A3C_LEAST, MINATAR_LEAST = 20, 3
 
 
 def _norm(norm: str, width: int) -> nn.Module:
-    """Normalises [N, width, ...], with a gain and a bias per channel: "layer" (over all but N), "batch" or "none"."""
-    return BatchNorm(width) if norm == "batch" else nn.GroupNorm(1, width) if norm == "layer" else nn.Identity()
+    """Normalisation of [N, width, ...] with a gain and a bias per channel.
 
-
-def channels_last(images: Tensor) -> Tensor:
-    """Bytes [N, C, H, W] in channels_last memory; floats unchanged."""
-    # Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336). Reordering the bytes first
-    # is faster than `.to(dtype, memory_format=channels_last)`: 0.10 against 0.19 ms at batch 16, 10.8 against 13.4 at
-    # 336. Without reordering, acting takes 0.9 of the time with a3c, the same with nature and twice with impala.
-    if images.dtype != torch.uint8 or images.is_contiguous(memory_format=torch.channels_last):
-        return images
-    return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
-
-
-def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """Bytes [N, C, H, W] as `dtype` in channels_last memory; floats unchanged."""
-    return channels_last(images).to(dtype) if images.dtype == torch.uint8 else images
-
-
-def to_pixels(part: ArraySpec, x: Tensor) -> Tensor:
-    """Images of floats with `part.unit` as 255; all else unchanged."""
-    return x * (255 / part.unit) if part.floats else x
+    "layer" normalises over all axes but N; "none" is the identity.
+    """
+    if norm == "batch":
+        return BatchNorm(width)
+    return nn.GroupNorm(1, width) if norm == "layer" else nn.Identity()
 
 
 class Mlp(nn.Module):
-    """Fully connected layers, each with the activation; images are flattened. Without layers, the identity."""
+    """Fully connected layers with activations; flattens images. Without layers, the identity."""
 
     def __init__(self, shape: tuple[int, ...], policy: PolicyConfig) -> None:
         super().__init__()
         widths = (math.prod(shape), *policy.hidden)
-        self.is_image, self.out_features = len(shape) > 1, widths[-1]
+        self.is_image = len(shape) > 1
+        self.out_features = widths[-1]
         self.activation = _ACTIVATIONS[policy.activation]
-        self.layers = nn.ModuleList(nn.Linear(a, b, bias=policy.norm != "batch") for a, b in pairwise(widths))
+        bias = policy.norm != "batch"
+        self.layers = nn.ModuleList(nn.Linear(a, b, bias=bias) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(_norm(policy.norm, width) for width in widths[1:])
         initialise(self, init=policy.init, activation=policy.activation)
 
@@ -103,36 +93,51 @@ class ConvTorso(nn.Module):
 
     def __init__(self, name: str, shape: tuple[int, ...], *, init: str, norm: str) -> None:
         super().__init__()
-        (layers, width), self.pool = _CONVOLUTIONS[name], name == "maxpool"
+        layers, width = _CONVOLUTIONS[name]
+        self.pool = name == "maxpool"
         self.activation: Callable[..., Tensor] = F.elu if name == "universe" else F.relu
-        bias, (channels, *sides) = norm != "batch", shape
+        channels, *sides = shape
+        bias = norm != "batch"
         convs = []
         for out, kernel, stride, padding in layers:
             convs.append(nn.Conv2d(channels, out, kernel, stride, padding, bias=bias))
             channels = out
-            sides = [((side + 2 * padding - kernel) // stride + 1) // (1 + self.pool) for side in sides]
+            sides = [((side + 2 * padding - kernel) // stride + 1) // (1 + self.pool)
+                     for side in sides]
         if min(sides) < 1:
-            raise ConfigError(f"network={name} leaves no pixel of images of {shape[1]}x{shape[2]}; use network=auto, "
-                              "impala or mlp")
-        self.first, self.others = convs[0], nn.ModuleList(convs[1:])
+            raise ConfigError(f"network={name} leaves no pixel of images of {shape[1]}x{shape[2]}; "
+                              "use network=auto, impala or mlp")
+        self.first = convs[0]
+        self.others = nn.ModuleList(convs[1:])
         flat = channels * math.prod(sides)
         self.fc = Linear(flat, width, bias=bias) if width else None
         self.norms = nn.ModuleList(_norm(norm, conv.out_channels) for conv in convs)
-        self.fc_norm = nn.LayerNorm(width) if width and norm == "layer" else _norm(norm if width else "none", width)
+        self.fc_norm: nn.Module = nn.Identity()
+        if width and norm == "layer":
+            self.fc_norm = nn.LayerNorm(width)
+        elif width:
+            self.fc_norm = _norm(norm, width)
         self.out_features = width or flat
         initialise(self, init=init, activation="relu")
         # The ReLU changes cached outputs in place, and is idempotent.
         self.can_cache = norm != "batch" and self.activation is F.relu
 
     def forward(self, x: Tensor, cache: ActivationCache | None = None) -> Tensor:
-        # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning time.
+        # 1/255 on the few weights instead of on the many pixels: a tenth of a Nature CNN's learning
+        # time.
         weight = self.first.weight * (1 / 255)
         x = to_floats(x, weight.dtype)
         for i, (conv, norm) in enumerate(zip((self.first, *self.others), self.norms, strict=True)):
-            # Without a cache as a module, for graphs and hooks.
-            x = norm(conv(x) if i and cache is None else
-                     run_layer(conv, x, conv.weight if i else weight, cache, f"conv_{i}"))
-            x = self.activation(F.max_pool2d(x, 2) if self.pool else x, inplace=True)
+            if i == 0:
+                x = run_layer(conv, x, weight, cache, "conv_0")
+            elif cache is None:  # called as a module, for graphs and hooks
+                x = conv(x)
+            else:
+                x = run_layer(conv, x, conv.weight, cache, f"conv_{i}")
+            x = norm(x)
+            if self.pool:
+                x = F.max_pool2d(x, 2)
+            x = self.activation(x, inplace=True)
         x = x.flatten(1)
         if self.fc is None:
             return x
@@ -141,13 +146,19 @@ class ConvTorso(nn.Module):
 
 
 class Conv1dTorso(nn.Module):
-    """Convolutions along a vector; the stacked observations are the channels: dgriff777/a3c_continuous, A3C_CONV."""
+    """Convolutions along a vector, with the stacked observations as channels.
+
+    The network A3C_CONV of dgriff777/a3c_continuous.
+    """
 
     def __init__(self, channels: int, length: int, *, init: str, norm: str) -> None:
         super().__init__()
-        self.channels, self.layers, self.norms = channels, nn.ModuleList(), nn.ModuleList()
+        self.channels = channels
+        self.layers = nn.ModuleList()
+        self.norms = nn.ModuleList()
         for out, kernel, padding in ((32, 3, 1), (32, 3, 1), (64, 2, 1), (64, 1, 0)):
-            self.layers.append(nn.Conv1d(channels, out, kernel, padding=padding, bias=norm != "batch"))
+            self.layers.append(nn.Conv1d(channels, out, kernel, padding=padding,
+                                         bias=norm != "batch"))
             self.norms.append(_norm(norm, out))
             channels, length = out, length + 2 * padding - kernel + 1
         self.out_features = channels * length
@@ -173,7 +184,10 @@ class ResidualBlock(nn.Module):
 
 
 class ImpalaTorso(nn.Module):
-    """IMPALA's residual network, for images of any size: Espeholt et al. 2018, arXiv:1802.01561, figure 3, right."""
+    """IMPALA's residual network, for images of any size.
+
+    Espeholt et al. 2018, arXiv:1802.01561, figure 3, right.
+    """
 
     out_features = 256
 
@@ -196,9 +210,9 @@ class ImpalaTorso(nn.Module):
 
 
 class OpenTorso(nn.Module):
-    """A network of the user's own; it receives pixels as floats from 0 to 1.
+    """A user-defined network; it receives pixels as floats from 0 to 1.
 
-    `path` names its class, a function of the shape that builds it, or a module that is built already and is copied.
+    `path` names its class, a function that builds it from the shape, or a module, which is copied.
     """
 
     network: nn.Module
@@ -217,19 +231,21 @@ class OpenTorso(nn.Module):
                 alike = _same_in_both_modes(self.network, shape)
             self.out_features = int(getattr(self.network, "out_features", features.shape[-1]))
             if features.shape != (2, self.out_features):
-                raise ValueError(f"its output for 2 observations is {list(features.shape)}, not [2, "
-                                 f"{self.out_features}]")
+                raise ValueError(f"its output for 2 observations is {list(features.shape)}, not "
+                                 f"[2, {self.out_features}]")
             if other := {each.dtype for each in self.network.parameters()} - {torch.float32}:
-                raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute in "
-                                 "another precision within torch.autocast")
+                raise ValueError(f"its weights are {other.pop()}; keep them float32, and compute "
+                                 "in another precision within torch.autocast")
         except Exception as error:
-            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: {error!r}"
-                              f"{line_of(error, path)}; it must be an nn.Module, or its class or a function that "
-                              "builds it from the shape, and map [N, *shape] to [N, out_features]") from error
+            raise ConfigError(f"network={path!r} cannot be used for observations {list(shape)}: "
+                              f"{error!r}{line_of(error, path)}; it must be an nn.Module, or its "
+                              "class or a function that builds it from the shape, and map [N, "
+                              "*shape] to [N, out_features]") from error
 
         if not alike:
-            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as dropout and batch "
-                              "normalisation do; use nn.LayerNorm or nn.GroupNorm")
+            raise ConfigError(f"network={path!r} computes otherwise in training than in play, as "
+                              "dropout and batch normalisation do; use nn.LayerNorm or "
+                              "nn.GroupNorm")
 
     def forward(self, x: Tensor) -> Tensor:
         inputs = to_floats(x, torch.get_default_dtype()) * (1 / 255) if self.is_image else x
@@ -248,9 +264,9 @@ def _same_in_both_modes(network: nn.Module, shape: tuple[int, ...]) -> bool:
 
 
 def torso_name(network: str, part: ArraySpec, *, beside_image: bool = False) -> str:
-    """The torso for one part of an observation under the config's `network`.
+    """Name of the torso for one part of an observation, given the config's `network`.
 
-    An imported network is not for a vector beside an image, which gets an mlp.
+    Beside an image, vectors get an mlp even if `network` is user-defined.
     """
     if part.kind != "image" and (not is_code(network) or beside_image):
         return "conv1d" if network == "conv1d" else "mlp"

@@ -1,4 +1,4 @@
-"""The part of a network between its inputs and its heads: a torso for each part of an observation, then the memory."""
+"""The network between inputs and heads: a torso for each input, then the memory."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from vantage.types import ArraySpec, State
 
 
 class Trunk(nn.Module):
-    """One torso for each part of an observation, their features side by side, then the memory if there is one."""
+    """One torso per input, their features side by side, then the memory if there is one."""
 
     def __init__(self, policy: PolicyConfig, parts: tuple[ArraySpec, ...]) -> None:
         super().__init__()
-        self.torsos = nn.ModuleList(make_torso(part, policy, beside_image=any(other.kind == "image" for other in parts))
-                                    for part in parts)
+        beside_image = any(part.kind == "image" for part in parts)
+        self.torsos = nn.ModuleList(
+            make_torso(part, policy, beside_image=beside_image) for part in parts)
         self.out_features = sum(cast(int, torso.out_features) for torso in self.torsos)
         self.bptt = policy.bptt
         self.memory: Memory | None = None
@@ -49,13 +50,17 @@ class Trunk(nn.Module):
     def step(self, inputs: list[Tensor], is_first: Tensor, state: State,
              cache: ActivationCache | None = None) -> tuple[Tensor, State]:
         features = self.encode(inputs, cache)
-        return (features, ()) if self.memory is None else self.memory.step(features, is_first, state)
+        if self.memory is None:
+            return features, ()
+        return self.memory.step(features, is_first, state)
 
-    def unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor, state: State,
+    def unroll(self, inputs: list[Tensor] | None, last: list[Tensor] | None, is_first: Tensor,
+               state: State,
                cache: ActivationCache | None = None) -> Tensor:
         rows = [] if inputs is None else [self.encode(inputs, cache)]
         if last is not None:
-            with torch.no_grad():  # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
+            # backpropagating the zeros of the last row would cost 1/(T+1) of the learning time
+            with torch.no_grad():
                 rows.append(self.encode(last))
         features = rows[0] if len(rows) == 1 else torch.cat(rows)
         features = torch.unflatten(features, 0, is_first.shape)

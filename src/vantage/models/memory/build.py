@@ -23,7 +23,7 @@ _BUILT_IN: dict[str, Callable[..., Memory]] = {"lstm": Lstm, "gru": Gru}
 
 
 def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
-    """The memory of `policy` for features [B, input_size]; ConfigError for a class that cannot be one."""
+    """The memory of `policy` for features [B, F]; ConfigError for a class that is no `Memory`."""
     sizes = {"input_size": input_size, "memory_size": policy.memory_size}
     if policy.memory in _BUILT_IN:
         return _BUILT_IN[policy.memory](**sizes, init=policy.init)
@@ -45,8 +45,12 @@ def make_memory(policy: PolicyConfig, input_size: int) -> Memory:
     return cast(Memory, memory)
 
 
-def unroll(memory: Memory, features: Tensor, is_first: Tensor, state: State, *, bptt: bool) -> Tensor:
-    """The outputs [T, B, H] of features [T, B, F]; without `bptt` no gradient flows from one step to another."""
+def unroll(memory: Memory, features: Tensor, is_first: Tensor, state: State, *,
+           bptt: bool) -> Tensor:
+    """The outputs [T, B, H] for features [T, B, F].
+
+    Without `bptt`, no gradient flows between steps.
+    """
     if bptt and hasattr(memory, "unroll"):
         return memory.unroll(features, is_first, state)
     outputs = []

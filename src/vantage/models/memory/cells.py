@@ -1,4 +1,4 @@
-"""What LSTM and GRU share: their weights, and torch's fused layer over the steps without a new episode."""
+"""Shared by LSTM and GRU: weights, and torch's fused layer for steps within an episode."""
 
 from __future__ import annotations
 
@@ -14,16 +14,17 @@ from vantage.models.initialization import fill
 from vantage.types import State
 
 Advance = Callable[[Tensor, State], tuple[Tensor, State]]
-"""Outputs and the next state, of features and the state before them."""
+"""From features and a state to outputs and the next state."""
 
 
 def cell_weights(input_size: int, memory_size: int, *, gates: int, init: str) -> list[nn.Parameter]:
-    """weight_ih, weight_hh, bias_ih and bias_hh, in torch's layout: the rows of all gates in turn."""
+    """weight_ih, weight_hh, bias_ih and bias_hh in torch's layout, with the gates' rows in turn."""
     rows = gates * memory_size
     shapes = ((rows, input_size), (rows, memory_size), (rows,), (rows,))
     weights = [nn.Parameter(torch.empty(shape)) for shape in shapes]
     for weight in weights:
-        nn.init.uniform_(weight, -(memory_size ** -0.5), memory_size ** -0.5)  # the default of torch.nn.LSTM
+        # the default of torch.nn.LSTM
+        nn.init.uniform_(weight, -(memory_size ** -0.5), memory_size ** -0.5)
     if init != "torch":
         for weight in weights[:2]:
             for gate in weight.data.chunk(gates):
@@ -39,11 +40,13 @@ def clear(state: State, is_first: Tensor) -> State:
     return tuple(part.masked_fill(first, 0) for part in state)
 
 
-def unroll_cells(cell: Advance, layer: Advance, features: Tensor, is_first: Tensor, state: State) -> Tensor:
+def unroll_cells(cell: Advance, layer: Advance, features: Tensor, is_first: Tensor,
+                 state: State) -> Tensor:
     """The outputs [T, B, H] of T steps.
 
-    torch's fused `layer` runs each stretch in which no episode starts, and the `cell` runs single steps. Learning at
-    21 x 16 with 256 cells takes 5 ms with an LSTM (11 with cells only) and 7 ms with a GRU (8).
+    torch's fused `layer` runs each stretch in which no episode starts, and the `cell` runs single
+    steps. Learning at 21 x 16 with 256 cells takes 5 ms with an LSTM (11 with cells only) and 7 ms
+    with a GRU (8).
     """
     opens = is_first.any(1).tolist()
     starts = [t for t, opened in enumerate(opens) if t == 0 or opened]
@@ -58,10 +61,11 @@ def unroll_cells(cell: Advance, layer: Advance, features: Tensor, is_first: Tens
     return torch.cat(outputs)
 
 
-def fused_layer(layer: Callable[..., Any], features: Tensor, state: Tensor | State, weights: list[Tensor]) -> Any:
+def fused_layer(layer: Callable[..., Any], features: Tensor, state: Tensor | State,
+                weights: list[Tensor]) -> Any:
     """torch.lstm or torch.gru with one layer, from `state` [1, B, H]."""
-    # cuDNN requires the weights in a block of memory of their own. It warns and copies them at every call if they are
-    # part of the learner's flat vector; torch's own fused kernels do not.
+    # cuDNN requires the weights in a block of memory of their own. It warns and copies them at
+    # every call if they are part of the learner's flat vector; torch's own fused kernels do not.
     kernels: AbstractContextManager[Any] = nullcontext()
     if features.is_cuda:
         kernels = torch.backends.cudnn.flags(enabled=False)

@@ -1,4 +1,4 @@
-"""A trial of the user's own memory: do its methods agree with the interface, in shapes and in numbers?"""
+"""A trial of a user-defined memory: whether shapes and numbers agree with the interface."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ class NotAMemoryError(Exception):
     """What is wrong with the user's memory, in words."""
 
 
-_STEPS, _BATCH = 4, 3
-"""Of the trial. They differ, so that an output with swapped axes is noticed."""
+_STEPS = 4
+_BATCH = 3
+"""Sizes of the trial. They differ, so that swapped axes are noticed."""
 
 
 def try_memory(memory: Any, input_size: int) -> None:
-    """Raise unless the methods of `memory` agree with `Memory`, on random numbers; sets `out_features`."""
+    """Raise NotAMemoryError unless `memory` behaves as a `Memory`; sets its `out_features`."""
     if not isinstance(memory, nn.Module):
         raise NotAMemoryError(f"it is a {type(memory).__name__}, not an nn.Module")
     if other := {weight.dtype for weight in memory.parameters()} - {torch.float32}:
@@ -36,8 +37,8 @@ def try_memory(memory: Any, input_size: int) -> None:
     cast(Any, memory).out_features = outputs.shape[-1]
     afresh, _ = _step(memory, features[0], ~going_on[0], state, initial)
     if not _equal(afresh, outputs[0]):
-        raise NotAMemoryError("where is_first is True, step does not begin from initial_state; it has to "
-                          "forget the episode before")
+        raise NotAMemoryError("where is_first is True, step does not begin from initial_state; it "
+                          "has to forget the episode before")
     if hasattr(memory, "unroll"):
         is_first = going_on.clone()
         is_first[2, 0] = True
@@ -47,11 +48,11 @@ def try_memory(memory: Any, input_size: int) -> None:
 def _check_initial(initial: Any) -> None:
     tensors = isinstance(initial, tuple) and all(isinstance(part, Tensor) for part in initial)
     if not tensors or not initial:
-        raise NotAMemoryError(f"initial_state(batch) returned {_kind(initial)}, and has to return a "
-                          "tuple of one or more tensors [batch, ...]")
+        raise NotAMemoryError(f"initial_state(batch) returned {_kind(initial)}, and has to return "
+                          "a tuple of one or more tensors [batch, ...]")
     if any(part.shape[:1] != (_BATCH,) for part in initial):
-        raise NotAMemoryError(f"initial_state({_BATCH}) returned {_kinds(initial)}, and the first axis "
-                          f"of each tensor has to be the batch, {_BATCH}")
+        raise NotAMemoryError(f"initial_state({_BATCH}) returned {_kinds(initial)}, and the first "
+                          f"axis of each tensor has to be the batch, {_BATCH}")
 
 
 def _steps(memory: Any, features: Tensor, is_first: Tensor, state: State,
@@ -69,19 +70,19 @@ def _step(memory: Any, features: Tensor, is_first: Tensor, state: State,
     torch.manual_seed(0)
     result = memory.step(features, is_first, state)
     if not isinstance(result, tuple) or len(result) != 2:
-        raise NotAMemoryError(f"step returned {_kind(result)}, and has to return the pair of outputs "
-                          "[B, H] and the next state, a tuple")
+        raise NotAMemoryError(f"step returned {_kind(result)}, and has to return the pair of "
+                          "outputs [B, H] and the next state, a tuple")
     output, state = result
     width = getattr(memory, "out_features", None)
     fits = isinstance(output, Tensor) and output.dim() == 2 and output.shape[0] == _BATCH
     if not fits or (width is not None and output.shape[1] != width):
-        raise NotAMemoryError(f"step returned outputs {_kind(output)} for a batch of {_BATCH}, expected "
-                          f"[{_BATCH}, {'H' if width is None else width}]")
+        raise NotAMemoryError(f"step returned outputs {_kind(output)} for a batch of {_BATCH}, "
+                          f"expected [{_BATCH}, {'H' if width is None else width}]")
     if not output.is_floating_point():
         raise NotAMemoryError(f"step returned outputs of {output.dtype}, expected torch.float32")
     if not isinstance(state, tuple) or _kinds(state) != _kinds(initial):
-        raise NotAMemoryError(f"step returned the state {_kinds(state)}, expected {_kinds(initial)} as of "
-                          "initial_state")
+        raise NotAMemoryError(f"step returned the state {_kinds(state)}, expected "
+                          f"{_kinds(initial)} as of initial_state")
     return output, state
 
 
@@ -90,13 +91,13 @@ def _check_unroll(memory: Any, features: Tensor, is_first: Tensor, state: State)
     output = memory.unroll(features, is_first, state)
     expected = [_STEPS, _BATCH, memory.out_features]
     if not isinstance(output, Tensor) or list(output.shape) != expected:
-        raise NotAMemoryError(f"unroll returned {_kind(output)} for {_STEPS} steps of {_BATCH} environments, "
-                          f"expected outputs {expected}")
+        raise NotAMemoryError(f"unroll returned {_kind(output)} for {_STEPS} steps of {_BATCH} "
+                          f"environments, expected outputs {expected}")
     rows, _ = _steps(memory, features, is_first, state, state)
     if not _equal(output, rows):
         difference = float((output - rows).abs().max())
-        raise NotAMemoryError(f"unroll differs by {difference:.2g} from as many calls of step; correct it, "
-                          "or leave it out")
+        raise NotAMemoryError(f"unroll differs by {difference:.2g} from as many calls of step; "
+                          "correct it, or leave it out")
 
 
 def _equal(one: Tensor, other: Tensor) -> bool:

@@ -1,0 +1,65 @@
+"""Checks of network options against the observations and actions, before a model is built."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from vantage.errors import ConfigError
+from vantage.keys.fields import in_text
+from vantage.keys.objects import is_code
+from vantage.models.config import PolicyConfig
+from vantage.types import EnvSpec
+
+MAX_WEIGHTS = 500_000_000
+"""Largest network. Training holds about four times as many numbers, 8 GB."""
+
+
+def check_inputs(policy: PolicyConfig, spec: EnvSpec) -> None:
+    """ConfigError for options that have no effect on the observations of `spec`."""
+    kinds = {"image" if part.kind == "image" else "vector" for part in spec.parts}
+    needed_kinds = {}
+    if policy.network not in ("auto", "mlp") and not is_code(policy.network):
+        needed_kinds["network"] = "vector" if policy.network == "conv1d" else "image"
+    if policy.precision == "bfloat16":
+        needed_kinds["precision"] = "image"
+    if policy.pixel_range != (0, 1):
+        needed_kinds["obs_scale"] = "image"
+    if policy.image_norm != "none":
+        needed_kinds["image_norm"] = "image"
+    for key, kind in needed_kinds.items():
+        if kind not in kinds:
+            raise ConfigError(f"{key}={getattr(policy, key)} is for {kind}s, and this environment "
+                              "shows none; drop it")
+    if policy.image_norm != "none" and policy.pixel_range != (0, 1):
+        raise ConfigError(f"obs_scale={policy.obs_scale} has no effect on images that image_norm "
+                          "normalises; drop one")
+
+
+def check_size(policy: PolicyConfig, spec: EnvSpec,
+               build: Callable[[PolicyConfig], nn.Module]) -> None:
+    """ConfigError for more than `MAX_WEIGHTS` weights, before they are allocated.
+
+    User-defined networks and memories are not counted.
+    """
+    network = "auto" if is_code(policy.network) else policy.network
+    memory = "none" if is_code(policy.memory) else policy.memory
+    # std=state adds few weights, but slices a bias, for which torch would import its compiler on
+    # the meta device.
+    plain = replace(policy, network=network, memory=memory, init="torch", std="free")
+    try:
+        with torch.device("meta"):
+            model = build(plain)
+        size = sum(parameter.numel() for parameter in model.parameters())
+    except (RuntimeError, TypeError):  # sizes beyond 64 bits
+        size = 2**63
+    if size > MAX_WEIGHTS:
+        obs_size = sum(math.prod(part.shape) for part in spec.parts)
+        raise ConfigError(f"the network would have {size:,} weights, more than {MAX_WEIGHTS:,}, "
+                          f"with hidden={in_text(policy.hidden)}, memory={policy.memory}, "
+                          f"memory_size={policy.memory_size}, observations of {obs_size:,} numbers "
+                          f"and actions of {sum(spec.action.sizes):,}; give smaller ones")

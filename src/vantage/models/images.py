@@ -1,0 +1,29 @@
+"""Memory layout and units of images on their way to a torso."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from vantage.types import ArraySpec
+
+
+def channels_last(images: Tensor) -> Tensor:
+    """Bytes [N, C, H, W] in channels_last memory; floats unchanged."""
+    # Convolutions learn 1.4 times faster from channels_last (2 cores, AVX-512, batch 336).
+    # Reordering the bytes first is faster than `.to(dtype, memory_format=channels_last)`: 0.10
+    # against 0.19 ms at batch 16, 10.8 against 13.4 at 336. Without reordering, acting takes 0.9 of
+    # the time with a3c, the same with nature and twice with impala.
+    if images.dtype != torch.uint8 or images.is_contiguous(memory_format=torch.channels_last):
+        return images
+    return torch.stack(images.unbind(1), -1).permute(0, 3, 1, 2)
+
+
+def to_floats(images: Tensor, dtype: torch.dtype) -> Tensor:
+    """Bytes [N, C, H, W] as `dtype` in channels_last memory; floats unchanged."""
+    return channels_last(images).to(dtype) if images.dtype == torch.uint8 else images
+
+
+def to_pixels(part: ArraySpec, x: Tensor) -> Tensor:
+    """Images of floats with `part.unit` as 255; all else unchanged."""
+    return x * (255 / part.unit) if part.floats else x
