@@ -36,7 +36,8 @@ SIDE = 84
 MAX_FRAMES = 108_000
 MOST_FRAMES = 2**31 - 1  # of ale_py's counter of an episode's frames
 FRAMES_PER_SECOND = 60  # of an NTSC console
-# A seeded reset reloads the ROM: 80-145 ms instead of 3-5 ms. At one in 20,000 steps that is below 1% of the time.
+# A seeded reset reloads the ROM: 80-145 ms instead of 3-5 ms. At one in 20,000 steps that is below
+# 1% of the time.
 RESEED_STEPS = 20_000
 
 
@@ -52,10 +53,14 @@ class Game:
     @classmethod
     def of(cls, atari: AtariId, config: EnvConfig) -> Game:
         changes: dict[str, Any] = {"noop_max": config.noop_max, "fire": config.fire_on_reset}
-        protocol = dataclasses.replace(atari.protocol, **{k: v for k, v in changes.items() if v is not None})
-        margins = (0, 0, 0, 0) if config.crop == "none" else margins_of(config, atari.game, screen_of(atari.game))
-        picture = Picture(margins, numbers(config, "screen_size") or (SIDE, SIDE), config.grayscale is not False)
-        play = Play.of(config, picture, skip=FRAME_SKIP, pooled=2, noop_max=protocol.noop_max, max_frames=MAX_FRAMES)
+        protocol = dataclasses.replace(atari.protocol,
+                                       **{k: v for k, v in changes.items() if v is not None})
+        margins = (0, 0, 0,
+                   0) if config.crop == "none" else margins_of(config, atari.game, screen_of(atari.game))
+        picture = Picture(margins, numbers(config, "screen_size") or (SIDE, SIDE),
+                          config.grayscale is not False)
+        play = Play.of(config, picture, skip=FRAME_SKIP, pooled=2, noop_max=protocol.noop_max,
+                       max_frames=MAX_FRAMES)
         return cls(atari.game, protocol, play, picture)
 
     @property
@@ -79,10 +84,12 @@ def native_emulators(game: Game, num_envs: int, threads: int) -> AtariVectorEnv:
     protocol, play, picture = game.protocol, game.play, game.picture
     height, width = screen_of(game.rom) if any(picture.margins) else game.shape[1:]
     return AtariVectorEnv(
-        game.rom, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray, frameskip=play.skip[0],
-        maxpool=play.pooled == 2, noop_max=protocol.noop_max, img_height=height, img_width=width,
-        repeat_action_probability=protocol.sticky, full_action_space=protocol.full_actions, reward_clipping=False,
-        use_fire_reset=False, episodic_life=False, life_loss_info=False, autoreset_mode=AutoresetMode.NEXT_STEP,
+        game.rom, num_envs, num_threads=threads, stack_num=1, grayscale=picture.gray,
+        frameskip=play.skip[0], maxpool=play.pooled == 2, noop_max=protocol.noop_max,
+        img_height=height, img_width=width, repeat_action_probability=protocol.sticky,
+        full_action_space=protocol.full_actions, reward_clipping=False,
+        use_fire_reset=False, episodic_life=False, life_loss_info=False,
+        autoreset_mode=AutoresetMode.NEXT_STEP,
         max_num_frames_per_episode=min(play.max_steps * play.skip[0], MOST_FRAMES))
 
 
@@ -90,24 +97,30 @@ def wrapped_emulator(game: Game, *, rendered: bool = False) -> gym.Env[Any, Any]
     """One emulator. Rewards of the actions that start an episode do not count."""
     return game.play.wrap(AtariEnv(
         game.rom, frameskip=1, obs_type="grayscale" if game.picture.gray else "rgb",
-        repeat_action_probability=game.protocol.sticky, full_action_space=game.protocol.full_actions,
+        repeat_action_probability=game.protocol.sticky,
+        full_action_space=game.protocol.full_actions,
         render_mode="rgb_array" if rendered else None))
 
 
-def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, short: Array, threads: int = 0,
+def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int, short: Array,
+               threads: int = 0,
                rendered: bool = False, reseed_steps: int = RESEED_STEPS) -> Simulators:
     """Games with a protocol and the options of `config`; `short` [B] bool marks short episodes."""
-    for name, why in (("vector", "run in threads"), ("env_kwargs", "are set by options such as screen_size")):
+    for name, why in (("vector", "run in threads"),
+                      ("env_kwargs", "are set by options such as screen_size")):
         if (value := getattr(config, name)) != getattr(EnvConfig, name):
-            raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it out")
+            raise ConfigError(f"{name}={value} has no effect on Atari, whose games {why}; leave it "
+                              "out")
     game = Game.of(atari, config)
     native, threads = game.is_native and not rendered, min(num_envs, threads or available_cores())
 
     def vector_of(game: Game, count: int) -> Any:
         return native_emulators(game, count, min(count, threads)) if native else SyncVectorEnv(
-            [lambda: wrapped_emulator(game, rendered=rendered)] * count, autoreset_mode=AutoresetMode.NEXT_STEP)
+            [lambda: wrapped_emulator(game, rendered=rendered)] * count,
+            autoreset_mode=AutoresetMode.NEXT_STEP)
 
-    cut = dataclasses.replace(game, play=dataclasses.replace(game.play, max_steps=config.short_episode_steps))
+    cut = dataclasses.replace(game,
+                              play=dataclasses.replace(game.play, max_steps=config.short_episode_steps))
     batch = SideBySide([(vector_of(played, int(places.sum())), places)
                         for played, places in ((game, ~short), (cut, short)) if places.any()])
     vector = batch.vectors[0][0]
@@ -116,8 +129,8 @@ def make_atari(config: EnvConfig, atari: AtariId, seeds: Seeds, *, num_envs: int
     # As baselines' FireResetEnv: where FIRE is the second of at least three actions.
     fires = game.protocol.fire and len(meanings) >= 3 and meanings[FIRE] == "FIRE"
     if config.fire_on_reset and not fires:
-        raise ConfigError(f"fire_on_reset has no effect on {config.id}, which does not have FIRE as the second of "
-                          "its actions; leave it out")
+        raise ConfigError(f"fire_on_reset has no effect on {config.id}, which does not have FIRE "
+                          "as the second of its actions; leave it out")
 
     def show(obs: Array) -> Array:
         if native:
@@ -181,10 +194,12 @@ def _notes(game: Game, threads: int, *, fires: bool) -> tuple[str, ...]:
                 f"0 to {protocol.noop_max - 1} no-ops at a reset" if protocol.noop_max else "no no-op starts",
                 f"{'all' if protocol.full_actions else 'minimal'} actions",
                 "FIRE pressed after a reset and a lost life" if fires else "FIRE not pressed",
-                "a lost life ends the bootstrap in training" if protocol.life_signal else "no life signal")
+                "a lost life ends the bootstrap in training" if protocol.life_signal
+                else "no life signal")
     # 400 against 320 microseconds of a core's time, Pong, max_frames=3, ale-py 0.12.1.
     where = f"in {threads} threads" if game.is_native else (
-        "on one core by Gymnasium's wrappers, as these frame_skip, max_frames and random_start leave ALE's native path")
+        "on one core by Gymnasium's wrappers, as these frame_skip, max_frames and random_start "
+        "leave ALE's native path")
     return (f"Atari protocol {protocol.name}: {', '.join(switches)}",
             f"steps of {frames} frames, shown as the maximum of the last {play.pooled}",
             f"time limit {play.max_steps} steps", f"emulators stepped {where}")

@@ -25,7 +25,14 @@ from vantage.envs.masks import masks_of_vector
 from vantage.envs.offsets import Shifts, first_offsets
 from vantage.envs.options import NEEDS
 from vantage.envs.other_interfaces import metadata_of, own_time_limit, refusal
-from vantage.envs.outcomes import LAST_INFO, check_reset, check_vector_step, info_of, observed, small_parts
+from vantage.envs.outcomes import (
+    LAST_INFO,
+    check_reset,
+    check_vector_step,
+    info_of,
+    observed,
+    small_parts,
+)
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, make_observer, reasons
 from vantage.envs.workers import CLOSE_SECONDS
@@ -57,14 +64,16 @@ def is_vector(env: EnvId) -> bool:
 
 
 def create_vector(config: EnvConfig, env: EnvId, *, num_envs: int, rendered: bool) -> Any:
-    """The vector environment of `env`, of any type; ConfigError for options without effect on it."""
+    """The vector environment of `env`, of any type; ConfigError for options without effect on
+    it."""
     if rendered:
-        raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; use one of its "
-                          "environments as a gymnasium.Env to render it")
+        raise ConfigError(f"env={env.name!r} is a vector environment, which shows no single game; "
+                          "use one of its environments as a gymnasium.Env to render it")
     for name in (*NEEDS, "max_episode_steps", "short_episode_steps", "vector"):
         if getattr(config, name) != getattr(EnvConfig, name):
-            raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to which Vantage adds "
-                              "no wrappers; leave it out, or pass the same to the environment in env_kwargs")
+            raise ConfigError(f"{name} has no effect here: {env.name} is a vector environment, to "
+                              "which Vantage adds no wrappers; leave it out, or pass the same to "
+                              "the environment in env_kwargs")
     vector = create(env, config, {"num_envs": num_envs})
     if words := refusal(vector):
         raise ConfigError(f"env={env.name!r} is {words}")
@@ -94,43 +103,55 @@ def make_batched(config: EnvConfig, env: EnvId, seeds: Seeds, vector: Any, *, nu
     unless the vector's `spec` has a time limit.
     """
     metadata = metadata_of(vector)
-    if not (isinstance(vector, VectorEnv) and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
+    if not (isinstance(vector, VectorEnv)
+            and metadata.get("autoreset_mode") == AutoresetMode.NEXT_STEP
             and vector.num_envs == num_envs):
-        raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a gymnasium.vector.VectorEnv of "
-                          f"num_envs={num_envs} environments with autoreset_mode NEXT_STEP in its metadata (an "
-                          "episode's end is followed by a step that only resets)")
+        raise ConfigError(f"env={env.name!r} is a {type(vector).__name__}, not a "
+                          f"gymnasium.vector.VectorEnv of num_envs={num_envs} environments with "
+                          "autoreset_mode NEXT_STEP in its metadata (an episode's end is followed "
+                          "by a step that only resets)")
     space = vector.single_observation_space
     check_space(env, "single_observation_space", space)
     check_space(env, "single_action_space", vector.single_action_space)
     exact = isinstance(vector, SyncVectorEnv | AsyncVectorEnv) or metadata.get("reset_mask") is True
     batch = Batch(vector, config, seeds, TimeLimit(config.env_timeout, env.name), exact=exact)
     warning = () if exact else (
-        "resumes are not exact, they begin new episodes: the vector environment does not declare reset_mask=True in "
-        "its metadata, which says that reset takes a list of seeds and a reset_mask",)
+        "resumes are not exact, they begin new episodes: the vector environment does not declare "
+        "reset_mask=True in its metadata, which says that reset takes a list of seeds and a "
+        "reset_mask",)
     own_limit = own_time_limit(vector)
     return Simulators(
         spec=batch.spec, bounds=bounds_of(space, batch.spec.obs),
         why=reasons(space, config.kinds_of_parts), reset=batch.reset, step=batch.step,
         notes=(*warning, f"{num_envs} environments, in a vector of their own"),
-        close=batch.forget if is_built(config) else batch.close, exact=exact, reseed_steps=RESEED_STEPS,
-        longest_game=longest_game if own_limit is None else math.inf,
+        close=batch.forget if is_built(config) else batch.close, exact=exact,
+        reseed_steps=RESEED_STEPS, longest_game=longest_game if own_limit is None else math.inf,
         cut_after=float if own_limit is None else None)
 
 
 class Batch:
     """A vector environment, checked, with the policy's observations and actions."""
 
-    def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *, exact: bool) -> None:
-        self._vector, self._seeds, self._limit, self._exact, self._steps = vector, seeds, limit, exact, 0
-        self._shape, self._closed = (vector.num_envs,), False
-        space, kinds = vector.single_observation_space, config.kinds_of_parts
+    def __init__(self, vector: Any, config: EnvConfig, seeds: Seeds, limit: TimeLimit, *,
+                 exact: bool) -> None:
+        self._vector = vector
+        self._seeds = seeds
+        self._limit = limit
+        self._exact = exact
+        self._steps = 0
+        self._shape = (vector.num_envs,)
+        self._closed = False
+        space = vector.single_observation_space
+        kinds = config.kinds_of_parts
         one, _ = make_observer(space, kinds=kinds)
         check_obs_size(one)
-        action, self._act = make_actor(vector.single_action_space, self._shape, scale=config.scale_actions)
+        action, self._act = make_actor(vector.single_action_space, self._shape,
+                                       scale=config.scale_actions)
         with named_errors(self._place), limit:
             shifts: Shifts | None = config.shifts
             if shifts is None:
-                shifts = first_offsets(lambda seed: check_reset(vector.reset(seed=seed))[0], space, one)
+                shifts = first_offsets(lambda seed: check_reset(vector.reset(seed=seed))[0], space,
+                                       one)
             obs, self._observe = make_observer(space, self._shape, kinds, shifts)
             _, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             self._with_mask = masks_of_vector(vector)
@@ -161,8 +182,11 @@ class Batch:
             over = terminated | truncated
             mask = self._mask(self._with_mask(info), over)
             if info and True in over:
-                last = {env: small_parts(info_of(info, env, len(over))) for env in over.nonzero()[0].tolist()}
-                mask = {**mask, LAST_INFO: {env: tuple(parts.items()) for env, parts in last.items()}}
+                last_info = {}
+                for env in over.nonzero()[0].tolist():
+                    parts = small_parts(info_of(info, env, len(over)))
+                    last_info[env] = tuple(parts.items())
+                mask = {**mask, LAST_INFO: last_info}
             return observed(self._observe, obs), rewards, terminated, truncated, mask
 
     def close(self) -> None:

@@ -27,7 +27,8 @@ from vantage.errors import ConfigError
 from vantage.keys.import_paths import add_current_folder, load_class
 from vantage.keys.objects import ObjectName, target_of
 
-_OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps", "disable_env_checker": "leave it out",
+_OWN_REMEDY = {"max_episode_steps": "give --max-episode-steps",
+               "disable_env_checker": "leave it out",
                "id": "give --env"}
 _OWN_KEYS = {*_OWN_REMEDY}
 """Arguments of gymnasium.make that do not belong to the environment."""
@@ -48,8 +49,9 @@ def build(env: EnvId, config: EnvConfig, *, rendered: bool) -> gym.Env[Any, Any]
         if rendered and not draws(built):
             with suppress(Exception, SystemExit):
                 built.close()
-            raise ConfigError(f"{env.name} draws no pictures: it has to take render_mode={RGB_ARRAY!r} and to list it "
-                              "in its metadata's render_modes; a lambda may set it instead")
+            raise ConfigError(f"{env.name} draws no pictures: it has to take "
+                              f"render_mode={RGB_ARRAY!r} and to list it in its metadata's "
+                              "render_modes; a lambda may set it instead")
         built = taking_options(Borrowed(built) if is_built(config) else built)
         return play_of(config, built).wrap(built)
 
@@ -59,8 +61,8 @@ def check_space(env: EnvId, name: str, space: Any) -> None:
     if isinstance(space, gym.Space):
         return
     if space is None:
-        raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in the class or its "
-                          "__init__")
+        raise ConfigError(f"env={env.name!r} has no {name}; set it to one of gymnasium.spaces in "
+                          "the class or its __init__")
     remedy = foreign_space(space) or "not one of gymnasium.spaces; set it to such a space in the class or its __init__"
     raise ConfigError(f"env={env.name!r}: its {name} is {shown(space)}, {remedy}")
 
@@ -74,7 +76,8 @@ def draws(env: gym.Env[Any, Any]) -> bool:
 class WithoutOptions(gym.Wrapper[Any, Any, Any, Any]):
     """Drops `options` for an environment whose reset does not accept them."""
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         return self.env.reset(seed=seed)
 
 
@@ -91,11 +94,12 @@ def taking_options(env: gym.Env[Any, Any]) -> gym.Env[Any, Any]:
         parameters = tuple(signature(env.reset).parameters.values())
     except (TypeError, ValueError):  # of a function written in C
         return env
-    names = {"seed", "options"} if any(each.kind is Parameter.VAR_KEYWORD for each in parameters) else {
+    names = {"seed", "options"} if any(each.kind is Parameter.VAR_KEYWORD
+                                       for each in parameters) else {
         each.name for each in parameters}
     if "seed" not in names:
-        raise ConfigError(f"{type(env).__name__}.reset takes no seed; declare it as reset(self, *, seed=None, "
-                          "options=None), and begin it with super().reset(seed=seed)")
+        raise ConfigError(f"{type(env).__name__}.reset takes no seed; declare it as reset(self, *, "
+                          "seed=None, options=None), and begin it with super().reset(seed=seed)")
     return env if "options" in names else WithoutOptions(env)
 
 
@@ -121,9 +125,11 @@ def copying(config: EnvConfig) -> EnvConfig:
     try:
         first = copy.deepcopy(built)
     except Exception as error:
-        raise ConfigError(f"env={config.id} cannot be copied for evaluations: {type(error).__name__}: {error}; give "
-                          "its class or a lambda that builds it, or eval_every=0") from error
-    return replace(config, id=ObjectName(config.id, first if isinstance(built, gym.vector.VectorEnv) else
+        raise ConfigError(f"env={config.id} cannot be copied for evaluations: "
+                          f"{type(error).__name__}: {error}; give its class or a lambda that "
+                          "builds it, or eval_every=0") from error
+    return replace(config, id=ObjectName(config.id,
+                                         first if isinstance(built, gym.vector.VectorEnv) else
                                          partial(copy.deepcopy, built)))
 
 
@@ -138,12 +144,14 @@ def _call(factory: Any, env: EnvId, config: EnvConfig, more: dict[str, Any]) -> 
     """The result of calling `factory`; `factory` itself if it is an environment."""
     if isinstance(factory, gym.Env | gym.vector.VectorEnv):
         if config.env_options:
-            raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built already; leave it out")
+            raise ConfigError(f"env_kwargs has no effect on env={env.name}, which is built "
+                              "already; leave it out")
         return factory
     if isinstance(factory, type) and (words := refusal(factory)):
         raise ConfigError(f"env={env.name!r} is {words}")
     if not isinstance(factory, type) and not _takes(factory, "render_mode"):
-        more = {name: each for name, each in more.items() if name != "render_mode"}  # it may set its own
+        # it may set its own
+        more = {name: each for name, each in more.items() if name != "render_mode"}
     return factory(**config.env_options, **more)
 
 
@@ -153,7 +161,8 @@ def _takes(function: Any, name: str) -> bool:
         parameters = signature(function).parameters
     except ValueError:  # of a function written in C
         return True
-    return name in parameters or any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values())
+    return name in parameters or any(each.kind is Parameter.VAR_KEYWORD
+                                     for each in parameters.values())
 
 
 def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
@@ -166,27 +175,33 @@ def create(env: EnvId, config: EnvConfig, more: dict[str, Any]) -> Any:
             if ":" in env.name:
                 add_current_folder(env.name.partition(":")[0])
             find_plugin(env.name)  # again in worker processes
-            warnings.simplefilter("ignore", UserWarning)  # about a render mode that is unknown, which `build` checks
+            # about a render mode that is unknown, which `build` checks
+            warnings.simplefilter("ignore", UserWarning)
             if env.family == "mujoco" and find_spec("mujoco"):
                 import mujoco
 
-                # MuJoCo 4.0 warns, also in MUJOCO_LOG.TXT, of an attribute in Gymnasium 1.4's models (2026-11).
+                # MuJoCo 4.0 warns, also in MUJOCO_LOG.TXT, of an attribute in Gymnasium 1.4's
+                # models (2026-11).
                 after.callback(mujoco.set_mju_user_warning, mujoco.get_mju_user_warning())
                 mujoco.set_mju_user_warning(lambda text: None)
             if taken := _OWN_KEYS & options.keys():
-                raise ConfigError(f"env={env.name!r}: {min(taken)} in env_kwargs is an option of its own; "
+                raise ConfigError(f"env={env.name!r}: {min(taken)} in env_kwargs is an option of "
+                                  "its own; "
                                   + _OWN_REMEDY[min(taken)])
             return gym.make(env.name, max_episode_steps=-1 if config.max_episode_steps else None,
                             disable_env_checker=True, **options)
         except (gym.error.Error, ImportError, TypeError) as error:
-            if isinstance(error, gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
+            if isinstance(error,
+                          gym.error.DependencyNotInstalled) and env.family in ("box2d", "mujoco"):
                 raise missing(env.family, {"box2d": "Box2D"}.get(env.family, env.family)) from error
             limit = ("; for a time limit give --max-episode-steps" if "max_episode_steps" in options
                      and "max_episode_steps" in str(error) else "")
             draw = "; to be drawn, it has to take render_mode" if more.keys() & {"render_mode"} else ""
             if isinstance(error, gym.error.UnregisteredEnv) and multiprocessing.parent_process():
-                raise ConfigError(f"env={env.name!r} is not registered in the worker processes, which do not run what "
-                                  "is below if __name__ == '__main__'; register it where a module is imported, and "
-                                  f"give module:{env.name}") from error
-            raise ConfigError(f"env={env.name!r} cannot be built with env_kwargs={json.dumps(options)}: "
-                              f"{type(error).__name__}: {error}{draw}{limit}") from error
+                raise ConfigError(f"env={env.name!r} is not registered in the worker processes, "
+                                  "which do not run what is below if __name__ == '__main__'; "
+                                  "register it where a module is imported, and give "
+                                  f"module:{env.name}") from error
+            raise ConfigError(f"env={env.name!r} cannot be built with "
+                              f"env_kwargs={json.dumps(options)}: {type(error).__name__}: "
+                              f"{error}{draw}{limit}") from error

@@ -1,4 +1,5 @@
-"""Checks of values from environments: errors for non-finite numbers, warnings for likely mistakes."""
+"""Checks of values from environments: errors for non-finite numbers, warnings for likely
+mistakes."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ Bounds = Mapping[str, tuple[Array, Array]]
 """Low and high bounds of parts by name, "" for the whole observation."""
 
 LARGEST_REWARD = 1e6
-CHECK_EVERY = 100  # steps between checks that would cost more than 1% of CartPole's time at every step
+# steps between checks that would cost more than 1% of CartPole's time at every step
+CHECK_EVERY = 100
 
 
 def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -> Bounds:
@@ -41,7 +43,8 @@ def bounds_of(space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]) -
     for path, leaf in leaves.items():
         part = obs[names[path]] if isinstance(obs, Mapping) else obs
         if isinstance(leaf, spaces.Box) and part.kind == "vector" and leaf.dtype != np.uint8:
-            bounds[names[path]] = (widened(leaf.low, -1e-4, part.shift), widened(leaf.high, 1e-4, part.shift))
+            bounds[names[path]] = (widened(leaf.low, -1e-4, part.shift),
+                                   widened(leaf.high, 1e-4, part.shift))
     return bounds
 
 
@@ -53,33 +56,39 @@ class Checks:
     or "".
     """
 
-    def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str, *,
+    def __init__(self, bounds: Bounds, place: Callable[[int], str], passed: Callable[[], str] = str,
+                 *,
                  warn: bool, every: int = CHECK_EVERY) -> None:
         self._bounds, self._place, self._passed, self._calls = bounds, place, passed, 0
         self._every = every
         self._warned = set() if warn else {"observation", "reward", "episode"}
 
     def __call__(self, obs: Obs, rewards: Array, actions: Array, lengths: Array) -> None:
-        """Raise EnvError for a number that is not finite; warn once of each kind of suspicious number."""
+        """Raise EnvError for a number that is not finite; warn once of each kind of suspicious
+        number."""
         parts = tuple(obs.values()) if isinstance(obs, Mapping) else (obs,)
-        # One product for all environments costs a third of np.isfinite; an overflow only leads to the closer look.
+        # One product for all environments costs a third of np.isfinite; an overflow only leads to
+        # the closer look.
         if not (np.vdot(rewards, rewards) <= LARGEST_REWARD**2
-                and all(math.isfinite(np.vdot(part, part)) for part in parts if part.dtype.kind == "f")):
+                and all(math.isfinite(np.vdot(part, part))
+                        for part in parts if part.dtype.kind == "f")):
             self._look_closer(parts, rewards, actions, lengths)
         if self._calls % self._every == 0:
             self._compare_with_bounds(obs, lengths)
         self._calls += 1
 
-    def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array, lengths: Array) -> None:
+    def _look_closer(self, parts: tuple[Array, ...], rewards: Array, actions: Array,
+                     lengths: Array) -> None:
         for env, reward in enumerate(rewards.tolist()):
             bad = [f"reward {reward}"] * (not math.isfinite(reward))
-            bad += [f"observation {part[env]}" for part in parts if not np.isfinite(part[env]).all()]
+            bad += [f"observation {part[env]}"
+                    for part in parts if not np.isfinite(part[env]).all()]
             if bad:
                 after = f"action {actions[env]}" if lengths[env] else "reset"
                 raise EnvError(f"{self._place(env)}: {bad[0]} is not finite after {after}")
             if abs(reward) > LARGEST_REWARD:
-                self._warn("reward", env, f"the reward {reward:g} is beyond {LARGEST_REWARD:g} in size, so that values "
-                           "hardly fit; set reward_scale or reward=clip")
+                self._warn("reward", env, f"the reward {reward:g} is beyond {LARGEST_REWARD:g} in "
+                           "size, so that values hardly fit; set reward_scale or reward=clip")
 
     def _compare_with_bounds(self, obs: Obs, lengths: Array) -> None:
         for name, (low, high) in self._bounds.items():
@@ -87,11 +96,12 @@ class Checks:
             outside = (part < low) | (part > high)
             if outside.any():
                 env, i = np.argwhere(outside)[0].tolist()
-                self._warn("observation", env, f"observation{name and f' {name!r}'} has {part[env, i]:g} at index {i}, "
-                           f"outside its Box of {low[i]:g} to {high[i]:g}; correct the observation_space")
+                self._warn("observation", env, f"observation{name and f' {name!r}'} has "
+                           f"{part[env, i]:g} at index {i}, outside its Box of {low[i]:g} to "
+                           f"{high[i]:g}; correct the observation_space")
         if limit := self._passed():
-            self._warn("episode", int(lengths.argmax()), f"the episode is longer than {limit}, so that a resume begins "
-                       "a new one; set max_episode_steps")
+            self._warn("episode", int(lengths.argmax()), f"the episode is longer than {limit}, so "
+                       "that a resume begins a new one; set max_episode_steps")
 
     def _warn(self, kind: str, env: int, message: str) -> None:
         if kind not in self._warned:

@@ -9,7 +9,8 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import check_fields, key, named_choices, read_json_object
 
 OBS_KINDS = ("auto", "image", "vector", "codes")
-"""What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs read theirs."""
+"""What `obs_as` may say of a part of the observation. "bytes", for all parts, is how older runs
+read theirs."""
 
 
 @dataclass(frozen=True)
@@ -17,36 +18,56 @@ class EnvConfig:
     """Environments, observations and rewards."""
 
     id: str = key("CartPole-v1", "Gymnasium id, short Atari name (Pong) or module:Class")
-    num_envs: int = key(8, "number of environments; with hogwild and ray, of each worker", low=1, high=100_000)
+    num_envs: int = key(8, "number of environments; with hogwild and ray, of each worker", low=1,
+                        high=100_000)
     env_kwargs: str = key("{}", "JSON object of keyword arguments for the environment")
-    vector: str = key("sync", "async: each environment in its own process (not Atari)", choices=("sync", "async"))
-    env_timeout: float = key(120.0, "seconds without an answer after which an environment counts as hung (under "
-                             "hogwild: without an update, a worker); 0: never", low=0, high=1e9)
+    vector: str = key("sync", "async: each environment in its own process (not Atari)",
+                      choices=("sync", "async"))
+    env_timeout: float = key(120.0, "seconds without an answer after which an environment counts "
+                             "as hung (under hogwild: without an update, a worker); 0: never",
+                             low=0, high=1e9)
     atari_protocol: str = key("auto", "auto: Pong and NoFrameskip-v4 are classic, ALE/...-v5 is v5",
                               choices=("auto", "classic", "v5", "machado"))
-    action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also meanings (NOOP,LEFT)")
-    frame_skip: str = key("auto", "frames per action, or a range such as 2-4 to sample from; auto: 4 on Atari")
-    max_frames: int | None = key(None, "pixelwise maximum over this many frames; none: 2 on Atari", low=1, high=1000)
-    crop: str = key("none", "pixels to crop: TOP,BOTTOM,LEFT,RIGHT, or a table by game (rl-a3c-pytorch)")
-    screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on Atari")
-    grayscale: bool | None = key(None, "convert images to gray; none: on Atari, elsewhere unchanged")
-    obs_as: str = key("auto", "take observations for image, vector or codes, or by part: camera=image,map=codes; "
-                      "bytes: as older runs")
-    obs_shift: str = key("auto", "JSON object of numbers to subtract from each part; auto: large offsets; none: no")
-    noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset", low=0, high=10_000)
-    random_start: int = key(0, "upper bound on random one-frame actions at an episode's start", low=0, high=10_000)
-    fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: as atari_protocol")
-    scale_actions: bool = key(False, "act from -1 to 1 in the bounded dimensions of Box actions, scaled to their "
-                              "bounds; off: in the environment's units")
-    reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw", choices=("raw", "sign", "clip"))
+    action_subset: str = key("all", "actions to choose from: indices (0,2,3), on Atari also "
+                                    "meanings (NOOP,LEFT)")
+    frame_skip: str = key("auto", "frames per action, or a range such as 2-4 to sample from; auto: "
+                                  "4 on Atari")
+    max_frames: int | None = key(None, "pixelwise maximum over this many frames; none: 2 on Atari",
+                                 low=1, high=1000)
+    crop: str = key("none", "pixels to crop: TOP,BOTTOM,LEFT,RIGHT, or a table by game "
+                            "(rl-a3c-pytorch)")
+    screen_size: str = key("auto", "resize images to N pixels square or HEIGHTxWIDTH; auto: 84 on "
+                                   "Atari")
+    grayscale: bool | None = key(None,
+                                 "convert images to gray; none: on Atari, elsewhere unchanged")
+    obs_as: str = key("auto", "take observations for image, vector or codes, or by part: "
+                      "camera=image,map=codes; bytes: as older runs")
+    obs_shift: str = key("auto", "JSON object of numbers to subtract from each part; auto: large "
+                                 "offsets; none: no")
+    noop_max: int | None = key(None, "Atari: exclusive upper bound on random no-ops at reset",
+                               low=0, high=10_000)
+    random_start: int = key(0, "upper bound on random one-frame actions at an episode's start",
+                            low=0, high=10_000)
+    fire_on_reset: bool | None = key(None, "Atari: press FIRE after a reset and a lost life; none: "
+                                           "as atari_protocol")
+    scale_actions: bool = key(False, "act from -1 to 1 in the bounded dimensions of Box actions, "
+                              "scaled to their bounds; off: in the environment's units")
+    reward: str = key("raw", "rewards to learn from; clip: to [-1, 1]; scores are raw",
+                      choices=("raw", "sign", "clip"))
     reward_scale: float = key(1.0, "factor on rewards, applied after --reward")
-    reward_floor: float | None = key(None, "lower bound on rewards, after --reward-scale; none: no bound")
-    reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted return")
-    reward_terminates: bool = key(False, "a reward ends the return but not the game, as for single points of Pong")
-    max_episode_steps: int = key(0, "time limit in agent steps; 0: the environment's own", low=0, high=10**12)
-    short_episode_steps: int = key(0, "time limit of every short_episode_every-th environment in training, for more "
-                                   "starts; their scores are not reported; 0: none", low=0, high=10**12)
-    short_episode_every: int = key(8, "2: every second environment, 3: every third, ...", low=2, high=100_000)
+    reward_floor: float | None = key(None, "lower bound on rewards, after --reward-scale; none: no "
+                                           "bound")
+    reward_norm: bool = key(False, "divide rewards by the running deviation of the discounted "
+                                   "return")
+    reward_terminates: bool = key(False, "a reward ends the return but not the game, as for single "
+                                         "points of Pong")
+    max_episode_steps: int = key(0, "time limit in agent steps; 0: the environment's own", low=0,
+                                 high=10**12)
+    short_episode_steps: int = key(0, "time limit of every short_episode_every-th environment in "
+                                   "training, for more starts; their scores are not reported; 0: "
+                                   "none", low=0, high=10**12)
+    short_episode_every: int = key(8, "2: every second environment, 3: every third, ...", low=2,
+                                   high=100_000)
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -65,21 +86,25 @@ class EnvConfig:
 
     @property
     def kinds_of_parts(self) -> dict[str, str]:
-        """What `obs_as` says of each part of the observation by its name; "" stands for all that it does not name."""
+        """What `obs_as` says of each part of the observation by its name; "" stands for all that it
+        does not name."""
         if self.obs_as == "bytes":
             return {"": "bytes"}
         return named_choices("obs_as", self.obs_as, OBS_KINDS, "camera=image,map=codes")
 
     @property
     def shifts(self) -> dict[str, tuple[float, ...]] | None:
-        """The numbers that `obs_shift` subtracts from each part by its name; None: from the first observation."""
+        """The numbers that `obs_shift` subtracts from each part by its name; None: from the first
+        observation."""
         if self.obs_shift in ("auto", "none"):
             return None if self.obs_shift == "auto" and self.obs_as != "bytes" else {}
         source = f"obs_shift={self.obs_shift!r:.80}"
         values = read_json_object(self.obs_shift, source=source)
         for numbers in values.values():
-            if not (isinstance(numbers, list) and all(type(each) in (int, float) and abs(each) < 1e300
+            if not (isinstance(numbers, list)
+                    and all(type(each) in (int, float) and abs(each) < 1e300
                                                       for each in numbers)):
-                raise ConfigError(f"{source} is not a list of numbers for each part; give auto, none or for example "
+                raise ConfigError(f"{source} is not a list of numbers for each part; give auto, "
+                                  "none or for example "
                                   '{"clock": [1.7e9]}')
         return {name: tuple(numbers) for name, numbers in values.items()}

@@ -31,7 +31,8 @@ class CutGames(gym.Wrapper[Any, Any, Any, Any]):
         self._longest = longest
         self._steps = 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._steps = 0
         return self.env.reset(seed=seed, options=options)
 

@@ -34,7 +34,8 @@ class History:
         self._dtype = np.dtype(np.float32 if spec.kind == "box" else np.int8 if max(spec.sizes) <= 128 else np.int32)
         self._shape = num_envs, *spec.shape
         row = math.prod(self._shape) * self._dtype.itemsize + _ROW_BYTES
-        self._limits = {f"{limit:,} steps": limit, f"{max_bytes / 10**6:,.0f} MB of actions": max_bytes // row}
+        self._limits = {f"{limit:,} steps": limit,
+                        f"{max_bytes / 10**6:,.0f} MB of actions": max_bytes // row}
         self._limit, self._least = min(self._limits.values()), least
         self._rows: deque[bytes] = deque()  # half the memory of small arrays
         self._total, self._seeded_at = 0, np.zeros(num_envs, np.int64)
@@ -52,7 +53,8 @@ class History:
 
     @property
     def actions(self) -> Array:
-        """[T, B, ...] as the simulators take them. Rows before an environment's start are padding."""
+        """[T, B, ...] as the simulators take them. Rows before an environment's start are
+        padding."""
         rows = self._array()
         return rows if rows.dtype == np.float32 else rows.astype(np.int64)
 
@@ -106,8 +108,8 @@ class History:
                 or lengths.sum() != len(actions):
             raise ValueError(f"action_counts is {counts!s:.80} for {len(actions)} actions")
         if actions.shape[1:] != self._shape[1:] or actions.dtype != self._dtype or not np.isfinite(actions).all():
-            raise ValueError(f"actions is {actions.dtype} {list(actions.shape)}, or not finite; an action here is "
-                             f"finite {self._dtype} {list(self._shape[1:])}")
+            raise ValueError(f"actions is {actions.dtype} {list(actions.shape)}, or not finite; an "
+                             f"action here is finite {self._dtype} {list(self._shape[1:])}")
         counts = np.where(counts > self._limit, -1, counts)
         rows = np.zeros((int(counts.max(initial=0)), *self._shape), self._dtype)
         for env, part in enumerate(np.split(actions, np.cumsum(lengths)[:-1])):

@@ -39,16 +39,20 @@ class AtariProtocol:
     name: str
     sticky: float  # probability that the emulator repeats the previous action instead
     noop_max: int  # ALE draws 0 to noop_max - 1 no-ops at a reset
-    fire: bool  # press FIRE after a reset and after a lost life, in games that have it as their second action
+    # press FIRE after a reset and after a lost life, in games that have it as their second action
+    fire: bool
     full_actions: bool  # all 18 actions instead of the game's minimal set
     life_signal: bool  # a lost life ends the value bootstrap in training
 
 
 PROTOCOLS = {
-    "classic": AtariProtocol("classic", sticky=0.0, noop_max=30, fire=True, full_actions=False, life_signal=True),
-    "v5": AtariProtocol("v5", sticky=0.25, noop_max=0, fire=False, full_actions=False, life_signal=False),
+    "classic": AtariProtocol("classic", sticky=0.0, noop_max=30, fire=True, full_actions=False,
+                             life_signal=True),
+    "v5": AtariProtocol("v5", sticky=0.25, noop_max=0, fire=False, full_actions=False,
+                        life_signal=False),
     # Machado et al. 2018, arXiv:1709.06009: sticky actions take the place of no-op starts.
-    "machado": AtariProtocol("machado", sticky=0.25, noop_max=0, fire=False, full_actions=True, life_signal=False),
+    "machado": AtariProtocol("machado", sticky=0.25, noop_max=0, fire=False, full_actions=True,
+                             life_signal=False),
 }
 
 
@@ -71,14 +75,17 @@ class EnvId:
 
     @property
     def gym_id(self) -> str:
-        """The Gymnasium id without the module that registers it; a module:Class is returned as it is."""
+        """The Gymnasium id without the module that registers it; a module:Class is returned as it
+        is."""
         return self.name if self.is_path else self.name.rpartition(":")[2]
 
 
 def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
-    """The environment called `name`: a Gymnasium id, a short Atari name in any case, module:Class or an object.
+    """The environment called `name`: a Gymnasium id, a short Atari name in any case, module:Class
+    or an object.
 
-    Imports the module that the name mentions. Raises ConfigError with the nearest match for an unknown name.
+    Imports the module that the name mentions. Raises ConfigError with the nearest match for an
+    unknown name.
     """
     env = _atari(name) or (_from_module(name) if is_code(name) else _registered(name, name))
     if atari_protocol == "auto":
@@ -88,7 +95,8 @@ def resolve_env(name: str, atari_protocol: str = "auto") -> EnvId:
         raise ConfigError(f"atari_protocol={atari_protocol!r} is not one of {', '.join(known)}"
                           f"{nearest(atari_protocol, known)}")
     if env.atari is None:
-        raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, not for env={name!r}; leave it auto")
+        raise ConfigError(f"atari_protocol={atari_protocol} is for Atari games, not for "
+                          f"env={name!r}; leave it auto")
     return dataclasses.replace(env, atari=AtariId(env.atari.game, PROTOCOLS[atari_protocol]))
 
 
@@ -104,12 +112,14 @@ def check_processes(env: EnvId) -> None:
     if env.name.startswith("__main__:"):
         module = "__main__"
     if module == "__main__" and not hasattr(sys.modules["__main__"], "__file__"):
-        raise ConfigError(f"env={env.name!r} is defined in a notebook or an interactive session, which worker "
-                          "processes cannot import; give its class as env instead of the name, or use one process")
+        raise ConfigError(f"env={env.name!r} is defined in a notebook or an interactive session, "
+                          "which worker processes cannot import; give its class as env instead of "
+                          "the name, or use one process")
 
 
 def needs_main(env: EnvConfig) -> bool:
-    """Whether worker processes may have to import the program's main module, which may register the environment."""
+    """Whether worker processes may have to import the program's main module, which may register the
+    environment."""
     return not is_object(env.id) and resolve_env(env.id, env.atari_protocol).atari is None
 
 
@@ -137,8 +147,9 @@ def _atari(name: str) -> EnvId | None:
         return None
     protocols = {f"{match[1]}NoFrameskip-v4": "classic", f"ALE/{match[1]}-v5": "v5"}
     if name not in protocols:
-        raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you mean {match[1]} (the "
-                          f"classic protocol, as {match[1]}NoFrameskip-v4) or ALE/{match[1]}-v5 (sticky actions)?")
+        raise ConfigError(f"env={name!r} is an Atari id that Vantage does not support; did you "
+                          f"mean {match[1]} (the classic protocol, as {match[1]}NoFrameskip-v4) or "
+                          f"ALE/{match[1]}-v5 (sticky actions)?")
     return EnvId(name, "atari", AtariId(game[0], PROTOCOLS[protocols[name]]))
 
 
@@ -153,7 +164,9 @@ def _games() -> dict[str, tuple[str, str]]:
     from ale_py import roms
     from ale_py.registration import rom_id_to_name
 
-    return {_plain(rom): (rom, rom_id_to_name(rom)) for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
+    return {_plain(rom): (rom,
+                          rom_id_to_name(rom))
+                          for rom in roms.get_all_rom_ids() if rom not in TWO_PLAYERS}
 
 
 def _plain(name: str) -> str:
@@ -168,7 +181,8 @@ def find_plugin(gym_id: str) -> bool:
         if plugin.name in (namespace, "__root__"):
             try:
                 with warnings.catch_warnings():
-                    warnings.simplefilter("ignore", UserWarning)  # about ids that it registers again
+                    # about ids that it registers again
+                    warnings.simplefilter("ignore", UserWarning)
                     plugin.load()()
             except Exception as error:
                 raise ConfigError(f"env={gym_id!r}: the plugin {plugin.value} of Gymnasium fails: "
@@ -186,15 +200,18 @@ def _with_package(gym_id: str) -> str:
 def _registered(name: str, gym_id: str) -> EnvId:
     if not find_plugin(gym_id):
         if find_spec("ale_py") is None and re.fullmatch(r"ALE/.*|\w+(NoFrameskip-v4)?", name):
-            raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if it is an Atari game, "
-                              f"ale_py is not installed: {install_command('atari')}")
+            raise ConfigError(f"env={name!r} is no Gymnasium id{nearest(name, known_names())}; if "
+                              "it is an Atari game, ale_py is not installed: "
+                              f"{install_command('atari')}")
         module = name.removesuffix(gym_id)
         near = (colon_form(name) or ("" if module else hint(gym_id))
                 or nearest(gym_id, gym.registry if module else known_names(), module.__add__)
-                or ("" if module else _with_package(name)) or "; `vantage list environments` names them")
+                or ("" if module else _with_package(name))
+                or "; `vantage list environments` names them")
         raise ConfigError(f"env={name!r} is no Gymnasium id, Atari game or module:Class{near}")
     entry = str(gym.registry[gym_id].entry_point)
-    return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry), "other"))
+    return EnvId(name, next((family for part, family in FAMILIES.items() if part in entry),
+                            "other"))
 
 
 def _from_module(name: str) -> EnvId:

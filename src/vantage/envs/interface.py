@@ -26,7 +26,8 @@ Info = dict[str, Any]
 Outcome = tuple[Obs, Array, Array, Array, Info]
 """Observations, rewards, terminated, truncated and info of one step."""
 
-LONGEST_GAME = 10_000  # steps of an evaluation's game, unless the environment has a time limit of its own
+# steps of an evaluation's game, unless the environment has a time limit of its own
+LONGEST_GAME = 10_000
 IDLE = -1  # episode number of an environment that is not yet reset in a replay
 
 
@@ -37,7 +38,8 @@ class First:
     obs: Obs
     is_first: Array  # [B] bool; False where a snapshot was restored in the middle of an episode
     action_mask: Array | None
-    lost: tuple[int, ...] = ()  # environments that began anew: their replay did not reproduce the saved observation
+    # environments that began anew: their replay did not reproduce the saved observation
+    lost: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +47,11 @@ class Step:
     """The result of one action in each environment; tensors as for `First`."""
 
     obs: Obs
-    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32, or a mapping."""
+    """[B, ...] after the step: images [B, C, H, W] in uint8 or float32, vectors [B, N] in float32,
+    or a mapping."""
     rewards: Array  # [B] float32, after clipping and scaling
-    terminated: Array  # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
+    # [B] bool: the task (in classic Atari training: the life) ended; not at a time limit
+    terminated: Array
     is_first: Array  # [B] bool: `obs` opens an episode, so this step only reset
     valid: Array  # [B] bool: False where the action was ignored (reset) or replaced (forced FIRE)
     action_mask: Array | None  # [B, A] bool, of `obs`
@@ -71,21 +75,24 @@ class Seeds:
 
     def place(self, env: int, episode: int, step: int) -> str:
         """Where an error happened, in words; step 0 is the reset."""
-        return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, episode {episode}, "
-                f"step {step})")
+        return (f"environment {self.first_env + env} of {self.name} (seed {self.of(env, episode)}, "
+                f"episode {episode}, step {step})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Simulators:
-    """B simulators in the policy's shapes. The step after an episode's end only resets (NEXT_STEP)."""
+    """B simulators in the policy's shapes. The step after an episode's end only resets
+    (NEXT_STEP)."""
 
     spec: EnvSpec
-    notes: tuple[str, ...]  # how the environment is played, in words; the last says where the simulators run
+    # how the environment is played, in words; the last says where the simulators run
+    notes: tuple[str, ...]
     reset: Callable[[Any, Array], tuple[Obs, Info]]
     """reset(episodes, which): reset where `which` is True, with the seeds of `episodes`; returns
     observations of all. Atari's also accepts None: no seeds."""
     forgets_games: Callable[[], bool] = lambda: False
-    """Whether the next game depends only on the number of resets since a seeded one, not on play."""
+    """Whether the next game depends only on the number of resets since a seeded one, not on
+    play."""
     step: Callable[[Array], Outcome]  # take these actions
     close: Callable[[], object]  # a second call does nothing
     bounds: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
@@ -95,13 +102,17 @@ class Simulators:
     limit."""
     why: Mapping[str, str] = field(default_factory=dict)
     """Why each part of the observation is read as it is, by name as in `bounds`."""
-    single: Callable[[], gym.Env[Any, Any]] | None = None  # the first simulator, if it is an Env in this process
-    exact: bool = True  # seeds and actions reproduce the states; else nothing is seeded after the first reset
+    # the first simulator, if it is an Env in this process
+    single: Callable[[], gym.Env[Any, Any]] | None = None
+    # seeds and actions reproduce the states; else nothing is seeded after the first reset
+    exact: bool = True
     reseed_steps: int = 0
     """A reset at least this many steps after a seeded one is seeded again; 0: all are seeded."""
     frames_per_step: float = 1  # the mean if frame_skip is a range
-    longest_game: float = LONGEST_GAME  # steps after which a game is cut, if the environment does not end it before
-    fps: float | None = None  # agent steps per second in real time; None: the environment's metadata has it
+    # steps after which a game is cut, if the environment does not end it before
+    longest_game: float = LONGEST_GAME
+    # agent steps per second in real time; None: the environment's metadata has it
+    fps: float | None = None
     action_names: tuple[str, ...] = ()  # Atari's, such as UPFIRE
     fires: bool = False  # press FIRE after a reset and after a lost life
     life_signal: bool = False  # a lost life ends the bootstrap in training

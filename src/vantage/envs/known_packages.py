@@ -54,8 +54,9 @@ _GYMNASIUM = {
 }
 _OLD_GYM = {
     "procgen": "procgen[:-]", "gym-super-mario-bros": "SuperMarioBros", "minerl": "MineRL",
-    "gym-tetris": "Tetris[AB]?-v", "crafter": "Crafter", "gym-sokoban": "Sokoban-|Boxoban-", "griddly": "GDY-",
-    "memory-maze": "MemoryMaze-|memory_maze", "gym-donkeycar": "donkey-", "textworld": "tw-|textworld-"}
+    "gym-tetris": "Tetris[AB]?-v", "crafter": "Crafter", "gym-sokoban": "Sokoban-|Boxoban-",
+    "griddly": "GDY-", "memory-maze": "MemoryMaze-|memory_maze", "gym-donkeycar": "donkey-",
+    "textworld": "tw-|textworld-"}
 
 
 def hint(gym_id: str) -> str:
@@ -68,6 +69,6 @@ def hint(gym_id: str) -> str:
             return f"; it seems to be of the package {package}: pip install {package}, then give {module}:{gym_id}"
     for package, pattern in _OLD_GYM.items():
         if re.match(pattern, gym_id):
-            return (f"; it seems to be of the package {package}, which is for the old gym library: make a "
-                    "gymnasium.Env around it in a module of your own and give module:Class")
+            return (f"; it seems to be of the package {package}, which is for the old gym library: "
+                    "make a gymnasium.Env around it in a module of your own and give module:Class")
     return ""

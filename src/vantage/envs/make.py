@@ -1,4 +1,5 @@
-"""Environments by name, built in batches: for training, for evaluations, and single ones to show."""
+"""Environments by name, built in batches: for training, for evaluations, and single ones to
+show."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from vantage.errors import ConfigError
 
 
 def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, first_env: int = 0,
-                      place: int = 0, evaluation: bool = False, threads: int = 0, rendered: bool = False,
+                      place: int = 0, evaluation: bool = False, threads: int = 0,
+                      rendered: bool = False,
                       longest_game: int = LONGEST_GAME) -> Environments:
     """`num_envs` environments; random `stream` 0 is for training, others are for evaluations.
 
@@ -38,35 +40,41 @@ def make_environments(env: EnvConfig, *, seed: int, num_envs: int, stream: int, 
     if name.atari is not None:
         from vantage.envs.atari import make_atari  # needs ale_py, which is optional
 
-        simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads, rendered=rendered,
+        simulators = make_atari(env, name.atari, seeds, num_envs=num_envs, threads=threads,
+                                rendered=rendered,
                                 short=short)
     elif is_vector(name):
         vector = create_vector(env, name, num_envs=num_envs, rendered=rendered)
         if is_in_tensors(vector, seeds):
             return _in_tensors(env, name, vector, seeds, num_envs=num_envs, evaluation=evaluation,
                                longest_game=longest_game)
-        simulators = make_batched(env, name, seeds, vector, num_envs=num_envs, longest_game=longest_game)
+        simulators = make_batched(env, name, seeds, vector, num_envs=num_envs,
+                                  longest_game=longest_game)
     else:
         simulators = make_single(env, name, seeds, num_envs=num_envs, rendered=rendered,
                                  longest_game=longest_game if evaluation else 0, short=short)
     try:
-        return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation, draws=rendered,
+        return Environments(simulators, env, seeds, num_envs=num_envs, evaluation=evaluation,
+                            draws=rendered,
                             short=short)
     except BaseException:
         simulators.close()
         raise
 
 
-def _in_tensors(env: EnvConfig, name: EnvId, vector: Any, seeds: Seeds, *, num_envs: int, evaluation: bool,
+def _in_tensors(env: EnvConfig, name: EnvId, vector: Any, seeds: Seeds, *, num_envs: int,
+                evaluation: bool,
                 longest_game: int) -> Environments:
     from vantage.envs.build import check_space
-    from vantage.envs.tensor_env import TensorEnvironments, check_vec_env
+    from vantage.envs.tensor_env import TensorEnvironments
+    from vantage.envs.vec_env import check_vec_env
 
     check_vec_env(seeds.name, vector, num_envs)
     for each in ("single_observation_space", "single_action_space"):
         check_space(name, each, getattr(vector, each))
     try:
-        made = TensorEnvironments(vector, env, seeds, evaluation=evaluation, longest_game=longest_game)
+        made = TensorEnvironments(vector, env, seeds, evaluation=evaluation,
+                                  longest_game=longest_game)
     except BaseException:
         with suppress(Exception, SystemExit):
             vector.close()
@@ -84,7 +92,8 @@ def make_single(env: EnvConfig, *, seed: int, stream: int, draws: bool | None = 
     from vantage.envs.batched import is_vector
 
     is_batch = is_vector(resolve_env(env.id, env.atari_protocol))
-    make = partial(make_environments, replace(env, vector="sync"), seed=seed, num_envs=num_envs if is_batch else 1,
+    make = partial(make_environments, replace(env, vector="sync"), seed=seed,
+                   num_envs=num_envs if is_batch else 1,
                    stream=stream, evaluation=True, threads=1)
     try:
         return make(rendered=draws is not False)

@@ -13,7 +13,8 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv, VectorWra
 from vantage.envs.interface import MASK, Info
 
 METHOD = "action_masks"
-"""The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html (2026-11)."""
+"""The method's name: https://sb3-contrib.readthedocs.io/en/master/modules/ppo_mask.html
+(2026-11)."""
 
 
 def masks_of(env: gym.Env[Any, Any]) -> Callable[[Info], Info]:

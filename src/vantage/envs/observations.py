@@ -34,7 +34,8 @@ class Reading:
     why: str
     """The reason, for the start of a run."""
     axes: Shape = ()
-    """Order of axes for `transpose`: [C, H, W], or [..., H, W] with the other axes flattened later."""
+    """Order of axes for `transpose`: [C, H, W], or [..., H, W] with the other axes flattened
+    later."""
 
 
 def read_box(space: spaces.Box, kind: str) -> Reading:
@@ -102,12 +103,12 @@ def _vector(space: spaces.Box, why: str) -> Reading:
 def _refuse(space: spaces.Box, kind: str) -> None:
     """ConfigError if `space` cannot be an image, or its numbers cannot be codes."""
     if not 2 <= len(space.shape) <= 4:
-        raise ConfigError(f"obs_as={kind} needs two to four axes, and this Box has the shape {space.shape}; give "
-                          "vector, or leave it out")
+        raise ConfigError(f"obs_as={kind} needs two to four axes, and this Box has the shape "
+                          f"{space.shape}; give vector, or leave it out")
     low, high = _bounds(space)
     if kind == "codes" and (space.dtype.kind == "f" or low < 0 or high > 255):
-        raise ConfigError(f"obs_as=codes needs whole numbers from 0 to at most 255, and this Box has {space.dtype} "
-                          f"from {low:g} to {high:g}; give image or vector")
+        raise ConfigError("obs_as=codes needs whole numbers from 0 to at most 255, and this Box "
+                          f"has {space.dtype} from {low:g} to {high:g}; give image or vector")
 
 
 def _bounds(space: spaces.Box) -> tuple[float, float]:
@@ -150,7 +151,8 @@ def _read_as_bytes(space: spaces.Box) -> Reading:
     """The guess of runs older than `obs_as`, so that they stay playable and resumable."""
     shape, (low, high), kind = space.shape, _bounds(space), space.dtype.kind
     why = "as runs without obs_as"
-    if len(shape) not in (2, 3) or low < 0 or high > 255 or (len(shape) == 2 and space.dtype != np.uint8):
+    if len(shape) not in (2,
+                          3) or low < 0 or high > 255 or (len(shape) == 2 and space.dtype != np.uint8):
         return _vector(space, why)
     if kind == "f" and (high not in (1, 255) or low != 0):
         return _vector(space, why)
@@ -159,7 +161,8 @@ def _read_as_bytes(space: spaces.Box) -> Reading:
     sides = [shape[axis] for axis in axes]
     codes = high == 255 and max(sides[-2:]) < LEAST_PICTURE
     unit = 255.0 if kind == "f" else 1.0 if codes else max(1.0, high)
-    return Reading(ArraySpec("image", (1, *sides) if len(sides) == 2 else tuple(sides), unit), why, axes)
+    return Reading(ArraySpec("image", (1, *sides) if len(sides) == 2 else tuple(sides), unit), why,
+                   axes)
 
 
 def to_image(space: spaces.Box, reading: Reading, batch: Shape) -> Callable[[Array], Array]:
@@ -179,8 +182,9 @@ def to_image(space: spaces.Box, reading: Reading, batch: Shape) -> Callable[[Arr
         if rounds:
             return np.rint(np.clip(array * (255 / high), 0, 255)).astype(np.uint8)
         if (array < 0).any() or (array > 255).any() or (array.dtype.kind == "f" and (array % 1).any()):
-            raise ValueError(f"the observation has numbers from {array.min():g} to {array.max():g}; its Box "
-                             f"has whole ones from {low:g} to {high:g}; correct the observation_space")
+            raise ValueError(f"the observation has numbers from {array.min():g} to "
+                             f"{array.max():g}; its Box has whole ones from {low:g} to {high:g}; "
+                             "correct the observation_space")
         return array.astype(np.uint8)
 
     return lambda array: in_type(array).transpose(axes).reshape(batch + part.shape)

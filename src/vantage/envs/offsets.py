@@ -32,7 +32,8 @@ CLOSE = 0.01
 """Largest relative difference between two first observations that share an offset."""
 
 
-def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: ArraySpec | Mapping[str, ArraySpec]
+def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any],
+                  obs: ArraySpec | Mapping[str, ArraySpec]
                   ) -> Shifts:
     """Offsets of the observations that `reset` returns for two seeds.
 
@@ -49,8 +50,10 @@ def first_offsets(reset: Callable[[int], Any], space: gym.Space[Any], obs: Array
     for path, name in names_of(leaves).items():
         part = obs[name] if isinstance(obs, Mapping) else obs
         if part.kind == "vector" and _is_wide(leaves[path]):
-            with suppress(LookupError, TypeError, ValueError):  # not of the space: the first reset says so
-                offsets = _in_common(*(_numbers(each, path, part.shape[0]) for each in (first, second)))
+            # not of the space: the first reset says so
+            with suppress(LookupError, TypeError, ValueError):
+                offsets = _in_common(*(_numbers(each, path, part.shape[0])
+                                       for each in (first, second)))
                 if any(offsets):
                     shifts[name] = tuple(offsets)
     return shifts
@@ -74,7 +77,8 @@ def _in_common(first: Array, second: Array) -> list[float]:
 
 def _is_wide(space: gym.Space[Any]) -> bool:
     """Whether a space is a Box of a type with more digits than float32."""
-    return isinstance(space, spaces.Box) and space.dtype.kind in "fiu" and space.dtype.itemsize >= 4 \
+    return isinstance(space,
+                      spaces.Box) and space.dtype.kind in "fiu" and space.dtype.itemsize >= 4 \
         and space.dtype != np.float32
 
 
@@ -84,10 +88,11 @@ def shifted(spec: ArraySpec, convert: Callable[[Any], Any], shift: tuple[float, 
     if not shift:
         return spec, convert
     if spec.kind != "vector" or len(shift) != spec.shape[0]:
-        raise ConfigError(f"obs_shift has {len(shift)} numbers for {spec.kind} of shape {spec.shape}; give "
-                          "--obs-shift auto")
+        raise ConfigError(f"obs_shift has {len(shift)} numbers for {spec.kind} of shape "
+                          f"{spec.shape}; give --obs-shift auto")
     floats = np.array([float(each) for each in shift])
-    # Whole numbers are subtracted as such: float64 has 53 bits, a clock in nanoseconds 61. 64 bits wrap around.
+    # Whole numbers are subtracted as such: float64 has 53 bits, a clock in nanoseconds 61. 64 bits
+    # wrap around.
     whole = np.array([int(each) % 2**64 for each in shift], np.uint64).view(np.int64)
     all_whole = all(each == int(each) for each in shift)
 

@@ -22,29 +22,35 @@ from vantage.envs.spaces import make_observer
 from vantage.errors import ConfigError
 from vantage.specs import ActionSpec, ArraySpec, EnvSpec
 
-ATARI, IMAGE, DISCRETE = "Atari games", "environments that show one image", "environments with Discrete actions"
-NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE, "max_frames": IMAGE,
-         "noop_max": ATARI, "fire_on_reset": ATARI, "frame_skip": "", "random_start": ""}
+ATARI = "Atari games"
+IMAGE = "environments that show one image"
+DISCRETE = "environments with Discrete actions"
+NEEDS = {"action_subset": DISCRETE, "crop": IMAGE, "screen_size": IMAGE, "grayscale": IMAGE,
+         "max_frames": IMAGE, "noop_max": ATARI, "fire_on_reset": ATARI, "frame_skip": "",
+         "random_start": ""}
 """The kind of environment that each option needs."""
 
 Margins = tuple[int, int, int, int]  # pixels taken off an image: top, bottom, left, right
 Range = tuple[int, int]  # lowest and highest number, both possible
 
-# (first, below) by game, "" for any other: the crop is rows [first, below + 160) and 160 columns. From config.json of
-# dgriff777/rl_a3c_pytorch, 4170f7d.
+# (first, below) by game, "" for any other: the crop is rows [first, below + 160) and 160 columns.
+# From config.json of dgriff777/rl_a3c_pytorch, 4170f7d.
 CROP_TABLES = {
-    "rl-a3c-pytorch": {"": (34, 34), "asteroids": (16, 34), "beam_rider": (20, 20), "centipede": (36, 56),
-                       "ms_pacman": (2, 10), "seaquest": (30, 30), "space_invaders": (8, 36),
-                       "video_pinball": (42, 60), "qbert": (12, 40), "boxing": (30, 30)},
+    "rl-a3c-pytorch": {"": (34, 34), "asteroids": (16, 34), "beam_rider": (20, 20),
+                       "centipede": (36, 56), "ms_pacman": (2, 10), "seaquest": (30, 30),
+                       "space_invaders": (8, 36), "video_pinball": (42, 60), "qbert": (12, 40),
+                       "boxing": (30, 30)},
 }
 TABLE_SIDE = 160
 
 
 FORMS = {
-    "crop": (r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", "none, TOP,BOTTOM,LEFT,RIGHT in pixels to take off, such as "
-             f"34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})"),
-    "screen_size": (r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", "auto, a number of pixels such as 84, or HEIGHTxWIDTH"),
-    "frame_skip": (r"([1-9]\d{0,3})(?:-([1-9]\d{0,3}))?", "auto, a number of frames such as 4, or a range such as 2-4"),
+    "crop": (r"(\d{1,5}),(\d{1,5}),(\d{1,5}),(\d{1,5})", "none, TOP,BOTTOM,LEFT,RIGHT in pixels to "
+             f"take off, such as 34,16,0,0, or a table by game ({', '.join(CROP_TABLES)})"),
+    "screen_size": (r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?",
+                    "auto, a number of pixels such as 84, or HEIGHTxWIDTH"),
+    "frame_skip": (r"([1-9]\d{0,3})(?:-([1-9]\d{0,3}))?",
+                   "auto, a number of frames such as 4, or a range such as 2-4"),
 }
 """The notation of each option that takes numbers, as a pattern and in words."""
 
@@ -73,7 +79,8 @@ def refuse(config: EnvConfig, need: str, why: str) -> None:
     """ConfigError if an option is set that needs `need`; `why` describes the environment."""
     for name in non_defaults(config):
         if NEEDS[name] == need:
-            raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it out")
+            raise ConfigError(f"{name} has no effect here: it is for {need}, and {why}; leave it "
+                              "out")
 
 
 def check_options(config: EnvConfig, env: EnvId) -> None:
@@ -85,11 +92,13 @@ def check_options(config: EnvConfig, env: EnvId) -> None:
         numbers(config, name)
     for name in ("obs_as", "obs_shift") if env.atari is not None else ():
         if getattr(config, name) not in ("auto", "none", "bytes"):
-            raise ConfigError(f"{name} has no effect here: Atari games show images of bytes; leave it out")
+            raise ConfigError(f"{name} has no effect here: Atari games show images of bytes; leave "
+                              "it out")
     if env.atari is None:
         refuse(config, ATARI, f"env={env.name!r} is none")
         if config.crop in CROP_TABLES:
-            raise ConfigError(f"crop={config.crop} is for Atari games; give the pixels as TOP,BOTTOM,LEFT,RIGHT")
+            raise ConfigError(f"crop={config.crop} is for Atari games; give the pixels as "
+                              "TOP,BOTTOM,LEFT,RIGHT")
 
 
 def margins_of(config: EnvConfig, game: str, shape: tuple[int, int]) -> Margins:
@@ -99,8 +108,8 @@ def margins_of(config: EnvConfig, game: str, shape: tuple[int, int]) -> Margins:
         return first, max(0, shape[0] - below - TABLE_SIDE), 0, max(0, shape[1] - TABLE_SIDE)
     top, bottom, left, right = numbers(config, "crop") or (0, 0, 0, 0)
     if top + bottom >= shape[0] or left + right >= shape[1]:
-        raise ConfigError(f"crop={config.crop} leaves nothing of images of {shape[0]}x{shape[1]}; take off fewer "
-                          "pixels at TOP,BOTTOM,LEFT,RIGHT")
+        raise ConfigError(f"crop={config.crop} leaves nothing of images of {shape[0]}x{shape[1]}; "
+                          "take off fewer pixels at TOP,BOTTOM,LEFT,RIGHT")
     return top, bottom, left, right
 
 
@@ -121,13 +130,16 @@ def choose_actions(config: EnvConfig, spec: EnvSpec, names: tuple[str, ...]) -> 
     if not subset:
         return spec, names, None
     meanings = names or tuple(map(str, range(spec.action.sizes[0])))
-    index_of = {name: i for i, name in enumerate(meanings)} | {str(i): i for i in range(len(meanings))}
+    index_of = {name: i for i, name in enumerate(meanings)}
+    index_of |= {str(i): i for i in range(len(meanings))}
     indices = [index_of.get(name, -1) for name in subset]
     if -1 in indices or len(set(indices)) < len(indices):
-        raise ConfigError(f"action_subset={config.action_subset} names an unknown action, or one twice; the actions "
-                          f"are {', '.join(f'{i} {name}' for i, name in enumerate(meanings))}")
+        raise ConfigError(f"action_subset={config.action_subset} names an unknown action, or one "
+                          "twice; the actions are "
+                          f"{', '.join(f'{i} {name}' for i, name in enumerate(meanings))}")
     action = ActionSpec("discrete", (len(indices),))
-    return replace(spec, action=action), tuple(names[i] for i in indices if names), np.array(indices)
+    chosen_names = tuple(names[i] for i in indices) if names else ()
+    return replace(spec, action=action), chosen_names, np.array(indices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +158,12 @@ class Picture:
         image = image[top:image.shape[0] - bottom, left:image.shape[1] - right]
         if self.gray and image.ndim == 3:
             image = cv2.cvtColor(np.ascontiguousarray(image[..., :3]), cv2.COLOR_RGB2GRAY)
-        return cv2.resize(image, self.size[::-1], interpolation=cv2.INTER_AREA) if self.size else image
+        return cv2.resize(image, self.size[::-1],
+                          interpolation=cv2.INTER_AREA) if self.size else image
 
 
-def show_images(env: gym.Env[Any, Any], picture: Picture, kinds: Mapping[str, str]) -> gym.Env[Any, Any]:
+def show_images(env: gym.Env[Any, Any], picture: Picture,
+                kinds: Mapping[str, str]) -> gym.Env[Any, Any]:
     """Pass images through `picture`; they become [H, W] or [H, W, C]."""
     space = env.observation_space
     spec, observe = make_observer(space, kinds=kinds)
@@ -160,7 +174,8 @@ def show_images(env: gym.Env[Any, Any], picture: Picture, kinds: Mapping[str, st
         return picture(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
 
     shape = convert(np.zeros(space.shape, space.dtype)).shape
-    shown = (spaces.Box(float(space.low.min()), float(space.high.max()), shape, np.float32) if spec.floats else
+    shown = (spaces.Box(float(space.low.min()), float(space.high.max()), shape,
+                        np.float32) if spec.floats else
              spaces.Box(0, 255 if spec.adapts else int(spec.unit), shape, np.uint8))
     return gym.wrappers.TransformObservation(env, convert, shown)
 
@@ -178,7 +193,8 @@ class Play:
     kinds: Mapping[str, str]  # of the parts of the observation, as obs_as says
 
     @classmethod
-    def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1, noop_max: int = 0,
+    def of(cls, config: EnvConfig, picture: Picture | None, *, skip: int = 1, pooled: int = 1,
+           noop_max: int = 0,
            max_frames: int = 0) -> Play:
         """The options of `config`, with these defaults.
 
@@ -186,10 +202,12 @@ class Play:
         """
         low, high = sorted(numbers(config, "frame_skip") or (skip, skip))
         if (config.max_frames or 0) > low:
-            raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a step; raise "
-                              "frame_skip or lower max_frames")
-        return cls((low, high), config.max_frames or min(pooled, low), noop_max, config.random_start, picture,
-                   config.max_episode_steps or int(max_frames // ((low + high) / 2)), config.kinds_of_parts)
+            raise ConfigError(f"max_frames={config.max_frames} is more than the {low} frames of a "
+                              "step; raise frame_skip or lower max_frames")
+        return cls((low, high), config.max_frames or min(pooled, low), noop_max,
+                   config.random_start, picture,
+                   config.max_episode_steps or int(max_frames // ((low + high) / 2)),
+                   config.kinds_of_parts)
 
     @property
     def frames_per_step(self) -> float:
@@ -210,13 +228,15 @@ class Play:
 def play_of(config: EnvConfig, env: gym.Env[Any, Any]) -> Play:
     """The options of `config` for `env`. ConfigError for options that have no effect on it."""
     spec, _ = make_observer(env.observation_space, kinds=config.kinds_of_parts)
-    picture, size = None, numbers(config, "screen_size")
+    picture = None
+    size = numbers(config, "screen_size")
     if not (isinstance(spec, ArraySpec) and spec.kind == "image"):
         refuse(config, IMAGE, "this one observes something else")
     elif config.grayscale is not None and spec.shape[0] == 1:
         raise ConfigError("grayscale has no effect here: the images are gray; leave it out")
     elif config.crop != "none" or size or config.grayscale:
-        picture = Picture(margins_of(config, "", (spec.shape[1], spec.shape[2])), size, bool(config.grayscale))
+        picture = Picture(margins_of(config, "", (spec.shape[1], spec.shape[2])), size,
+                          bool(config.grayscale))
     if not isinstance(env.action_space, spaces.Discrete):
         refuse(config, DISCRETE, f"this one's are {type(env.action_space).__name__}")
     return Play.of(config, picture)
@@ -240,13 +260,15 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
         self._start_rng = self._skip_rng = np.random.default_rng()
         self._with_mask = masks_of(env)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         if seed is not None:
             self._start_rng, self._skip_rng = (np.random.default_rng((seed, i)) for i in range(2))
             self.env.action_space.seed(seed)
         obs, info = self.env.reset(seed=seed, options=options)
         if self._play.random_start and MASK in self._with_mask(info):
-            raise ConfigError("random_start ignores action masks, which this environment has; leave it out")
+            raise ConfigError("random_start ignores action masks, which this environment has; "
+                              "leave it out")
         noops = int(self._start_rng.integers(self._play.noop_max)) if self._play.noop_max else 0
         for t in range(noops + int(self._start_rng.integers(self._play.random_start + 1))):
             obs, _, terminated, truncated, info = self.env.step(0 if t < noops else self.env.action_space.sample())
@@ -264,6 +286,8 @@ class Frames(gym.Wrapper[Any, Any, Any, Any]):
             frames.append(obs if self._play.pooled == 1 else np.array(obs))
             total += reward
             mask = None if terminated or truncated else self._with_mask(info).get(MASK)
-            if terminated or truncated or (mask is not None and not allows(mask, action, self.env.action_space)):
+            if terminated or truncated or (mask is not None
+                                           and not allows(mask, action, self.env.action_space)):
                 break
-        return frames[0] if len(frames) == 1 else np.maximum.reduce(frames), total, terminated, truncated, info
+        obs = frames[0] if len(frames) == 1 else np.maximum.reduce(frames)
+        return obs, total, terminated, truncated, info

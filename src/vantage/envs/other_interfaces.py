@@ -16,8 +16,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from vantage.envs.descriptions import a
 
 _RETURNS = "reset return (observation, info) and step (observation, reward, terminated, truncated, info)"
-_ONE_AGENT = ("Vantage trains one agent: write a gymnasium.Env around it that takes the actions of one agent, returns "
-              "what that one observes and earns, and plays the others by a policy of your own")
+_ONE_AGENT = ("Vantage trains one agent: write a gymnasium.Env around it that takes the actions of "
+              "one agent, returns what that one observes and earns, and plays the others by a "
+              "policy of your own")
 _PORT = f"derive the class from gymnasium.Env, set its spaces from gymnasium.spaces, and let {_RETURNS}"
 _BATCH = ("write a gymnasium.vector.VectorEnv around it, with num_envs, single_observation_space, "
           "single_action_space and metadata = {'autoreset_mode': AutoresetMode.NEXT_STEP}")
@@ -45,17 +46,21 @@ KINDS = (
          ("pettingzoo", "supersuit"), ()),
     Kind("an RLlib MultiAgentEnv", _ONE_AGENT, ("ray.rllib.env.multi_agent_env",),
          ("get_action_space", "get_observation_space"), derives=True),
-    Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are in its time step, "
-         "and terminated is last() with a discount of 0", ("dm_env", "dm_control"),
+    Kind("a dm_env environment, as of dm_control", f"{_WRAP}: observation, reward and last() are "
+         "in its time step, and terminated is last() with a discount of 0",
+         ("dm_env", "dm_control"),
          ("observation_spec", "action_spec")),
-    Kind("an EnvPool environment", f"{_BATCH}: EnvPool too resets in the step after an episode's end", ("envpool",),
+    Kind("an EnvPool environment", f"{_BATCH}: EnvPool too resets in the step after an episode's "
+                                   "end", ("envpool",),
          ("recv", "send", "async_reset"), derives=True),
-    Kind("a vector environment of Stable-Baselines3", "give the class or the function that makes a single environment, "
-         "and their number as num_envs", ("stable_baselines3.common.vec_env",),
+    Kind("a vector environment of Stable-Baselines3", "give the class or the function that makes a "
+         "single environment, and their number as num_envs", ("stable_baselines3.common.vec_env",),
          ("step_async", "step_wait", "env_method")),
-    Kind("a Unity environment (ML-Agents)", _WRAP, ("mlagents_envs",), ("get_steps", "set_actions")),
-    Kind("an Isaac environment, which simulates many at once", f"{_BATCH}: the step that ends an episode returns its "
-         "last observation, and the next one resets", ("isaacgym", "isaacgymenvs", "isaaclab", "omni.isaac"),
+    Kind("a Unity environment (ML-Agents)", _WRAP, ("mlagents_envs",),
+         ("get_steps", "set_actions")),
+    Kind("an Isaac environment, which simulates many at once", f"{_BATCH}: the step that ends an "
+         "episode returns its last observation, and the next one resets",
+         ("isaacgym", "isaacgymenvs", "isaaclab", "omni.isaac"),
          ("allocate_buffers",), derives=True),
     Kind("an environment of the old gym library",
          f"import gymnasium as gym in place of gym, and let {_RETURNS}", ("gym",), ()),
@@ -70,7 +75,8 @@ def refusal(env: Any) -> str:
     cls = env if isinstance(env, type) else type(env)
     names, is_env = _class_names(cls), issubclass(cls, Env | VectorEnv)
     for kind in KINDS:
-        if any(_is_within(name, module) for name in names for module in kind.modules) and kind.derives >= is_env:
+        if any(_is_within(name, module) for name in names
+               for module in kind.modules) and kind.derives >= is_env:
             return _words(kind)
     if is_env:
         return ""
@@ -87,13 +93,14 @@ def instance_refusal(env: Any) -> str:
     if words := refusal(env):
         return words
     if not isinstance(env, Env):
-        return (f"{a(type(env).__name__)}, a vector environment; give its class, or a function with the parameter "
-                "num_envs that returns it")
+        return (f"{a(type(env).__name__)}, a vector environment; give its class, or a function "
+                "with the parameter num_envs that returns it")
     mode = metadata_of(env).get("autoreset_mode")
     if mode not in (None, AutoresetMode.NEXT_STEP):
-        return (f"{a(type(env).__name__)} that resets itself (autoreset_mode={getattr(mode, 'name', mode)}), while "
-                "Vantage resets environments after their episodes; leave autoreset_mode out of its metadata, and let "
-                "reset begin the episodes")
+        return (f"{a(type(env).__name__)} that resets itself "
+                f"(autoreset_mode={getattr(mode, 'name', mode)}), while Vantage resets "
+                "environments after their episodes; leave autoreset_mode out of its metadata, and "
+                "let reset begin the episodes")
     return ""
 
 

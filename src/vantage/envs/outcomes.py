@@ -214,7 +214,8 @@ class Checked(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def _is_number(value: Any) -> bool:
-    """Whether `value` is a real number, Fraction, tensor or the like; no text, no complex number."""
+    """Whether `value` is a real number, Fraction, tensor or the like; no text, no complex
+    number."""
     return hasattr(type(value), "__float__") and not isinstance(value, complex | np.complexfloating)
 
 

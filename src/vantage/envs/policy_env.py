@@ -20,22 +20,28 @@ class PolicyEnv(gym.Env[Any, Any]):
     same actions, or the first that their masks allow.
     """
 
-    def __init__(self, envs: Environments, seed_of: Callable[[int], int], *, render_mode: str | None) -> None:
+    def __init__(self, envs: Environments, seed_of: Callable[[int], int], *,
+                 render_mode: str | None) -> None:
         """`envs` is one evaluation environment, which renders unless `render_mode` is None.
 
         `seed_of` derives the environment's seed from the seed of a reset.
         """
-        self._envs, self._seed_of = envs, seed_of
-        self._begun, self._over = False, True
+        self._envs = envs
+        self._seed_of = seed_of
+        self._begun = False
+        self._over = True
         self._masks: Array | None = None
         self.observation_space, self.action_space = policy_spaces(self._envs.spec)
         self.render_mode, self.metadata = render_mode, {"render_modes": ["rgb_array"]}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Begin the next episode; with a `seed`, the first of that seed. `options` are ignored."""
         super().reset(seed=seed)
         first = self._envs.reset() if seed is None else self._envs.restart(self._seed_of(seed))
-        self._begun, self._over, self._masks = True, False, _masks(first.action_mask)
+        self._begun = True
+        self._over = False
+        self._masks = _masks(first.action_mask)
         if self.render_mode is not None:
             self.metadata["render_fps"] = self._envs.fps
         return _only(first.obs), _info(first.action_mask)
@@ -45,13 +51,15 @@ class PolicyEnv(gym.Env[Any, Any]):
         if self._over:
             raise gym.error.ResetNeeded("no episode is under way: call reset() first")
         step = self._envs.step(self._for_all(np.asarray(action)))
-        self._over, self._masks = any(episode.env == 0 for episode in step.episodes), _masks(step.action_mask)
+        self._over = any(episode.env == 0 for episode in step.episodes)
+        self._masks = _masks(step.action_mask)
         terminated = bool(step.terminated[0])
         return (_only(step.obs), float(step.rewards[0]), terminated, self._over and not terminated,
                 _info(step.action_mask))
 
     def _for_all(self, action: Array) -> Array:
-        """`action` for all environments of a vector; where it is forbidden, the first allowed one."""
+        """`action` for all environments of a vector; where it is forbidden, the first allowed
+        one."""
         actions = np.repeat(action[None], self._envs.num_envs, 0)
         if self._masks is not None and self._envs.num_envs > 1 and self._envs.spec.action.kind == "discrete":
             forbidden = ~self._masks[np.arange(len(actions)), actions]
@@ -73,7 +81,9 @@ class PolicyEnv(gym.Env[Any, Any]):
 
 def _only(obs: Obs) -> Any:
     """The first observation of a batch."""
-    return {key: _array(part[0]) for key, part in obs.items()} if isinstance(obs, Mapping) else _array(obs[0])
+    if isinstance(obs, Mapping):
+        return {key: _array(part[0]) for key, part in obs.items()}
+    return _array(obs[0])
 
 
 def _array(value: Any) -> Array:

@@ -44,7 +44,8 @@ def _parts(space: gym.Space[Any]) -> Iterator[gym.Space[Any]]:
         case spaces.Tuple() | spaces.OneOf():
             children = tuple(space.spaces)
         case _:
-            children = tuple(getattr(space, name) for name in ("feature_space", "node_space", "edge_space")
+            children = tuple(getattr(space, name)
+                             for name in ("feature_space", "node_space", "edge_space")
                              if isinstance(getattr(space, name, None), gym.Space))
     for child in children:
         yield from _parts(child)

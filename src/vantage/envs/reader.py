@@ -33,7 +33,8 @@ class Reader:
         """`kinds` is the run's `EnvConfig.kinds_of_parts`."""
         self._kinds, self._shifts = kinds, spec.shifts
         self._mapping = isinstance(spec.obs, Mapping)
-        self._parts: Mapping[str, ArraySpec] = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
+        self._parts: Mapping[str,
+                             ArraySpec] = spec.obs if isinstance(spec.obs, Mapping) else {WHOLE: spec.obs}
         self._space: Any = None
         if spec.space is not None:
             space = space_from_json(spec.space)
@@ -61,7 +62,8 @@ class Reader:
         raise ValueError(self._refusal(obs, why))
 
     def _in_own_form(self, obs: Any) -> tuple[dict[str, Array], bool] | None:
-        if isinstance(obs, Mapping) != self._mapping or (self._mapping and obs.keys() != self._parts.keys()):
+        if isinstance(obs,
+                      Mapping) != self._mapping or (self._mapping and obs.keys() != self._parts.keys()):
             return None
         named = obs if self._mapping else {WHOLE: obs}
         try:
@@ -72,7 +74,8 @@ class Reader:
             return None
         if all(array.shape == self._parts[name].shape for name, array in arrays.items()):
             return {name: array[None] for name, array in arrays.items()}, True
-        if all(array.shape[1:] == self._parts[name].shape and len(array) for name, array in arrays.items()):
+        if all(array.shape[1:] == self._parts[name].shape and len(array)
+               for name, array in arrays.items()):
             _check_one_batch(arrays)
             return arrays, False
         return None
@@ -117,9 +120,10 @@ class Reader:
         return next(leaves[path] for path, own in names_of(leaves).items() if own == name)
 
     def _refusal(self, obs: Any, why: str) -> str:
-        own = [f"{name if self._mapping else ''} {_form(part)}".strip() for name, part in self._parts.items()]
-        text = (f"the observation is {_given(obs)}; the policy takes {_list(own)}, or a batch of these with one more "
-                "axis")
+        own = [f"{name if self._mapping else ''} {_form(part)}".strip()
+               for name, part in self._parts.items()]
+        text = (f"the observation is {_given(obs)}; the policy takes {_list(own)}, or a batch of "
+                "these with one more axis")
         if self._space is not None:
             wrong = f" ({cut(why, 160)})" if why and " of shape " not in why else ""
             text += f", or what its environment returns, in {cut(str(self._space), 160)}{wrong}"
@@ -132,8 +136,8 @@ def _check_one_batch(arrays: Mapping[str, Array]) -> None:
     first, *others = sizes
     for name in others:
         if sizes[name] != sizes[first]:
-            raise ValueError(f"{name} has {sizes[name]} observations, {first} has {sizes[first]}; give all parts of "
-                             "the same batch")
+            raise ValueError(f"{name} has {sizes[name]} observations, {first} has {sizes[first]}; "
+                             "give all parts of the same batch")
 
 
 def _first_path(space: Any) -> tuple[Any, ...]:

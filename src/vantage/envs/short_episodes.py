@@ -16,9 +16,12 @@ def short_environments(config: EnvConfig, num_envs: int, place: int) -> Array:
     `place` is the index of the first among all that run at the same time. The share of short ones
     therefore does not depend on the number of processes, nor on replaced workers.
     """
-    steps, limit, every = config.short_episode_steps, config.max_episode_steps, config.short_episode_every
-    short = (np.arange(place, place + num_envs) + 1) % every == 0
-    return short if steps > 0 and (limit == 0 or steps < limit) else np.zeros(num_envs, bool)
+    short_steps = config.short_episode_steps
+    limit = config.max_episode_steps
+    if short_steps == 0 or (limit > 0 and short_steps >= limit):
+        return np.zeros(num_envs, bool)
+    short: Array = (np.arange(place, place + num_envs) + 1) % config.short_episode_every == 0
+    return short
 
 
 class SideBySide:
@@ -31,16 +34,20 @@ class SideBySide:
     def reset(self, seeds: Array | None, which: Array, *, compact: bool) -> tuple[Array, Info]:
         """Reset where `which` is True. With `compact` a vector takes the seeds of those alone."""
         for i, (vector, places) in enumerate(self.vectors):
-            if not (mine := which[places]).any():
+            reset_mask = which[places]
+            if not reset_mask.any():
                 continue
-            seed = None if seeds is None else seeds[places][mine] if compact else seeds[places].tolist()
-            self._latest[i] = vector.reset(seed=seed, options={"reset_mask": mine})
+            seed: Any = None
+            if seeds is not None:
+                seed = seeds[places][reset_mask] if compact else seeds[places].tolist()
+            self._latest[i] = vector.reset(seed=seed, options={"reset_mask": reset_mask})
         return self._joined()
 
     def step(self, actions: Array) -> tuple[Array, Array, Array, Array, Info]:
         outcomes = [vector.step(actions[places]) for vector, places in self.vectors]
         self._latest = [(obs, info) for obs, *_, info in outcomes]
-        rewards, terminated, truncated = (self._join([outcome[i] for outcome in outcomes]) for i in (1, 2, 3))
+        rewards, terminated, truncated = (self._join([outcome[i] for outcome in outcomes])
+                                          for i in (1, 2, 3))
         obs, info = self._joined()
         return obs, rewards, terminated, truncated, info
 

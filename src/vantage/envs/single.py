@@ -57,8 +57,8 @@ from vantage.specs import EnvSpec
 # than half a millisecond.
 REBUILT = ("BipedalWalker", "CarRacing")
 
-GIVEN = ("the environment that was given is played as it is and stays open; evaluations play copies "
-         "of it")
+GIVEN = ("the environment that was given is played as it is and stays open; evaluations play "
+         "copies of it")
 
 EPISODES, SEED = "episodes", "seed"
 """Keys of a reset's options, for the episode numbers and their seed."""

@@ -52,24 +52,35 @@ class Snake(gym.Env[Image, Any]):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012  as Gymnasium declares it
 
-    def __init__(self, grid_size: int | list[int] | tuple[int, int] = 15, unit_size: int = 10, unit_gap: int = 1,
-                 snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1, render_mode: str | None = None) -> None:
+    def __init__(self, grid_size: int | list[int] | tuple[int, int] = 15, unit_size: int = 10,
+                 unit_gap: int = 1,
+                 snake_size: int = 3, num_snakes: int = 1, num_foods: int = 1,
+                 render_mode: str | None = None) -> None:
         width, height = grid_size if isinstance(grid_size, list | tuple) else (grid_size, grid_size)
-        if not (0 <= unit_gap < unit_size and snake_size > 1 and num_snakes > 0 and num_foods > 0 and snake_size < width
+        if not (0 <= unit_gap < unit_size and snake_size > 1 and num_snakes > 0 and num_foods > 0
+                and snake_size < width
                 and num_snakes <= height and num_snakes * snake_size + num_foods <= width * height):
-            raise ConfigError(f"grid_size={width}x{height}, unit_size={unit_size}, unit_gap={unit_gap}, snake_size="
-                              f"{snake_size}, num_snakes={num_snakes}, num_foods={num_foods} make no game of Snake: "
-                              "raise grid_size and unit_size, keep the others positive")
+            raise ConfigError(f"grid_size={width}x{height}, unit_size={unit_size}, "
+                              f"unit_gap={unit_gap}, snake_size={snake_size}, "
+                              f"num_snakes={num_snakes}, num_foods={num_foods} make no game of "
+                              "Snake: raise grid_size and unit_size, keep the others positive")
         self.render_mode = render_mode
-        self._height, self._width, self._unit, self._gap = height, width, unit_size, unit_gap
-        self._size, self._num_snakes, self._num_foods = snake_size, num_snakes, num_foods
+        self._height = height
+        self._width = width
+        self._unit = unit_size
+        self._gap = unit_gap
+        self._size = snake_size
+        self._num_snakes = num_snakes
+        self._num_foods = num_foods
         self._snakes: list[Body | None] = []
         self._foods: set[Cell] = set()
         self.action_space: spaces.Space[Any] = (
             spaces.Discrete(4) if num_snakes == 1 else spaces.MultiDiscrete([4] * num_snakes))
-        self.observation_space = spaces.Box(0, 255, (height * unit_size, width * unit_size, 3), np.uint8)
+        self.observation_space = spaces.Box(0, 255, (height * unit_size, width * unit_size, 3),
+                                            np.uint8)
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None,
+              options: dict[str, Any] | None = None) -> tuple[Image, dict[str, Any]]:
         """A new board; `options` is ignored."""
         super().reset(seed=seed)
         self._foods, self._snakes = set(), self._new_snakes()
@@ -80,17 +91,21 @@ class Snake(gym.Env[Image, Any]):
         """Move every living snake one cell."""
         rewards = np.zeros(self._num_snakes)
         moves: list[tuple[int, Body, Cell]] = []
-        for i, (snake, turn) in enumerate(zip(self._snakes, np.ravel(action).tolist(), strict=True)):
+        for i, (snake,
+                turn) in enumerate(zip(self._snakes, np.ravel(action).tolist(), strict=True)):
             if snake is not None:
                 if (turn - snake.direction) % 4 != 2:
                     snake.direction = turn
-                moves.append((i, snake, _ahead(snake.cells[-1], snake.direction)))
-                if moves[-1][2] not in self._foods:
+                head = _ahead(snake.cells[-1], snake.direction)
+                moves.append((i, snake, head))
+                if head not in self._foods:
                     snake.cells.popleft()
-        taken, ends = self._taken(), [head for _, _, head in moves]
+        taken = self._taken()
+        new_heads = [head for _, _, head in moves]
         for i, snake, head in moves:
-            if not self._on_board(head) or head in taken or ends.count(head) > 1:
-                self._snakes[i], rewards[i] = None, -1
+            if not self._on_board(head) or head in taken or new_heads.count(head) > 1:
+                self._snakes[i] = None
+                rewards[i] = -1
                 continue
             snake.cells.append(head)
             if head in self._foods:
@@ -131,16 +146,19 @@ class Snake(gym.Env[Image, Any]):
                 taken.update(cells)
             if len(snakes) == self._num_snakes:
                 return snakes
-        raise ConfigError(f"a board of {self._width}x{self._height} has no room for num_snakes={self._num_snakes}; "
-                          "raise grid_size")
+        raise ConfigError(f"a board of {self._width}x{self._height} has no room for "
+                          f"num_snakes={self._num_snakes}; raise grid_size")
 
     def _add_foods(self) -> None:
         """Add missing foods while there is room."""
         missing = self._num_foods - len(self._foods)
         if missing:
             taken = self._taken() | self._foods
-            free = [cell for cell in product(range(self._height), range(self._width)) if cell not in taken]
-            chosen = self.np_random.choice(len(free), min(missing, len(free)), replace=False) if free else ()
+            free = [cell
+                    for cell in product(range(self._height),
+                                        range(self._width)) if cell not in taken]
+            chosen = self.np_random.choice(len(free), min(missing, len(free)),
+                                           replace=False) if free else ()
             self._foods |= {free[i] for i in chosen}
 
     def _image(self) -> Image:
@@ -149,12 +167,14 @@ class Snake(gym.Env[Image, Any]):
 
         def paint(cell: Cell, neighbour: Cell, colour: int) -> None:
             (top, bottom), (left, right) = map(sorted, zip(cell, neighbour, strict=True))
-            image[top * unit:bottom * unit + wide, left * unit:right * unit + wide] = COLOURS[colour]
+            image[top * unit:bottom * unit + wide,
+                  left * unit:right * unit + wide] = COLOURS[colour]
 
         for food in self._foods:
             paint(food, food, FOOD)
         for snake in self._living:
-            for cell, neighbour in pairwise(snake.cells):  # with the gaps within a body, so that its course is visible
+            # with the gaps within a body, so that its course is visible
+            for cell, neighbour in pairwise(snake.cells):
                 paint(cell, neighbour, BODY)
             paint(snake.cells[-1], snake.cells[-1], HEAD)
         return image
@@ -173,7 +193,8 @@ def register() -> None:
     plural = {"grid_size": 25, "snake_size": 5, "num_snakes": 3, "num_foods": 2}
     for name, options in (("Snake", {}), ("SnakePlural", plural)):
         if f"vantage/{name}-v0" not in gym.registry:
-            gym.register(f"vantage/{name}-v0", entry_point="vantage.envs.snake:Snake", max_episode_steps=1000,
+            gym.register(f"vantage/{name}-v0", entry_point="vantage.envs.snake:Snake",
+                         max_episode_steps=1000,
                          kwargs=options)
 
 

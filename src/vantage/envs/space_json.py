@@ -19,8 +19,8 @@ _LARGEST = 10**7
 """Largest size of an observation, and of a Discrete space."""
 _DEEPEST = 16
 """Levels of nested Dict and Tuple spaces."""
-_TYPES = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
-          "uint64"}
+_TYPES = {"bool", "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8",
+          "uint16", "uint32", "uint64"}
 
 
 def space_to_json(space: gym.Space[Any]) -> Json | None:
@@ -37,7 +37,8 @@ def space_from_json(value: Any) -> gym.Space[Any]:
         if _numbers(value, 0) > _LARGEST:
             raise ValueError("too large")
         space = _from_json(value)
-    except (AttributeError, AssertionError, IndexError, KeyError, OverflowError, TypeError, ValueError) as error:
+    except (AttributeError, AssertionError, IndexError, KeyError, OverflowError, TypeError,
+            ValueError) as error:
         raise ValueError(f"space is {value!r:.200}") from error
     return space
 
@@ -71,7 +72,8 @@ def _numbers(value: Mapping[str, Any], depth: int) -> int:
     if "spaces" not in value:
         return math.prod(_shape(value["shape"])) if "shape" in value else 1
     parts = value["spaces"]
-    return sum(_numbers(part, depth + 1) for part in (parts.values() if isinstance(parts, dict) else parts))
+    return sum(_numbers(part, depth + 1)
+               for part in (parts.values() if isinstance(parts, dict) else parts))
 
 
 def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
@@ -105,7 +107,8 @@ def _from_json(value: Mapping[str, Any]) -> gym.Space[Any]:
 
 def _bounds(array: Any) -> Any:
     """One number if all are equal, else a list; null for infinity."""
-    values = [None if isinstance(bound, float) and math.isinf(bound) else bound for bound in array.ravel().tolist()]
+    values = [None if isinstance(bound, float) and math.isinf(bound) else bound
+              for bound in array.ravel().tolist()]
     return values[0] if values and all(value == values[0] for value in values) else values
 
 

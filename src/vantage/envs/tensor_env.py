@@ -17,7 +17,7 @@ from vantage.envs.config import EnvConfig
 from vantage.envs.descriptions import shown
 from vantage.envs.in_use import note_player
 from vantage.envs.interface import MASK, Array, First, Seeds, Snapshot, Step, named_errors
-from vantage.envs.other_interfaces import metadata_of, own_time_limit
+from vantage.envs.other_interfaces import own_time_limit
 from vantage.envs.outcomes import OutcomeError, check_info, check_reset, five
 from vantage.envs.space_json import space_to_json
 from vantage.envs.spaces import check_obs_size, describe, reasons
@@ -29,36 +29,45 @@ from vantage.specs import EnvSpec, Episode
 
 SAVED = ("episode", "length", "score", "over")
 """Private tensors in a snapshot, one number per environment."""
-_NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment has no snapshot() and "
-                "restore(snapshot)")
+_NO_SNAPSHOT = ("resumes are not exact, they begin new episodes: the environment has no snapshot() "
+                "and restore(snapshot)")
 
 
 class TensorEnvironments:
-    """B environments of a `VecEnv`, with the interface of `Environments`: actions, `First` and `Step` are tensors."""
+    """B environments of a `VecEnv`, with the interface of `Environments`: actions, `First` and
+    `Step` are tensors."""
 
     takes_tensors = True
 
     def __init__(self, vector: VecEnv, config: EnvConfig, seeds: Seeds, *, evaluation: bool,
                  longest_game: int) -> None:
-        self.num_envs, self.draws, self.frames_per_step, self.action_names = vector.num_envs, False, 1.0, ()
-        self._vector, self._config, self._seeds, self._evaluation = vector, config, seeds, evaluation
+        self.num_envs = vector.num_envs
+        self.draws = False
+        self.frames_per_step = 1.0
+        self.action_names = ()
+        self._vector = vector
+        self._config = config
+        self._seeds = seeds
+        self._evaluation = evaluation
         self._limit = TimeLimit(config.env_timeout, seeds.name)
         self._steps = 0
         self._closed = False
         self._allowed: Tensor | None = None
         """The action mask now, [B, A]."""
         if config.shifts:
-            raise ConfigError(f"obs_shift has no effect here: {seeds.name} is an environment in tensors; leave it out, "
-                              "and subtract the offsets in the environment")
-        space, kinds = vector.single_observation_space, config.kinds_of_parts
+            raise ConfigError(f"obs_shift has no effect here: {seeds.name} is an environment in "
+                              "tensors; leave it out, and subtract the offsets in the environment")
+        space = vector.single_observation_space
+        kinds = config.kinds_of_parts
         own_limit = own_time_limit(vector)
         self.longest_game = math.inf if own_limit is not None else float(longest_game)
         self._has_limit = own_limit is not None
         with named_errors(self._where), self._limit:
             obs, info = check_reset(vector.reset(seed=seeds.of(0, 0)))
             if not is_tensors(obs):
-                raise OutcomeError(f"reset returned the observation {shown(obs)}; return tensors, or make the class a "
-                                   "gymnasium.vector.VectorEnv if it computes in NumPy")
+                raise OutcomeError(f"reset returned the observation {shown(obs)}; return tensors, "
+                                   "or make the class a gymnasium.vector.VectorEnv if it computes "
+                                   "in NumPy")
             self.device = _device_of(obs)
             action, self._act = tensor_actor(vector.single_action_space, self.num_envs, self.device,
                                              scale=config.scale_actions)
@@ -69,7 +78,8 @@ class TensorEnvironments:
         self._mask_shape = (self.num_envs, sum(action.sizes))
         self._check = Checks(bounds_of(space, part), self._place, warn=not evaluation, every=1)
         self._can_save = hasattr(vector, "snapshot") and hasattr(vector, "restore")
-        self.notes = (*describe(self.spec, (), reasons(space, kinds)), *([] if self._can_save else [_NO_SNAPSHOT]),
+        self.notes = (*describe(self.spec, (), reasons(space, kinds)),
+                      *([] if self._can_save else [_NO_SNAPSHOT]),
                       f"{self.num_envs} environments, in a vector of tensors on {self.device}")
         self._episode = torch.full((self.num_envs,), -1, device=self.device)
         self._length = torch.zeros(self.num_envs, dtype=torch.int64, device=self.device)
@@ -124,7 +134,8 @@ class TensorEnvironments:
         learnt = self._learnt_rewards(raw)
         if self._config.reward_terminates and not self._evaluation:
             terminated = terminated | (learnt != 0)
-        step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed, self._finished())
+        step: Any = (self._obs, learnt, terminated, resetting, ~resetting, self._allowed,
+                     self._finished())
         return Step(*step)
 
     def snapshot(self) -> dict[str, Array]:
@@ -162,8 +173,9 @@ class TensorEnvironments:
         return f"{self._seeds.name} (seed {self._seeds.seed}, step {self._steps})"
 
     def _place(self, env: int) -> str:
-        return (f"environment {self._seeds.first_env + env} of {self._seeds.name} (seed {self._seeds.seed}, "
-                f"episode {int(self._episode[env])}, step {int(self._length[env])})")
+        return (f"environment {self._seeds.first_env + env} of {self._seeds.name} (seed "
+                f"{self._seeds.seed}, episode {int(self._episode[env])}, step "
+                f"{int(self._length[env])})")
 
     def _first(self, lost: tuple[int, ...] = ()) -> First:
         first: Any = (self._obs, self._length == 0, self._allowed, lost)
@@ -178,20 +190,20 @@ class TensorEnvironments:
     def _column(self, name: str, value: Any, *, flags: bool) -> Tensor:
         """`value`, checked to be [B] bools for `flags`, else [B] real numbers."""
         if not isinstance(value, Tensor):
-            raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape {(self.num_envs,)}, as the "
-                               "observations are tensors")
+            raise OutcomeError(f"{name} is {shown(value)}; return a tensor of shape "
+                               f"{(self.num_envs,)}, as the observations are tensors")
         if value.shape != (self.num_envs,) or value.is_complex() or flags != (value.dtype == torch.bool):
             kind = "torch.bool" if flags else "real numbers"
-            raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be {kind} of shape "
-                               f"{(self.num_envs,)}")
+            raise OutcomeError(f"{name} is {value.dtype} of shape {tuple(value.shape)}; it must be "
+                               f"{kind} of shape {(self.num_envs,)}")
         check_device(name, value, self.device)
         return value
 
     def _mask(self, info: Mapping[str, Any]) -> Tensor | None:
         """[B, A] bool; all True where an episode is over and no action is allowed."""
         if {"final_obs", "final_observation"} & info.keys():
-            raise OutcomeError("info has final_obs, as with autoreset in the same step; reset in the step after an "
-                               "episode's end instead (NEXT_STEP)")
+            raise OutcomeError("info has final_obs, as with autoreset in the same step; reset in "
+                               "the step after an episode's end instead (NEXT_STEP)")
         mask = info.get(MASK)
         if (mask is not None) != self.spec.masked:
             absent = "has no action_mask, unlike" if mask is None else "has an action_mask, unlike"
@@ -199,11 +211,13 @@ class TensorEnvironments:
         if mask is None:
             return None
         if not isinstance(mask, Tensor) or mask.shape != self._mask_shape:
-            raise OutcomeError(f"action_mask is {shown(mask)}; return a tensor of shape {self._mask_shape}")
+            raise OutcomeError(f"action_mask is {shown(mask)}; return a tensor of shape "
+                               f"{self._mask_shape}")
         check_device("action_mask", mask, self.device)
         allowed = mask.bool() | (self._over & ~mask.any(1)).unsqueeze(1)
         if not allowed.any(1).all():
-            raise OutcomeError("action_mask allows no action of an environment whose episode goes on")
+            raise OutcomeError("action_mask allows no action of an environment whose episode goes "
+                               "on")
         return allowed
 
     def _is_finite(self, raw: Tensor) -> bool:
@@ -234,14 +248,18 @@ class TensorEnvironments:
         rewards = raw.to(torch.float32)
         if self._evaluation:
             return rewards
-        if config.reward != "raw":
-            rewards = rewards.sign() if config.reward == "sign" else rewards.clamp(-1.0, 1.0)
-        rewards = rewards * config.reward_scale if config.reward_scale != 1 else rewards
+        if config.reward == "sign":
+            rewards = rewards.sign()
+        elif config.reward == "clip":
+            rewards = rewards.clamp(-1.0, 1.0)
+        if config.reward_scale != 1:
+            rewards = rewards * config.reward_scale
         return rewards if config.reward_floor is None else rewards.clamp(min=config.reward_floor)
 
     def _own_snapshot(self) -> dict[str, Tensor]:
         saved = self._vector.snapshot()  # type: ignore[attr-defined]
-        if not isinstance(saved, Mapping) or not all(isinstance(part, Tensor) for part in saved.values()):
+        if not isinstance(saved,
+                          Mapping) or not all(isinstance(part, Tensor) for part in saved.values()):
             raise OutcomeError(f"snapshot() returned {shown(saved)}; return a dict of tensors")
         return dict(saved)
 
@@ -251,19 +269,22 @@ class TensorEnvironments:
                            for arrays in (snapshot, own))
         if forms != expected:
             raise ConfigError(f"the snapshot holds {sorted(forms)!s:.300}, these environments "
-                              f"{sorted(expected)!s:.300}; resume with the env and the num_envs that the run began "
-                              "with")
+                              f"{sorted(expected)!s:.300}; resume with the env and the num_envs "
+                              "that the run began with")
         if not np.isfinite(snapshot["score"]).all():
             raise ValueError(f"the snapshot's score is {snapshot['score']!s:.80}")
-        tensors = {name: torch.from_numpy(array.copy()).to(self.device) for name, array in snapshot.items()}
+        tensors = {name: torch.from_numpy(array.copy()).to(self.device)
+                   for name, array in snapshot.items()}
         for name in SAVED:
             setattr(self, f"_{name}", tensors[name])
         if not self._can_save:
             self.reset()
-            return self._first(tuple(range(self._seeds.first_env, self._seeds.first_env + self.num_envs)))
+            return self._first(tuple(range(self._seeds.first_env,
+                                           self._seeds.first_env + self.num_envs)))
         with named_errors(self._where), self._limit:
             self._vector.restore({  # type: ignore[attr-defined]
-                name: tensors[f"env.{name}"].to(part.device) for name, part in self._own_snapshot().items()})
+                name: tensors[f"env.{name}"].to(part.device)
+                for name, part in self._own_snapshot().items()})
         self._allowed = tensors.get("mask")
         parts: TensorObs = {name.removeprefix("obs."): part for name, part in tensors.items()
                             if name.startswith("obs.")}
@@ -276,19 +297,3 @@ def _device_of(obs: Any) -> torch.device:
     while not isinstance(obs, Tensor):
         obs = next(iter(obs.values() if isinstance(obs, Mapping) else obs))
     return obs.device
-
-
-def check_vec_env(name: str, vector: Any, num_envs: int) -> None:
-    """ConfigError unless `vector` has the attributes of a `VecEnv` of `num_envs` environments."""
-    words = f"env={name!r} is a {type(vector).__name__}"
-    needed = ("num_envs", "single_observation_space", "single_action_space", "reset", "step", "close")
-    if absent := [each for each in needed if not hasattr(vector, each)]:
-        raise ConfigError(f"{words}, not a gymnasium.vector.VectorEnv, and not an environment in tensors, which has "
-                          f"{', '.join(absent)} too; docs/add-your-own.md shows both")
-    if vector.num_envs != num_envs:
-        raise ConfigError(f"{words} of num_envs={vector.num_envs}, asked for {num_envs}; build as many as its "
-                          "argument says")
-    mode = metadata_of(vector).get("autoreset_mode")
-    if mode is not None and getattr(mode, "name", mode) != "NEXT_STEP":
-        raise ConfigError(f"{words} with autoreset_mode {getattr(mode, 'name', mode)}; an episode's end has to be "
-                          "followed by a step that only resets (NEXT_STEP)")

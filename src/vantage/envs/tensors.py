@@ -32,7 +32,8 @@ def is_tensors(obs: Any) -> bool:
     return isinstance(obs, Tensor)
 
 
-def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device, kinds: Mapping[str, str]
+def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device,
+                    kinds: Mapping[str, str]
                     ) -> tuple[ArraySpec | Mapping[str, ArraySpec], Callable[[Any], TensorObs]]:
     """The spec of `space`, and the conversion of its observations; OutcomeError for misfits."""
     spec, _ = make_observer(space, kinds=kinds)
@@ -61,7 +62,8 @@ def tensor_observer(space: gym.Space[Any], num_envs: int, device: torch.device, 
     return spec, convert
 
 
-def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int, device: torch.device) -> Convert:
+def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int,
+             device: torch.device) -> Convert:
     """`change` for tensors of the right shape, type and device; OutcomeError for others."""
     expected = (num_envs, *(space.shape or ()))
     whole = not isinstance(space, spaces.Box | spaces.MultiBinary)
@@ -70,12 +72,13 @@ def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int, d
 
     def convert(value: Any) -> Tensor:
         if not isinstance(value, Tensor):
-            raise OutcomeError(f"{title} is {shown(value)}; return a tensor of shape {expected}, as reset did")
+            raise OutcomeError(f"{title} is {shown(value)}; return a tensor of shape {expected}, "
+                               "as reset did")
         fits = not value.is_floating_point() if whole else value.dtype == torch.uint8 or not is_bytes
         if value.shape != expected or value.is_complex() or not fits:
             kind = "whole numbers" if whole else "torch.uint8" if is_bytes else "real numbers"
-            raise OutcomeError(f"{title} is {value.dtype} of shape {tuple(value.shape)}; it must be {kind} of "
-                               f"shape {expected}")
+            raise OutcomeError(f"{title} is {value.dtype} of shape {tuple(value.shape)}; it must "
+                               f"be {kind} of shape {expected}")
         check_device(title, value, device)
         return change(value)
 
@@ -84,8 +87,8 @@ def _checked(space: gym.Space[Any], name: str, change: Convert, num_envs: int, d
 
 def check_device(title: str, value: Tensor, device: torch.device) -> None:
     if value.device != device:
-        raise OutcomeError(f"{title} is on {value.device}, the first observation was on {device}; return all "
-                           "tensors on one device")
+        raise OutcomeError(f"{title} is on {value.device}, the first observation was on {device}; "
+                           "return all tensors on one device")
 
 
 def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) -> Convert:
@@ -101,7 +104,8 @@ def _change(space: gym.Space[Any], part: ArraySpec, kind: str, num_envs: int) ->
 
     def one_hots(x: Tensor) -> Tensor:
         indices = (x.reshape(num_envs, -1).long() - starts.to(x.device)).unbind(1)
-        columns = [F.one_hot(index.clamp(0, size - 1), size) * ((index >= 0) & (index < size)).unsqueeze(1)
+        columns = [F.one_hot(index.clamp(0, size - 1),
+                             size) * ((index >= 0) & (index < size)).unsqueeze(1)
                    for index, size in zip(indices, part.sizes, strict=True)]
         return torch.cat(columns, 1).to(dtype)
 

@@ -51,14 +51,16 @@ def serve(*arguments: Any) -> None:
 
 
 class Workers:
-    """An AsyncVectorEnv of `Episodes` whose errors name the environment and which closes after errors."""
+    """An AsyncVectorEnv of `Episodes` whose errors name the environment and which closes after
+    errors."""
 
-    def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds, limit: TimeLimit, *,
+    def __init__(self, factories: Sequence[Callable[[], gym.Env[Any, Any]]], seeds: Seeds,
+                 limit: TimeLimit, *,
                  imports_main: bool) -> None:
         self._seeds, self._limit, self._interrupted = seeds, limit, True
         if current_process().daemon:
-            raise ConfigError("vector=async: a daemonic process, such as one of multiprocessing.Pool, cannot start "
-                              "others; give vector=sync")
+            raise ConfigError("vector=async: a daemonic process, such as one of "
+                              "multiprocessing.Pool, cannot start others; give vector=sync")
         others = set(active_children())
         try:
             # A signal handler that raises does so at the end of this block.
@@ -67,8 +69,8 @@ class Workers:
                 self._vector = AsyncVectorEnv(factories, context="spawn", autoreset_mode=AutoresetMode.NEXT_STEP,
                                               worker=serve, daemon=False)
         except (EOFError, ConnectionError):
-            raise EnvError(f"a process of {seeds.name} ended while it started, without an error (out of memory?); "
-                           f"{_GUARD}") from None
+            raise EnvError(f"a process of {seeds.name} ended while it started, without an error "
+                           f"(out of memory?); {_GUARD}") from None
         except BaseException:
             if hasattr(self, "_vector"):
                 self.close()
@@ -110,7 +112,8 @@ class Workers:
         self._vector.close(terminate=True)
 
     def _answers(self, receive: Callable[[], Any]) -> Any:
-        """The result of `receive` after every process has answered; EnvError if one takes too long."""
+        """The result of `receive` after every process has answered; EnvError if one takes too
+        long."""
         self._limit.check("between two steps")
         waiting, poll, ticks = {}, select.poll(), 0
         for i, pipe in enumerate(self._vector.parent_pipes, self._seeds.first_env):
@@ -126,7 +129,8 @@ class Workers:
                 names = f"{', '.join(map(str, waiting.values()))} of {self._seeds.name}"
                 self._limit.check(names)
                 if ticks >= self._limit.ticks:
-                    raise EnvError(f"environments {names}: no answer for {self._limit.seconds:g} s; {SLOW}")
+                    raise EnvError(f"environments {names}: no answer for {self._limit.seconds:g} "
+                                   f"s; {SLOW}")
         return receive()
 
     def _call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -143,7 +147,8 @@ class Workers:
                     dead[i] = ended_by(process.exitcode or 0)
             memory = " (out of memory?)" * ("killed by SIGKILL" in dead.values())
             ends = ", ".join(f"environment {i} {how}" for i, how in dead.items())
-            raise EnvError(f"processes of {self._seeds.name} ended without an error: {ends}{memory}; {_GUARD}"
+            raise EnvError(f"processes of {self._seeds.name} ended without an error: "
+                           f"{ends}{memory}; {_GUARD}"
                            ) from None
         self._interrupted = False
         if result is not None and ERROR in result[-1]:
