@@ -29,7 +29,10 @@ def version_of(package: str) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    """The command that installs `extra`: of the clone that Vantage is installed from, or else its packages by name."""
+    """The command that installs `extra`.
+
+    From the clone if Vantage is installed from one, otherwise the packages by name.
+    """
     try:
         vantage = distribution(NAME)
     except PackageNotFoundError:  # a source tree on PYTHONPATH

@@ -26,7 +26,10 @@ version 1."""
 
 
 def available_cores() -> int:
-    """Cores that this process may use at once, by its affinity and the CPU quota of its control group; at least 1."""
+    """Number of cores that this process may use, at least 1.
+
+    Respects its affinity and the CPU quota of its control group.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os,
                                                     "sched_getaffinity") else os.cpu_count() or 1
     quota = _cgroup_number(("cpu.max", r"^(\d+) "), ("cpu/cpu.cfs_quota_us", r"^(\d+)"))
@@ -54,7 +57,7 @@ def _cgroup_number(*places: tuple[str, str]) -> int | None:
 
 
 def shortage(error: BaseException) -> str | None:
-    """The resource of the machine whose lack raised `error`, and the remedy; None for any other error.
+    """The exhausted resource that caused `error`, and the remedy; None for other errors.
 
     torch and the dynamic linker raise RuntimeError and ImportError with the system's text.
     """
@@ -79,13 +82,19 @@ def shortage(error: BaseException) -> str | None:
 
 
 def check_address_space() -> None:
-    """MemoryError if `ulimit -v` allows less than PyTorch takes while it loads: it would abort without an exception."""
+    """Raises MemoryError if `ulimit -v` is below what PyTorch needs to load.
+
+    PyTorch itself would abort without an exception.
+    """
     if 0 <= resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST_ADDRESS_SPACE:
         raise MemoryError
 
 
 def used_memory() -> int | None:
-    """Resident bytes of this process and its descendants, with shared pages counted once; None outside Linux."""
+    """Resident memory of this process and its descendants in bytes; None outside Linux.
+
+    Shared pages are counted once.
+    """
     if not _LINUX:
         return None
     used = psutil.Process().memory_info().rss
@@ -98,7 +107,9 @@ def used_memory() -> int | None:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc's malloc reuse freed memory: mapping it anew at each update takes a sixth of the learning time.
+    """Make glibc reuse freed memory instead of returning it to the system.
+
+    Mapping it anew at each update takes a sixth of the learning time.
 
     a3c at 16 x 20 on 2 cores: 8,400 samples/s instead of 6,900.
     """
@@ -109,7 +120,7 @@ def keep_freed_memory() -> None:
 
 
 def compute_for_long() -> None:
-    """Schedule this thread, and those it starts from now on, as batch work (SCHED_BATCH); Linux only.
+    """Schedule this thread and its later children as batch work (SCHED_BATCH). Linux only.
 
     An emulator's thread, woken by the first action of a step, then does not preempt the thread that wakes the others:
     A2C on Pong, 2 cores: 1,671 to 1,781 steps/s instead of 1,455 to 1,488. A policy that the user has chosen stays.

@@ -19,7 +19,7 @@ from vantage.errors import bounded
 
 
 def printable(text: str) -> str:
-    """`text` with every character that is not printed escaped as in JSON, except for line feeds and tabs."""
+    """`text` with unprintable characters escaped as in JSON, except for line feeds and tabs."""
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() or character in "\n\t"
@@ -35,7 +35,9 @@ def write_line(text: object) -> None:
 
 @contextmanager
 def command_output(ends_process: bool) -> Iterator[None]:
-    """Leave standard output to `write_line`: what environments print, also from C, goes to standard error.
+    """Reserve standard output for `write_line`.
+
+    Everything that environments print, also from C, goes to standard error.
 
     Where the command `ends_process`, that stays so: environments may print at its end.
     """

@@ -33,7 +33,7 @@ class Interrupted(KeyboardInterrupt):
 
 
 class TimeLimit:
-    """A context for calls of environments: TimeoutError in one that takes longer than `seconds`; 0: no limit.
+    """Context that raises TimeoutError in calls of environments that exceed `seconds` (0: no limit).
 
     Nothing interrupts a call before its time is over. Then one signal does so in the main thread; in another thread, or
     where the program has a handler of its own for SIGURG, Python code is interrupted between two of its instructions.
@@ -85,7 +85,7 @@ class TimeLimit:
 
 
 class _Call:
-    """One call of environments under a limit: the ticks that it has taken, and the error that interrupts it."""
+    """One call under a limit: the ticks that it has taken, and the error that interrupts it."""
 
     __slots__ = ("error", "limit", "raised", "ticks")
 
@@ -163,7 +163,10 @@ def _handle(number: int, frame: FrameType | None) -> None:
 
 
 def _show(limit: TimeLimit) -> None:
-    """Print the stacks of all threads; with `ends_process` end the process, whose newest checkpoint is whole."""
+    """Print the stacks of all threads; end the process if `ends_process`.
+
+    The newest checkpoint is complete at that time.
+    """
     with contextlib.suppress(io.UnsupportedOperation):  # a notebook's
         faulthandler.dump_traceback(sys.stderr)
     answer = f"no answer from {limit.name}" if limit.name else "no answer"

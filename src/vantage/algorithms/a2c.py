@@ -1,4 +1,7 @@
-"""A2C, and under Hogwild workers A3C and A3G: policy gradient, value error and entropy of one fresh rollout."""
+"""A2C: policy gradient, value error and entropy of one fresh rollout.
+
+Under Hogwild workers it is A3C, or A3G with networks on GPUs.
+"""
 
 from __future__ import annotations
 

@@ -151,7 +151,10 @@ def _retrace(rewards: Tensor, q_taken: Tensor, values: Tensor, terminated: Tenso
 
 def _truncate(taken: Tensor, others: Tensor, truncation: float | None, *,
               bias_correction: bool) -> tuple[Tensor, Tensor]:
-    """Truncated weights min(c, ρ) of the actions taken, and bias-correcting weights [1 - c/ρ]₊ of `others`."""
+    """Truncated weights min(c, ρ) of actions taken, and weights [1 - c/ρ]₊ of `others`.
+
+    The latter correct the bias of the truncation.
+    """
     if truncation is None:
         return taken, torch.zeros_like(others)
     missing = (1 - truncation / others.clamp(min=_TINY)).clamp(min=0)

@@ -71,7 +71,7 @@ class Categorical:
 
 @dataclass(frozen=True, slots=True)
 class MultiDiscrete:
-    """Independent categoricals, one per dimension; the parameters are the logits of all dimensions, side by side.
+    """Independent categoricals; the parameters are the logits of all dimensions, side by side.
 
     Actions are int64 [..., len(sizes)]. Log-probabilities, entropies and divergences are sums over dimensions.
     """
@@ -111,7 +111,7 @@ class MultiDiscrete:
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """`size` independent normal variables; the parameters are the means μ, then the logs of the standard deviations σ.
+    """`size` independent normal variables; the parameters are the means μ, then log σ.
 
     log p(a) = Σ_i -½ ((a_i - μ_i) / σ_i)² - log σ_i - ½ log 2π,  H = Σ_i log σ_i + ½ + ½ log 2π
     KL(p || q) = Σ_i ½ (σ_p² / σ_q² + (μ_p - μ_q)² / σ_q² - 1) - log (σ_p / σ_q)

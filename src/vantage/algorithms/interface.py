@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 
 class Model(Protocol):
-    """The policy and its critic as losses use them; implemented by `vantage.models.actor_critic.ActorCritic`."""
+    """The policy and its critic as losses use them.
+
+    `vantage.models.actor_critic.ActorCritic` implements it.
+    """
 
     distribution: Distribution
     """Distribution of the actions, as a function of its parameters [..., P]."""
@@ -44,7 +47,7 @@ class Model(Protocol):
 
     def unroll(self, obs: Obs, is_first: Tensor, state: State, action_mask: Tensor | None = None,
                cache: dict[str, Tensor] | None = None, /) -> tuple[Tensor, Tensor]:
-        """Parameters [T+1, B, P] and values [T+1, B] of a rollout's observations, the last row without gradients."""
+        """Parameters [T+1, B, P] and values [T+1, B] of a rollout; the last row has no gradients."""
 
     def unroll_inputs(self, inputs: tuple[Tensor, ...], is_first: Tensor, state: State,
                       action_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -170,7 +173,9 @@ class MinibatchAlgorithm(Protocol):
         """Requirements of the algorithm beyond its loss."""
 
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:
-        """Advantages and targets [T, B] of a rollout, which has `values`, and `rhos` if older weights acted.
+        """Advantages and targets [T, B] of a rollout.
+
+        The rollout has `values`, and `rhos` if older weights acted.
 
         The tensors [T, B, ...] of a third element arrive by name in the `extra` of each minibatch.
         """

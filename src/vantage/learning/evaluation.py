@@ -35,7 +35,9 @@ def result_of(games: Generator[None, None, Result]) -> Result:
 @torch.no_grad()
 def play_games(model: ActorCritic, envs: Environments, *, episodes: int, deterministic: bool,
                generator: torch.Generator, seed: int | None = None) -> Generator[None, None, list[Episode]]:
-    """Play `episodes` whole games; yields before every step and returns raw scores in the order of the games' ends.
+    """Play `episodes` games; returns their raw scores in the order in which they end.
+
+    Yields before every step.
 
     With a `seed` these are the first games of that seed, else the next ones. Each environment plays a fixed share of
     the games, its first ones: otherwise short games would be counted more often than long ones. Of more environments
@@ -85,7 +87,7 @@ class GameStep:
 @torch.no_grad()
 def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
                generator: torch.Generator) -> Iterator[GameStep]:
-    """Every step of the games that `play_games` would play in a single environment, from reset to end.
+    """Every step of the games that `play_games` would play in a single environment.
 
     The environment does not move between yields, so the caller can render it.
     """
@@ -104,7 +106,7 @@ def game_steps(model: ActorCritic, envs: Environments, *, deterministic: bool,
 
 
 def _check_fits(model: ActorCritic, envs: Environments) -> None:
-    """ConfigError where the environment is not of the kind that the policy was made for: its config was edited."""
+    """Raises ConfigError if the environment has other spaces than the policy was trained on."""
     for what, here, trained in envs.spec.differences(model.spec):
         raise ConfigError(f"the environment has {what} {here}, the policy was trained with "
                           f"{trained}; restore the environment, or the config that names it")

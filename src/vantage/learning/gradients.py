@@ -44,7 +44,9 @@ def clip_gradient(gradient: Tensor, max_norm: float) -> float:
 
 
 def clip_with_norm(gradient: Tensor, norm: Number, max_norm: float) -> None:
-    """Scale a gradient with global norm `norm`, or a part of it, to at most `max_norm` (0: no limit), in place.
+    """Scale a gradient, or part of one, with global norm `norm` to at most `max_norm`, in place.
+
+    0 means no limit.
 
     If `norm` is a tensor, the host does not wait for its value.
     """

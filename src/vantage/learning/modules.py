@@ -1,4 +1,4 @@
-"""The module that an algorithm of the user's own builds: how it is made, and its buffers as numbers to exchange."""
+"""The module of a user's algorithm: how it is built, and its buffers as one vector."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from vantage.models.actor_critic import ActorCritic
 
 
 def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
-    """What `build` of the algorithm returns, with the same weights in all processes, on the device of `model`.
+    """The module that the algorithm's `build` returns, on the device of `model`.
+
+    Its weights are the same in all processes.
 
     None without `build`. Leaves torch's generator as it is. ConfigError for what cannot be trained or saved.
     """
@@ -41,7 +43,9 @@ def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
 
 
 class Buffers:
-    """The buffers of a module as one vector [N] of float64, which holds float32 and whole numbers exactly.
+    """The buffers of a module as one float64 vector [N].
+
+    It holds float32 and integers exactly.
 
     Each process changes its own. Then all take the mean of the floating-point ones, and the first process's others.
     """
@@ -57,7 +61,7 @@ class Buffers:
 
     @torch.no_grad()
     def merge(self, rows: Tensor) -> None:
-        """Take the numbers of all processes, [R, N]; those of a single one are taken bit for bit."""
+        """Merge the rows [R, N] of all processes into the buffers; a single row is copied bit for bit."""
         offset = 0
         for buffer in self._module.buffers():
             part = rows[:, offset:offset + buffer.numel()]

@@ -1,4 +1,7 @@
-"""State that an algorithm of the user's own holds beside its hyperparameters and its module: no checkpoint has it."""
+"""Finds state of a user's algorithm that no checkpoint holds.
+
+Checkpoints only hold its hyperparameters and its module.
+"""
 
 from __future__ import annotations
 

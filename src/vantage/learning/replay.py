@@ -72,12 +72,15 @@ class Replay:
         self.rollouts += num_envs
 
     def sample(self, like: Rollout, generator: torch.Generator) -> Rollout:
-        """One stored rollout per environment of `like`, drawn uniformly with replacement, on the device of `like`."""
+        """One stored rollout per environment of `like`, on its device.
+
+        Drawn uniformly with replacement.
+        """
         return self._take(torch.randint(len(self), (like.rewards.shape[1],), generator=generator),
                           like)
 
     def all(self, like: Rollout) -> Rollout:
-        """All stored rollouts of environments like those of `like`, side by side, those of one environment together."""
+        """All stored rollouts side by side, grouped by environment, on the device of `like`."""
         num_envs = like.rewards.shape[1]
         return self._take(torch.arange(len(self)).view(-1, num_envs).t().flatten(), like)
 
@@ -93,7 +96,7 @@ class Replay:
         return replace(like, **changes, values=None, activation_cache=None)
 
     def tensors(self) -> dict[str, dict[str, Tensor]]:
-        """Tensors for a checkpoint, in groups of about 64 megabytes: the count, then the rows in order."""
+        """Tensors for a checkpoint in groups of about 64 MB: the count, then the rows in order."""
         step = max(1, _SAVED_BYTES * self.capacity // max(1, self.nbytes))
         groups = {f"rows_{i}": {name: part[start:min(start + step, len(self))]
                                 for name, part in self._rows.items()}
@@ -102,7 +105,9 @@ class Replay:
 
     def load(self, groups: Iterable[tuple[str, Mapping[str, Tensor]]], *,
              multiple: int = 1) -> None:
-        """Restore the groups of `tensors`; ValueError, KeyError or RuntimeError if they do not fit this replay.
+        """Restore the groups of `tensors`.
+
+        ValueError, KeyError or RuntimeError if they do not fit this replay.
 
         The rows ever stored must be a multiple of `multiple`. After an error no more rows count than before.
         """

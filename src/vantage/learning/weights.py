@@ -1,4 +1,4 @@
-"""A model's parameters as one vector, an average policy that follows them, and the interface of gradient sinks.
+"""Flat parameters, the average policy, and the interface of gradient sinks.
 
 The sink of one process is in `gradients`, those of processes that share weights are in the runtimes. No optimiser here.
 """
@@ -50,7 +50,10 @@ class FlatParameters:
 
     @contextmanager
     def frozen_unmoved(self) -> Iterator[None]:
-        """Restore parameters without `requires_grad` on exit: weight decay moves them though their gradient is 0."""
+        """On exit, restore parameters without `requires_grad`.
+
+        Weight decay moves them although their gradient is 0.
+        """
         frozen = [(each, each.detach().clone()) for each in self.parameters
                   if not each.requires_grad]
         yield
@@ -70,7 +73,7 @@ def _view_like(flat: Tensor, parameter: Tensor) -> Tensor:
 
 
 class AveragePolicy:
-    """A copy of a model whose weights follow those of the original, and which shares its running statistics.
+    """A copy of a model that averages its weights over time and shares its running statistics.
 
     θ_a ← α θ_a + (1 - α) θ                                         Wang et al. 2017, arXiv:1611.01224, section 3.3
     """
@@ -89,7 +92,10 @@ class AveragePolicy:
         self.model.requires_grad_(False)
 
     def follow(self, weights: Tensor, average: Tensor | None = None) -> None:
-        """Move `average`, by default the vector of this policy, once towards `weights`, the policy's and more."""
+        """Move `average`, by default this policy's vector, towards `weights`.
+
+        `weights` may be longer: it begins with the policy's parameters.
+        """
         average = self.vector if average is None else average
         average.lerp_(weights[:len(average)], 1 - self.decay)
 
@@ -104,7 +110,9 @@ class GradientSink(Protocol):
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Clip `gradient` [P] by global norm and move the weights; returns the norm before clipping, and the loss.
+        """Clip `gradient` [P] by global norm and move the weights.
+
+        Returns the norm before clipping, and the loss.
 
         All are means over the `num_valid` valid steps of this process. A sink of several processes moves the weights by
         the mean gradient over all, replaces `metrics` by their means, and returns the mean loss. Nothing moves where
@@ -112,7 +120,10 @@ class GradientSink(Protocol):
         """
 
     def tentative(self) -> AbstractContextManager[None]:
-        """Context of several steps whose norms the host need not read: a NonFiniteError within it undoes them all."""
+        """Context of several steps that are undone together by a NonFiniteError.
+
+        The host need not read the norm of each step.
+        """
         return nullcontext()
 
     def all_gather(self, values: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: written completely or not at all, verified on reading, with the one before as fall-back.
+"""Checkpoints of a run: written atomically, verified on reading, with an older one as fall-back.
 
     <run>/checkpoints/step-000001000000/   the newest checkpoints
     <run>/best/                            the policy with the best score: weights, no optimiser
@@ -34,7 +34,10 @@ _STEP_NAME = re.compile(r"(?:step-(\d{12,18})|\.step-(\d{12,18})\.old)")
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint: groups of tensors on the CPU, each with its own memory, and everything else as JSON."""
+    """A loaded checkpoint.
+
+    Tensors are on the CPU, each with its own memory; `state` is everything else, as JSON.
+    """
 
     step: int
     tensors: Groups
@@ -49,7 +52,9 @@ def path_of(run: Path, step: int) -> Path:
 
 def save(run: Path, step: int, *, tensors: Groups, state: Mapping[str, Any], keep: int,
          again: bool = False) -> Path:
-    """Save under <run>/checkpoints, then prune all but the newest `keep` valid ones; returns the new path.
+    """Save under <run>/checkpoints and prune all but the newest `keep` valid checkpoints.
+
+    Returns the new path.
 
     A valid checkpoint of the same step is only replaced if `again`. After a CheckpointError the newest is intact.
     """
@@ -111,7 +116,10 @@ def load(path: Path) -> Checkpoint:
 
 
 def load_replay(run: Path) -> tuple[int, Iterator[tuple[str, Mapping[str, Tensor]]]] | None:
-    """The step of the saved replay, and an iterator over its groups, which may raise CheckpointError; None without."""
+    """The step of the saved replay and an iterator over its groups, or None if there is none.
+
+    The iterator may raise CheckpointError.
+    """
     if (path := locate(run / "replay")) is None:
         return None
     step, _, groups = read(path)
@@ -139,7 +147,9 @@ def load_latest(run: Path) -> Checkpoint:
 
 
 def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Checkpoint:
-    """The checkpoint called `latest`, `best`, a step such as 1000000 or 1M, or `auto`: a valid best, else the latest.
+    """The checkpoint `name`: latest, best, a step such as 1000000 or 1M, or auto.
+
+    auto is a valid best, otherwise the latest.
 
     ConfigError, which calls the option `key`, if there is none; CheckpointError if it is damaged.
     """
@@ -164,7 +174,7 @@ def load_named(run: Path, name: str = "auto", *, key: str = "checkpoint") -> Che
 
 
 def load_to_resume(run: Path) -> Checkpoint | None:
-    """`load_latest`; None, with a warning, for a run that ended before it saved or learned anything."""
+    """`load_latest`, or None, with a warning, if the run has neither saved nor learned anything."""
     if _is_new(run):
         log.warning(f"{run} ended before its first checkpoint: it begins at step 0")
         return None
@@ -177,7 +187,10 @@ def _is_new(run: Path) -> bool:
 
 
 def newest_step(run: Path, *, valid: bool = False) -> int | None:
-    """The step of the newest checkpoint, which is only read if it must be `valid`; None if there is none."""
+    """The step of the newest checkpoint, or None.
+
+    With `valid`, of the newest whose files match its manifest.
+    """
     paths = _newest_first(run / "checkpoints")
     return next((step for step, path in paths.items() if not valid or is_valid(path)), None)
 

@@ -1,4 +1,6 @@
-"""The directory of one checkpoint: written aside and renamed, verified on reading. Which ones a run has: `checkpoint`.
+"""The directory of one checkpoint: written aside, verified and renamed.
+
+`checkpoint` chooses among the checkpoints of a run.
 
 It holds <name>.safetensors for each group of tensors, state.json for everything else, and manifest.json with the size
 and sha256 of each file. No pickle is read or written.
@@ -32,7 +34,10 @@ Groups = Mapping[str, Mapping[str, Tensor]]
 
 
 def write(path: Path, step: int, tensors: Groups, state: Mapping[str, Any]) -> None:
-    """Write a checkpoint aside, sync it, read it back, and rename it to `path`, replacing any other there."""
+    """Write a checkpoint aside, sync and verify it, then rename it to `path`.
+
+    Replaces any other there.
+    """
     content, new, old = json.dumps({"step": step, "state": state}), _aside(path, ".new"), _aside(path, ".old")
     try:
         if not path.parent.exists():
@@ -74,7 +79,7 @@ def _entry(data: bytes) -> dict[str, Any]:
 
 
 def _aside(path: Path, suffix: str) -> Path:
-    """The path beside `path` for a checkpoint that is incomplete (.new), or whole and about to be replaced (.old)."""
+    """Temporary path beside `path`: .new for an incomplete checkpoint, .old for one being replaced."""
     return path.with_name(f".{path.name}{suffix}")
 
 
@@ -84,7 +89,7 @@ def locate(path: Path) -> Path | None:
 
 
 def _recover(folder: Path) -> None:
-    """Bring back the checkpoints that a kill left aside in `folder`, and remove what is incomplete."""
+    """Restore checkpoints that a kill left renamed in `folder`, and remove incomplete ones."""
     for aside in folder.glob(".*.*"):
         path = aside.with_name(aside.stem[1:])
         if aside.suffix == ".old" and not path.exists():
@@ -100,7 +105,10 @@ def remove(path: Path) -> None:
 
 
 def read(path: Path) -> tuple[int, dict[str, Any], Iterator[tuple[str, dict[str, Tensor]]]]:
-    """Step, state, and an iterator over the groups, each verified; CheckpointError names the damaged file."""
+    """Step, state, and an iterator over the tensor groups; each file is verified.
+
+    CheckpointError names the damaged file.
+    """
     step, files = _read_manifest(path)
     saved = _parse(path / "state.json", _read_verified(path / "state.json", files["state.json"]))
     if saved.get("step") != step or not isinstance(saved.get("state"), dict):
@@ -110,7 +118,10 @@ def read(path: Path) -> tuple[int, dict[str, Any], Iterator[tuple[str, dict[str,
 
 
 def _read_manifest(path: Path) -> tuple[int, dict[str, Any]]:
-    """The step, and for each file its entry, which is not checked; it may only name files of its own directory."""
+    """The step, and the unchecked manifest entry of each file.
+
+    CheckpointError for names outside the directory.
+    """
     manifest = _parse(path / "manifest.json", _read_file(path / "manifest.json"))
     step, files = manifest.get("step"), manifest.get("files")
     if manifest.get("version") != VERSION or type(step) is not int or not 0 <= step < 10**18 \

@@ -40,7 +40,7 @@ def differences(saved: Mapping[str, Tensor], model: ActorCritic) -> list[str]:
 @contextlib.contextmanager
 def fitting(path: Path, saved: Mapping[str, Tensor], model: ActorCritic,
             config: str = "config.json") -> Iterator[None]:
-    """Turn errors of loading the tensors `saved` in `path` into a ConfigError that names those that differ.
+    """Turn errors of loading `saved` into a ConfigError that names the tensors that differ.
 
     The cause is `config`, or the user's own class of a network or memory.
     """
@@ -69,7 +69,7 @@ def check_spaces(checkpoint: Checkpoint, spec: EnvSpec, env: str) -> None:
 
 @contextlib.contextmanager
 def continuing(checkpoint: Checkpoint | None) -> Iterator[None]:
-    """Turn errors of restoring a run from odd content into a CheckpointError of one line that names the checkpoint."""
+    """Turn errors of restoring a run into a CheckpointError that names the checkpoint."""
     try:
         with restoring((LookupError,
                         TypeError)) if checkpoint is not None else contextlib.nullcontext():
@@ -104,7 +104,7 @@ def check_policy_state(state: State, like: State) -> None:
 
 
 def check_fits(policy: SavedPolicy, model: ActorCritic, config: Config) -> None:
-    """ConfigError unless `model`, made for a new run of `config`, can take the tensors of `policy`."""
+    """Raises ConfigError unless `model`, of a new run of `config`, can load `policy`."""
     start, source = f"init_from={config.policy.init_from}: ", policy.description.config
     squash = source.policy.squash_mean and config.policy.squash_mean
     there, here = _interface(policy.description.spec, source, squash), _interface(model.spec, config, squash)
@@ -156,7 +156,7 @@ def _in_own_units(action: ActionSpec) -> list[bool]:
 
 
 def _check_scale(start: str, there: ActionSpec, here: ActionSpec) -> None:
-    """ConfigError where weights act in other units than this run: only one of them scales its actions."""
+    """Raises ConfigError if only one of the two policies scales its actions to their bounds."""
     units = [_in_own_units(action) for action in (there, here)]
     if units[0] == units[1] or not any((*there.scaled, *here.scaled)):
         return
@@ -177,7 +177,7 @@ def _interface(spec: EnvSpec, config: Config, squash: bool) -> dict[str, object]
 
 
 def _use(config: Config, spec: EnvSpec) -> dict[str, bool]:
-    """Config keys that change what a policy computes with the same tensors, and whether this one uses them."""
+    """Keys that change what a policy computes with the same tensors, and whether this one uses them."""
     box = spec.action.kind == "box"
     # Not std_lr_scale: `in_units_of` converts the tensor.
     return {"activation": True, "one_hot": any(part.kind == "one_hot" for part in spec.parts),

@@ -48,7 +48,7 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config, *, asked: Config | None = None, path: Path | None = None,
                root: Path = Path("runs"), argv: Sequence[str] | None = None) -> RunDirectory:
-        """Make a run directory: `path`, or the next free number under `root` for its environment and algorithm.
+        """Create a run directory at `path`, or at the next free number under `root`.
 
         What `asked` leaves to the machine, by default nothing, stays so in config.json; meta.json has the values of
         `config`. `argv` is the command for meta.json, by default sys.argv. A ConfigError leaves nothing behind.
@@ -114,7 +114,7 @@ class RunDirectory:
         return cls(path, _in_force(asked, meta.get(_RESOLVED), source=path / "meta.json"), asked)
 
     def from_start(self) -> RunDirectory:
-        """This directory, by its absolute path if an environment has changed the working directory."""
+        """This directory with an absolute path, if an environment has changed the working directory."""
         moved = working_directory() != self.start
         return replace(self, path=self.start / self.path) if moved else self
 
@@ -143,7 +143,9 @@ class RunDirectory:
                     folder.rmdir()
 
     def change_config(self, config: Config, *, device: str | None = None) -> RunDirectory:
-        """Replace config.json and its signature, for the keys that a resume may change; returns the changed run.
+        """Replace config.json and its signature; returns the changed run.
+
+        Only for keys that a resume may change.
 
         `device` is the one that the resume names, which may be auto.
         """
@@ -176,7 +178,7 @@ class RunDirectory:
         return read_object(path) if os.path.lexists(path) else {}
 
     def summary_line(self) -> str:
-        """The numbers of summary.json that are there, and the status, in one line; empty where there are none."""
+        """The valid numbers and the status of summary.json in one line; empty if there are none."""
         summary = self.read_summary()
         words = [f"{value:,.0f} {name}" for name in ("steps", "seconds", "episodes")
                  if isinstance(value := summary.get(name), int | float) and 0 <= value < 1e18]
@@ -195,7 +197,7 @@ def _resolved(config: Config, asked: Config) -> dict[str, Any]:
 
 
 def _in_force(asked: Config, resolved: object, *, source: Path) -> Config:
-    """`asked` with what it left to the machine as it was there; a warning where `source` holds nothing usable."""
+    """`asked` with its "auto" keys set to the values in `resolved`; warns if these are unusable."""
     if resolved is None:  # of a version whose config.json held these values
         return asked
     automatic = asked.automatic()

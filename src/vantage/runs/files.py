@@ -23,7 +23,10 @@ def is_url(place: object) -> bool:
 
 
 def open_file(path: Path, flags: int) -> int:
-    """A descriptor of `path`. ConfigError for what is no file: in a run of someone else a link could lead anywhere.
+    """A file descriptor of `path`. ConfigError unless it is a regular file.
+
+    In a run made by someone else a symbolic link could lead anywhere, and opening a pipe would
+    block.
 
     A pipe would be waited for.
     """
@@ -45,7 +48,7 @@ LARGEST_TEXT_FILE = 1 << 24
 
 
 def read_text(path: Path) -> str:
-    """The text of a small UTF-8 file; ConfigError for a symbolic link, as in `open_file`, and for a large file."""
+    """The text of a small UTF-8 file. ConfigError for large files and for links, see `open_file`."""
     with open(open_file(path, os.O_RDONLY), "rb") as file:
         # As an editor may have written it.
         return read_small(file, str(path)).decode().replace("\r\n", "\n")
@@ -71,7 +74,9 @@ def sync(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, mark: object = "new") -> Iterator[Path]:
-    """A temporary path whose file replaces `path` when the block ends; an error or a crash leaves the former file.
+    """A temporary path that replaces `path` when the block ends.
+
+    After an error or a crash the former file is intact.
 
     Processes that may replace the same file at once need a `mark` each, for the temporary name.
     """

@@ -1,4 +1,4 @@
-"""Code of a run that its config.json cannot name, such as a lambda, and that is handed over again to use the run."""
+"""Objects of a run that config.json cannot name, such as a lambda, passed again as arguments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def replacing(objects: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_objects(config: Config, source: object, call: str) -> None:
-    """ConfigError where the `config` that was read from `source` names objects that are missing, and `call` needs them.
+    """Raises ConfigError if `config`, read from `source`, lacks objects that `call` needs.
     """
     flat = config.flat()
     keys = _LOADING if call in ("load", "export") else ARGUMENTS
@@ -46,7 +46,7 @@ def check_objects(config: Config, source: object, call: str) -> None:
 
 
 def check_values(config: Config, objects: Mapping[str, Any], source: object) -> None:
-    """ConfigError where an algorithm that is handed over as an instance has other values than the run in `source`."""
+    """Raises ConfigError if an algorithm instance has other values than the run in `source`."""
     for key, value in objects.items():
         if key not in ARGUMENTS and config.override({key: value}) != config:
             raise ConfigError(f"the algorithm has {key}={in_text(value):.60}, and {source} was trained with "

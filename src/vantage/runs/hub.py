@@ -1,4 +1,4 @@
-"""The Hugging Face hub, where a policy is the file policy.safetensors of a repository: hf://OWNER/NAME[@REVISION].
+"""The Hugging Face hub: hf://OWNER/NAME[@REVISION] is the file policy.safetensors there.
 
 Nothing else of a repository is downloaded. The token is the client's own: HF_TOKEN, or `hf auth login`.
 """
@@ -23,7 +23,7 @@ POLICY = "policy.safetensors"
 
 
 def local_path(run: str | Path) -> Path:
-    """`run` as a path; the policy file of a repository of the hub is downloaded into the hub's cache.
+    """`run` as a local path; downloads the policy file if it is on the hub.
 
     ConfigError for a repository or revision that is not there, or not for this user; VantageError without a connection.
     """

@@ -36,7 +36,7 @@ os.register_at_fork(after_in_child=_forget_locks)
 
 @contextlib.contextmanager
 def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
-    """Keep other processes from writing into `run`; HeldError if one still does after `patience` seconds.
+    """Lock `run` for writing. HeldError if another process holds it after `patience` seconds.
 
     The default outlasts `is_locked` of another process, which tries the lock.
 
@@ -75,7 +75,7 @@ def locked(run: Path, *, patience: float = 0.3) -> Iterator[None]:
 
 
 def is_locked(run: Path) -> bool:
-    """Whether a process writes into `run`; False where nobody can, as where there is no such run."""
+    """Whether a process writes into `run`; False if it cannot be locked or does not exist."""
     try:
         descriptor = open_file(run / _NAME, os.O_RDWR)
     except (OSError, ConfigError):

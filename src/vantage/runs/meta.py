@@ -43,7 +43,7 @@ def describe_run(config: Config, argv: Sequence[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def reading(path: Path, note: str = "") -> Iterator[None]:
-    """Turn errors of reading `path` into a ConfigError with a remedy, or with a `note` of the cause."""
+    """Turn errors of reading `path` into a ConfigError with a remedy; `note` replaces the remedy."""
     try:
         yield
     except (OSError, UnicodeDecodeError) as error:
@@ -58,7 +58,10 @@ def reading(path: Path, note: str = "") -> Iterator[None]:
 
 
 def other_version(versions: object) -> str:
-    """Which other version of Vantage wrote a config, by the `versions` in meta.json, and what to do; empty if none."""
+    """A note on the other version of Vantage that wrote a config, or an empty text.
+
+    `versions` is that of meta.json.
+    """
     wrote, this = versions.get("vantage") if isinstance(versions, Mapping) else None, version_of(_LIBRARIES["vantage"])
     return (f"it was written by Vantage {wrote:.40}, and this is {this}: install that version"
             if isinstance(wrote, str) and wrote != this else "")
@@ -76,7 +79,7 @@ def meta_of(run: Path) -> dict[str, Any]:
 
 
 def read_meta_file(path: Path) -> tuple[dict[str, Any], str]:
-    """The content of a meta.json, and what is wrong with it; empty where that is missing or damaged."""
+    """The content of a meta.json, empty if it is missing or damaged, and what is wrong with it."""
     try:
         meta = read_json_object(read_text(path), source=str(path))
     except FileNotFoundError:

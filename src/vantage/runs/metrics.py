@@ -90,7 +90,10 @@ class MetricWriter:
                 self._purge_step = None
 
     def write(self, step: int, seconds: float, metrics: Mapping[str, float]) -> None:
-        """Append one line, which readers see when this returns; join it to the last one if that is of the same step."""
+        """Append one line; joins it to the last one if that has the same step.
+
+        Readers see it when this returns.
+        """
         values = new = {name: _rounded(value) for name, value in metrics.items()}
         start, former = None, b""
         if self._last is not None and self._last[0] == step:
@@ -161,7 +164,7 @@ class MetricWriter:
 
 @cache
 def _silence_writer_threads() -> None:
-    """Print no traceback of TensorBoard's writer threads: the next call of their writer raises the same error."""
+    """Suppress tracebacks of TensorBoard's writer threads: their writer raises the same error."""
     from tensorboard.summary.writer.event_file_writer import _AsyncWriterThread
 
     former = threading.excepthook
@@ -169,7 +172,9 @@ def _silence_writer_threads() -> None:
 
 
 def read_metrics(run: Path) -> list[dict[str, float | None]]:
-    """The lines of a run's metrics.jsonl, oldest first; empty if there are none. A warning names damaged ones.
+    """The lines of a run's metrics.jsonl, oldest first; empty if there are none.
+
+    A warning names damaged lines.
 
     Values that are not finite, or larger than `LARGEST`, are None. ConfigError if no line is complete.
     """

@@ -139,7 +139,10 @@ class RayRun:
             disconnect()
 
     def _prepare(self, checkpoint: Checkpoint | None, initial: SavedPolicy | None) -> float:
-        """Make the learner, with new weights, those of `initial`, or of the checkpoint; returns frames per step."""
+        """Make the learner; returns frames per step.
+
+        Its weights are new, those of `initial`, or those of the checkpoint.
+        """
         config = self.config
         model, frames_per_step = model_of_workers(config,
                                                   is_new=initial is None and checkpoint is None)
@@ -243,7 +246,7 @@ class RayRun:
         self._requests[method.remote(*arguments)] = member
 
     def _receive(self) -> None:
-        """Handle the oldest request that is answered within a moment, and workers that have ended or that hang."""
+        """Handle one answered request, if there is one within a moment, and lost or late workers."""
         ready, _ = ray.wait(list(self._requests), num_returns=1, timeout=MOMENT)
         now = monotonic()
         if now - self._received_at > MOMENT + 1.0:  # the caller paused, or this process was stopped

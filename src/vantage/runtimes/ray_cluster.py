@@ -1,4 +1,4 @@
-"""The cluster that the runtime `ray` joins or starts, what has room in it, and what went wrong there in one line."""
+"""The cluster of the runtime `ray`: joining or starting it, its free room, and its errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,10 @@ class Member:
 
 
 def describe(error: ray.exceptions.RayError) -> VantageError:
-    """The end of a process or node in one line; ConfigError where a module is missing, which no restart repairs."""
+    """The failure of a process or node in one line.
+
+    ConfigError if a module is missing there, which a restart would not repair.
+    """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if missing := next((line for line in lines if "No module named" in line), None):
         return ConfigError(f"{missing}; install Vantage and your own modules on every node")
@@ -57,7 +60,7 @@ def describe(error: ray.exceptions.RayError) -> VantageError:
 
 
 def connect(config: Config) -> bool:
-    """Connect to the cluster, or start one here; False if the program has connected already and keeps it."""
+    """Connect to the cluster, or start one here; False if this process was already connected."""
     if ray.is_initialized():
         return False
     address, options = config.ray.ray_address, {"log_to_driver": False,
@@ -96,7 +99,7 @@ def disconnect() -> None:
 
 
 def check_answers(address: str) -> None:
-    """OSError unless a server of gRPC answers at HOST:PORT, where Ray itself would wait for minutes.
+    """Raises OSError unless a gRPC server answers at HOST:PORT. Ray itself would wait for minutes.
 
     It answers a client's preface with a frame of settings, type 4: RFC 9113, section 3.4.
     """
@@ -110,7 +113,10 @@ def check_answers(address: str) -> None:
 
 @contextmanager
 def own_signals() -> Iterator[None]:
-    """Keep this process's signal handlers, which `ray.init` replaces: Ray's aborts three seconds after SIGTERM."""
+    """Keep the signal handlers of this process, which `ray.init` replaces.
+
+    Ray's handler aborts three seconds after SIGTERM.
+    """
     main = threading.current_thread() is threading.main_thread()
     former = {number: signal.getsignal(number)
               for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if main}
@@ -122,7 +128,7 @@ def own_signals() -> Iterator[None]:
 
 
 def capacity(config: Config) -> int:
-    """The number of workers that the machines of the cluster have CPUs for; ConfigError if not one fits."""
+    """Number of workers that fit on the machines of the cluster. ConfigError if none fits."""
     cpus = [node["Resources"].get("CPU", 0.0) for node in ray.nodes() if node["Alive"]]
     if not (fitting := sum(int(each / config.ray.worker_cpus + 1e-6) for each in cpus)):
         raise ConfigError(f"worker_cpus={config.ray.worker_cpus:g}: no worker has room, the "

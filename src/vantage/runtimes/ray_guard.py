@@ -1,4 +1,4 @@
-"""A process that ends what a local cluster of Ray leaves when the process that started it is gone, kill -9 included.
+"""Ends the processes of a local Ray cluster when the process that started it is gone.
 
 Ray's agents notice the end of their node late, or never where it ended while it stopped. Imports nothing of Vantage.
 """
@@ -45,7 +45,10 @@ class Guard:
 
 
 def watch(parent: int, others: set[int]) -> None:
-    """Remember what `parent` starts, but for `others`, until a line names it; kill it when the input ends."""
+    """Track the processes that `parent` starts, except `others`; kill them when stdin closes.
+
+    A line on stdin names them all and ends the tracking.
+    """
     driver = psutil.Process(parent)
     found: set[psutil.Process] = set()
     print("ready", flush=True)

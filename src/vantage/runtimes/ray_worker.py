@@ -1,4 +1,4 @@
-"""What runs in the actors of the runtime `ray`: it acts, or plays the games of evaluations. Who commands is in `ray`.
+"""The actors of the runtime `ray`: they collect rollouts or play evaluations. `ray` calls them.
 
 Actors answer with values: also their errors, as VantageError with the traceback in the message.
 """
@@ -74,7 +74,7 @@ def answering(method: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Worker:
-    """Acts in environments of its own with the newest weights; sends its rollouts, or their gradients."""
+    """Acts with the newest weights in its own environments; sends rollouts or gradients."""
 
     def __init__(self, config: bytes, worker: int, index: int) -> None:
         self._arguments = config, worker, index
@@ -82,7 +82,10 @@ class Worker:
         self._evaluator: Evaluator | None = None
 
     def place(self) -> tuple[str, str]:
-        """The node, with the start of its id since one machine may have several, and the `versions` there."""
+        """The node, as address and start of its id, and the `versions` there.
+
+        One machine may have several nodes.
+        """
         node = ray.get_runtime_context().get_node_id()
         return f"{ray.util.get_node_ip_address()}-{node[:6]}", versions()
 
@@ -164,7 +167,7 @@ class Worker:
 
 
 class GradientCopy(GradientSink):
-    """The gradient sink of a worker whose weights are elsewhere: keeps the clipped gradient for the reply."""
+    """The gradient sink of a worker that has no optimiser: stores the clipped gradient for the reply."""
 
     reply: Mapping[str, Any]
 
@@ -184,7 +187,7 @@ class GradientCopy(GradientSink):
 
 
 def weight_parts(learner: Learner) -> list[Tensor]:
-    """The tensors that acting and losses depend on: weights, the average policy's, and statistics in use."""
+    """The tensors that acting and losses depend on: weights, average policy and statistics."""
     parts = [learner.flat.vector]
     if learner.average is not None:
         parts.append(learner.average.vector)
@@ -192,7 +195,9 @@ def weight_parts(learner: Learner) -> list[Tensor]:
 
 
 def weights_argument(learner: Learner) -> Any:
-    """The `weight_parts` for requests: their arrays, or if these are large, a reference to them in the object store.
+    """The `weight_parts` as an argument of requests.
+
+    Large ones are a reference to the object store, small ones the arrays themselves.
 
     Fetching an object from another node needs a lookup first: 5.1 ms of CPU for a request and its reply instead of 1.6.
     The arrays are views, which Ray copies when the request is made.
@@ -224,7 +229,7 @@ def rollout_of(arrays: Mapping[str, Any], device: torch.device) -> Rollout:
 
 
 def tensor(array: np.ndarray) -> Tensor:
-    """A view of `array`, which the object store shares for reading alone; nothing here writes to it."""
+    """A tensor that shares the memory of `array`, which is read-only in the object store."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""The gradient sink of ranks on one CPU: they share weights, gradients and optimiser statistics in memory.
+"""The gradient sink of ranks on one CPU, in shared memory.
 
 Each rank sums, clips and moves its slice of the flat vector between barriers. gloo sends the gradient through sockets,
 which takes 13% more CPU time a step of default A2C on Pong in two processes.
@@ -44,7 +44,9 @@ def order_memory() -> None:
 
 
 class RankMemory:
-    """Memory of data-parallel ranks on one CPU: weights [P], and for each rank a gradient [P] and `columns` numbers.
+    """Memory that ranks on one CPU share.
+
+    It has the weights [P], and for each rank a gradient [P] and `columns` numbers.
 
     The numbers are the metrics of an update, or what `all_gather` exchanges.
     """
@@ -63,7 +65,9 @@ class RankMemory:
 
 
 class SharedRankWeights(GradientSink):
-    """The sink of one rank. All start from the weights of rank 0, whose gradient row receives the mean over all.
+    """The sink of one rank. All ranks start from the weights of rank 0.
+
+    The gradient row of rank 0 receives the mean over all ranks.
 
     `check` is called now and then while waiting, with whether others may still collect; it raises if a rank has ended.
     """

@@ -38,7 +38,10 @@ WORKER = np.dtype({"names": ["steps", "updates", "heartbeat"],
 
 
 class SharedMemory:
-    """Copies of named tensors that spawned processes inherit; the system frees them with the last of the processes."""
+    """Copies of named tensors in memory that spawned processes inherit.
+
+    The system frees it with the last of the processes.
+    """
 
     def __init__(self, tensors: Mapping[str, Tensor], context: SpawnContext) -> None:
         self._blocks = {name: (context.RawArray(ctypes.c_byte, tensor.nbytes + _ALIGNMENT),
@@ -138,7 +141,9 @@ class SharedWeights:
 
 
 class HogwildWeights(GradientSink):
-    """The gradient sink of one worker: its gradient, computed on a copy of the weights, moves the shared ones.
+    """The gradient sink of one worker: moves the shared weights by its gradient.
+
+    The gradient is computed on a copy of the weights.
 
     Mnih et al. 2016, arXiv:1602.01783, algorithm S3. The gradient is copied at every update and never aliased.
     """
@@ -159,7 +164,7 @@ class HogwildWeights(GradientSink):
         learner.sink = self
 
     def pull(self) -> None:
-        """Copy the shared weights and the merged statistics of all normalisers into the worker's model."""
+        """Copy the shared weights and the merged statistics of all normalisers into the model."""
         self._pulled_updates = self._updates.sum()
         self._learner.flat.vector.copy_(self._vector)
         if self._learner.average is not None:
@@ -171,7 +176,7 @@ class HogwildWeights(GradientSink):
             self._learner.buffers.merge(self._shared.buffers)
 
     def push(self) -> None:
-        """Copy the model's weights and statistics into the shared ones of the first worker, to start a run.
+        """Copy the model's weights and statistics into the shared memory, to start a run.
 
         The buffers of a module go to every worker.
         """
@@ -186,7 +191,7 @@ class HogwildWeights(GradientSink):
 
     def apply(self, gradient: Tensor, num_valid: Number, loss: Number, metrics: dict[str, Number],
               *, lr: float, max_grad_norm: float) -> tuple[Number, Number]:
-        """Clip this worker's gradient and move the shared weights with it; logs how many updates came between."""
+        """Clip this worker's gradient and move the shared weights; logs the policy lag in updates."""
         norm, loss = clip_gradient(gradient, max_grad_norm), float(loss)
         if not (math.isfinite(norm) and math.isfinite(loss)):
             return norm, loss

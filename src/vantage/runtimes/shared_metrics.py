@@ -30,7 +30,9 @@ class SharedMetrics:
         self._names: list[str] = []
 
     def row(self, num_valid: Number, loss: Number, metrics: Mapping[str, Number]) -> Tensor:
-        """[3 + 2N] float64 of this rank: valid steps, loss, whether it has new names; value and presence of each name.
+        """This rank's numbers, [3 + 2N] float64.
+
+        Valid steps, loss, whether it has new names, then value and presence of each name.
 
         Loss and values are multiplied by the number of valid steps.
         """
@@ -42,7 +44,10 @@ class SharedMetrics:
 
     def learn_names(self, rows: Tensor, metrics: Mapping[str, Number],
                     all_gather: AllGather) -> bool:
-        """Agree on the names of all ranks if one of the `rows` [num_ranks, 3 + 2N] has new ones; returns whether."""
+        """Agree on the names of all ranks if a row has new ones; returns whether one has.
+
+        `rows` are [num_ranks, 3 + 2N].
+        """
         if not rows[:, 2].any():
             return False
         own = [name for name in metrics if name not in self._names]

@@ -87,7 +87,7 @@ class Trainer:
                max_minutes: float | None = None, device: str | None = None,
                trust: bool = False, env: Any = None, network: Any = None, memory: Any = None,
                algorithm: Any = None) -> Self:
-        """Continue the run in directory `run` from its newest valid checkpoint, as if it had not stopped.
+        """Continue the run in directory `run` from its newest valid checkpoint.
 
             trainer = vantage.Trainer.resume("runs/first", steps=200_000)
 

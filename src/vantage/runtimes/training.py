@@ -105,7 +105,7 @@ def resume_updates(run: str | Path, *, steps: int | None = None, extend_schedule
                    max_minutes: float | None = None, device: str | None = None, trust: bool = False,
                    env: Any = None, network: Any = None, memory: Any = None, algorithm: Any = None,
                    on_start: Callable[[Run], object] | None = None) -> Generator[Report | None]:
-    """Continue the run in directory `run` from its newest valid checkpoint, as `Trainer.resume` describes.
+    """Continue the run in `run` from its newest checkpoint, as `Trainer.resume` describes.
 
     Yields what `train_loop.updates` does. `on_start` is called with the run before its first update.
     """
