@@ -54,6 +54,9 @@ def is_vector(env: EnvId) -> bool:
     if isinstance(target, gym.Env | VectorEnv):
         return isinstance(target, VectorEnv)
     if not callable(target):
+        if not hasattr(target, "step"):
+            raise ConfigError(f"env={env.name!r} is a {type(target).__name__}; give a class of "
+                              "environments, or a function that builds one")
         built = (f"a {type(target).__name__} that is built already; give its class, or a function with the "
                  "parameter num_envs that returns it")
         raise ConfigError(f"env={env.name!r} is {refusal(target) or built}")
