@@ -134,7 +134,7 @@ def text(value: object) -> str:
 def keys_page() -> str:
     """Every key of every group."""
     import vantage
-    from vantage.config.config import GROUPS
+    from vantage.config.flat import GROUPS
 
     parts = ["# Config keys\n\nA flag is the key with dashes: `rollout_length` is `--rollout-length`. "
              "`vantage train ALGO --env ENV --help` shows the defaults in force; those here are of CartPole-v1.\n"]

@@ -19,7 +19,7 @@ import vantage
 from vantage.agents.evaluate import evaluate
 from vantage.algorithms.a2c import A2C
 from vantage.cli import main
-from vantage.config.config import ALGORITHMS
+from vantage.config.algorithms import ALGORITHMS
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Sync
 from vantage.envs.config import EnvConfig

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from vantage.cli import main
-from vantage.config.config import ALGORITHMS, Config
+from vantage.config.algorithms import ALGORITHMS
+from vantage.config.config import Config
 from vantage.errors import CheckpointError, ConfigError
 from vantage.keys.schedules import Schedule
 from vantage.runs.checkpoint import load_latest

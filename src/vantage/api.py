@@ -50,7 +50,8 @@ def resume(run: str | Path, *, steps: int | None = None, extend_schedule: bool =
 
         agent = vantage.resume("runs/first", steps=200_000)
 
-    `progress` is explained in `vantage.train`, all other arguments in `vantage.Trainer.resume`.
+    `steps`, `extend_schedule`, `max_minutes`, `device`, `trust`, `env`, `network`, `memory` and
+    `algorithm` are explained in `vantage.Trainer.resume`, `progress` in `vantage.train`.
     """
     trainer = Trainer.resume(run, steps=steps, extend_schedule=extend_schedule,
                              max_minutes=max_minutes, device=device, trust=trust, env=env,

@@ -15,8 +15,9 @@ from tyro.conf import Positional, arg
 from vantage.cli.help import options, print_help
 from vantage.cli.parsing import arguments_of, first_line, option_names, parse
 from vantage.config.checks import check_flags
-from vantage.config.config import Config, Key, flatten, of_run
+from vantage.config.config import Config, Key
 from vantage.config.configure import configure, defaults
+from vantage.config.flat import flatten, of_run
 from vantage.errors import ConfigError
 from vantage.keys.fields import kinds_of, read_json_object, suggestion
 from vantage.keys.objects import is_code

@@ -11,7 +11,8 @@ from typing import Annotated, Any, NoReturn, get_type_hints
 from tyro.conf import FlagConversionOff, arg
 
 from vantage.cli.parsing import first_line, parse
-from vantage.config.config import GROUPS, Config
+from vantage.config.config import Config
+from vantage.config.flat import GROUPS
 from vantage.keys.fields import in_text
 
 _EXPLAINED = frozenset({

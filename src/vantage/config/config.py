@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field, fields, is_dataclass, make_dataclass, replace
-from keyword import iskeyword
+from dataclasses import MISSING, dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
 from vantage.algorithms.a2c import A2C
-from vantage.algorithms.acer import ACER
-from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Needs
-from vantage.algorithms.ppo import PPO
+from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm
+from vantage.config.algorithms import ALGORITHMS, RUNTIMES, changed_fields, defaults_of_body, runtimes_of, without_loss
+from vantage.config.flat import CORE, FLAT_NAMES, GROUPS, flatten, of_run
 from vantage.config.run import RunConfig
 from vantage.config.runtimes import Hogwild, Ray, Sync
 from vantage.envs.config import EnvConfig
@@ -36,26 +35,8 @@ from vantage.keys.schedules import Schedule, value_at
 from vantage.learning.config import OptimizerConfig
 from vantage.models.config import PolicyConfig
 
-RUNTIMES: Mapping[str, type[Sync] | type[Hogwild] | type[Ray]] = {"sync": Sync, "hogwild": Hogwild, "ray": Ray}
-
-ALGORITHMS: Mapping[str, tuple[type[Any], type[Sync] | type[Hogwild]]] = {
-    "a2c": (A2C, Sync), "ppo": (PPO, Sync), "a3c": (A2C, Hogwild), "a3g": (A2C, Hogwild), "acer": (ACER, Sync)}
-"""The hyperparameters and the usual runtime of each algorithm. The only place that maps names to classes."""
-
-FLAT_NAMES: Mapping[tuple[str, str], str] = {("env", "id"): "env", ("runtime", "kind"): "runtime"}
-"""Flat names of keys, where they differ from those within their group."""
-
 OF_MACHINE: Mapping[str, Any] = {"device": "auto", "threads": 0, "num_workers": 0, "precision": "auto"}
 """Keys that may be chosen for the machine, with the value that asks for it. meta.json records what was chosen."""
-
-_CORE = ("algo", "env", "steps", "seed", "num_envs", "network", "memory", "rollout_length", "lr")
-"""Keys that the config.json of every run contains. Others may be newer than the run and then take defaults."""
-
-_OLDER: Mapping[str, Any] = {"obs_as": "bytes", "one_hot": "vector", "torsos": "separate", "scale_actions": False,
-                             "std_lr_scale": 1.0}
-"""What runs did before these keys existed, where `configure` chooses something else: their config.json lacks them."""
-
-GROUPS = ("env", "policy", "algorithm", "optimizer", "runtime", "run")
 
 Group = EnvConfig | PolicyConfig | OptimizerConfig | Sync | Hogwild | Ray | RunConfig
 """Keys of one subject. `configure` takes instances, whose fields editors complete and check."""
@@ -192,11 +173,11 @@ class Config:
         """
         groups = read_json_object(text, source=source)
         values = flatten(groups, source=source) | dict(objects or {})
-        if missing := [name for name in _CORE if name not in values]:
+        if missing := [name for name in CORE if name not in values]:
             raise ConfigError(f"{source} is damaged: it lacks {', '.join(missing)}")
         algo = values["algo"] if isinstance(values["algo"], str) else str(values["algo"])
         if is_object(algo) and not isinstance(algo, ObjectName):
-            begin = cls(algo=algo, algorithm=_without_loss(algo, groups.get("algorithm")))
+            begin = cls(algo=algo, algorithm=without_loss(algo, groups.get("algorithm")))
         else:
             begin = cls.of(algo)
         return begin.override(of_run(values), source=source)
@@ -220,8 +201,10 @@ class Config:
         if runtime not in (None, config.runtime_name):
             if runtime not in RUNTIMES:
                 raise ConfigError(f"runtime={runtime!r} is not one of {', '.join(RUNTIMES)}")
-            kind, common = RUNTIMES[runtime], vars(config.runtime)
-            config = replace(config, runtime=kind(**{f.name: common[f.name] for f in fields(kind) if f.name in common}))
+            kind = RUNTIMES[runtime]
+            chosen = changed_fields(config.runtime)
+            common = {f.name: chosen[f.name] for f in fields(kind) if f.name in chosen}
+            config = replace(config, runtime=kind(**common))
         keys = config.flat_keys()
         changes: dict[str, dict[str, Any]] = {}
         for name, value in values.items():
@@ -288,43 +271,11 @@ class Config:
         return f"unknown key {name!r}{near or '; `vantage train ALGO --help` shows the keys'}"
 
 
-def _without_loss(algo: str, values: object) -> Any:
-    """The hyperparameters of an algorithm whose class is not at hand. It cannot train."""
-    typed_fields = []
-    for name, value in values.items() if isinstance(values, Mapping) else ():
-        is_name = name.isidentifier() and not iskeyword(name) and not name.startswith("_")
-        if is_name and isinstance(value, str | int | float | bool | None):
-            typed_fields.append((name, type(value), field(default=value)))
-    return make_dataclass(algo, typed_fields, frozen=True, namespace={"needs": Needs()})()
-
-
 def _in_worker(algo: str, packed: bytes) -> Config:
     """The config that another process of the run has packed."""
     if algo not in ALGORITHMS:
         load_class(algo, what="algorithm")
     return Config(**unpack(packed))
-
-
-def name_and_values(algorithm: Any) -> tuple[Any, dict[str, Any]]:
-    """The name or class of an algorithm, and of an instance the fields that differ from their defaults."""
-    kind = algorithm
-    values: dict[str, Any] = {}
-    if is_dataclass(algorithm) and not isinstance(algorithm, type):
-        kind = type(algorithm)
-        values = changed_fields(algorithm)
-    names = {own: name for name, (own, _) in reversed([*ALGORITHMS.items()])}
-    return names.get(kind, kind), values
-
-
-def changed_fields(instance: Any) -> dict[str, Any]:
-    """The fields of a dataclass instance that differ from their defaults."""
-    values = {}
-    for f in fields(instance):
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        value = getattr(instance, f.name)
-        if value != default:
-            values[f.name] = value
-    return values
 
 
 def keys_of(group: Group) -> dict[str, Any]:
@@ -343,52 +294,3 @@ def keys_of(group: Group) -> dict[str, Any]:
         if type(group) is kind:
             values["runtime"] = name
     return values
-
-
-def base_of(algo: str) -> str:
-    """The algorithm of Vantage that `algo` is or inherits from, by its name; empty for one of the user's own.
-
-    ConfigError for an import path that leads nowhere.
-    """
-    if algo in ALGORITHMS:
-        return algo
-    kinds = getattr(load_class(algo, what="algorithm"), "__mro__", ())
-    names = {kind: name for name, (kind, _) in reversed([*ALGORITHMS.items()])}
-    return next((names[kind] for kind in kinds if kind in names), "")
-
-
-def defaults_of_body(kind: type[Any]) -> dict[str, Any]:
-    """Defaults of fields that the body of a subclass of A2C, PPO or ACER sets, also without an annotation.
-
-    A dataclass takes only annotated ones for new defaults.
-    """
-    plain = {each for each, _ in ALGORITHMS.values()}
-    bodies = [vars(each) for each in kind.__mro__[:-1] if each not in plain] if plain & {*kind.__mro__} else []
-    return {f.name: body[f.name] for body in reversed(bodies) for f in fields(kind)
-            if f.name in body and not hasattr(body[f.name], "__get__")}
-
-
-def runtimes_of(algo: str) -> list[str]:
-    """The runtimes that an algorithm may have."""
-    own = ALGORITHMS[algo][1] if algo in ("a2c", "ppo", "a3c", "a3g") else None
-    return [name for name, kind in RUNTIMES.items()
-            if own in (None, kind) or (kind is Ray and algo != "a3g")]
-
-
-def flatten(values: Mapping[str, Any], *, source: str) -> dict[str, Any]:
-    """Keys by flat name, from groups such as those of config.json or flat already. ConfigError for a key in two."""
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        part = {name: value}
-        if name in GROUPS and isinstance(value, Mapping):
-            part = {FLAT_NAMES.get((name, str(key)), str(key)): each for key, each in value.items()}
-        if twice := [key for key in part if key in flat]:
-            raise ConfigError(f"{source}: {twice[0]!r} is given twice; leave one out")
-        flat |= part
-    return flat
-
-
-def of_run(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat `values` of a file; for a run's whole config.json, also what the run did where a key is newer than it."""
-    whole = all(name in values for name in _CORE)
-    return {**_OLDER, **values} if whole else dict(values)

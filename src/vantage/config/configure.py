@@ -8,17 +8,9 @@ from textwrap import fill
 from typing import Any
 
 from vantage.algorithms.ppo import PPO
+from vantage.config.algorithms import ALGORITHMS, base_of, defaults_of_body, name_and_values, runtimes_of
 from vantage.config.checks import check_sources, check_together
-from vantage.config.config import (
-    ALGORITHMS,
-    Config,
-    Group,
-    base_of,
-    defaults_of_body,
-    keys_of,
-    name_and_values,
-    runtimes_of,
-)
+from vantage.config.config import Config, Group, keys_of
 from vantage.config.presets.measured import MEASURED, Defaults
 from vantage.config.presets.systems import SYSTEMS
 from vantage.config.runtimes import Hogwild, Ray

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from vantage.config.config import Config, name_and_values
+from vantage.config.algorithms import name_and_values
+from vantage.config.config import Config
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, in_text
 from vantage.keys.objects import ObjectName, is_object, source_text

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vantage._host.extras import require
-from vantage.config.config import of_run
+from vantage.config.flat import of_run
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert
 from vantage.keys.json_text import parse
