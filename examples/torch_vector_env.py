@@ -78,5 +78,7 @@ class TorchCartPole:
                 "generator": self.generator.get_state()}
 
     def restore(self, snapshot: dict[str, Tensor]) -> None:
-        self.state, self.steps, self.over = snapshot["state"], snapshot["steps"], snapshot["over"]
+        self.state = snapshot["state"]
+        self.steps = snapshot["steps"]
+        self.over = snapshot["over"]
         self.generator.set_state(snapshot["generator"])

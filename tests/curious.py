@@ -43,31 +43,26 @@ def with_error(terms: Any, rollout: Any, update: Any) -> Any:
     return loss + errors, {**metrics, "train/error": errors}
 
 
+class Curious:
+    """The module and the loss that both algorithms have."""
+
+    @property
+    def needs(self) -> Needs:
+        return replace(super().needs, next_inputs=True)  # type: ignore[misc]
+
+    def build(self, spec: Any, model: Any) -> nn.Module:
+        return Distilled(spec.parts[0].shape[0])
+
+    def loss(self, model: Any, rollout: Any, update: Any) -> Any:
+        terms = super().loss(model, rollout, update)  # type: ignore[misc]
+        return with_error(terms, rollout, update)
+
+
 @dataclass(frozen=True)
-class CuriousA2C(A2C):
+class CuriousA2C(Curious, A2C):
     """A2C with a module."""
 
-    @property
-    def needs(self) -> Needs:
-        return replace(super().needs, next_inputs=True)
-
-    def build(self, spec: Any, model: Any) -> nn.Module:
-        return Distilled(spec.parts[0].shape[0])
-
-    def loss(self, model: Any, rollout: Any, update: Any) -> Any:
-        return with_error(super().loss(model, rollout, update), rollout, update)
-
 
 @dataclass(frozen=True)
-class CuriousACER(ACER):
+class CuriousACER(Curious, ACER):
     """ACER with a module, beside its average policy and its replay."""
-
-    @property
-    def needs(self) -> Needs:
-        return replace(super().needs, next_inputs=True)
-
-    def build(self, spec: Any, model: Any) -> nn.Module:
-        return Distilled(spec.parts[0].shape[0])
-
-    def loss(self, model: Any, rollout: Any, update: Any) -> Any:
-        return with_error(super().loss(model, rollout, update), rollout, update)

@@ -89,7 +89,9 @@ class Saving(Count):
         return {"t": self.t, "episode": self.episode, "over": self.over}
 
     def restore(self, snapshot: dict[str, Tensor]) -> None:
-        self.t, self.episode, self.over = snapshot["t"], snapshot["episode"], snapshot["over"]
+        self.t = snapshot["t"]
+        self.episode = snapshot["episode"]
+        self.over = snapshot["over"]
 
 
 class Half(Count):

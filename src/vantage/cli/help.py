@@ -6,14 +6,14 @@ import shutil
 from contextlib import suppress
 from dataclasses import field, fields, make_dataclass
 from textwrap import fill
-from typing import Annotated, Any, NoReturn, get_type_hints
+from typing import Annotated, Any, NoReturn
 
 from tyro.conf import FlagConversionOff, arg
 
 from vantage.cli.parsing import first_line, parse
 from vantage.config.config import Config
 from vantage.config.flat import GROUPS
-from vantage.keys.fields import in_text
+from vantage.keys.fields import in_text, type_hints
 
 _EXPLAINED = frozenset({
     "num_envs", "env_kwargs", "network", "memory", "frame_stack", "init_from", "optimizer", "lr", "rollout_length",
@@ -48,7 +48,7 @@ def options(kind: Any, own: Any) -> list[tuple[str, Any]]:
 
 def _group(part: Any) -> type:
     """The keys of one group of a config as a class without checks, whose defaults are their values in `part`."""
-    hints = get_type_hints(type(part))
+    hints = type_hints(part.__class__)
     kind = make_dataclass(type(part).__name__, [
         (f.name, Annotated[hints[f.name], arg(metavar="|".join(f.metadata.get("choices", ())) or None)],
          field(default=getattr(part, f.name), metadata=f.metadata)) for f in fields(part) if f.name != "id"])

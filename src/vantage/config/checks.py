@@ -99,7 +99,9 @@ def check_built(config: Config) -> None:
     """ConfigError where an environment that is built already would have to serve as several."""
     if not is_built(config.env):
         return
-    name, runtime, num_envs = config.env.id, config.runtime, num_built(config.env)
+    name = config.env.id
+    runtime = config.runtime
+    num_envs = num_built(config.env)
     remedy = "give its class, or a lambda that builds it"
     if not isinstance(runtime, Sync) or runtime.num_workers > 1 or config.env.vector == "async":
         raise ConfigError(f"env={name} is one environment, and each worker process needs its own; {remedy}")
