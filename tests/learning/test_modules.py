@@ -150,3 +150,36 @@ def test_a_checkpoint_without_the_module_is_refused_in_one_line(tmp_path: Path) 
     (run / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="it has no module of algorithm=curious:CuriousA2C"):
         list(vantage.Trainer.resume(run, trust=True))
+
+
+@dataclass(frozen=True)
+class Wide(A2C):
+    """An algorithm whose module has another size in each instance of the class."""
+
+    width: int = 2
+
+    def build(self, spec: Any, model: Any) -> nn.Module:
+        return nn.Linear(1, self.width + Wide.more)
+
+    more = 0
+
+
+def test_a_module_of_another_size_at_a_resume_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = tmp_path / "run"
+    stop_after(2, run, configure(f"{__name__}:Wide"))
+    monkeypatch.setattr(Wide, "more", 1)
+    with pytest.raises(ConfigError, match=r"returns another module than when.*weight was \[2, 1\] and is \[3, 1\]"):
+        list(vantage.Trainer.resume(run))
+
+
+def test_another_algorithm_at_a_resume_is_the_fault_and_not_the_file(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    stop_after(2, run, configure(f"{__name__}:Wide"))
+    with pytest.raises(ConfigError, match=r"width.*hand over the algorithm that the run was trained with"):
+        vantage.resume(run, algorithm=vantage.A2C)
+
+
+def test_the_start_names_the_modules_size(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO"):
+        stop_after(1, tmp_path / "run", configure("curious:CuriousA2C"))
+    assert "module of curious:CuriousA2C: 15 weights learned, 15 fixed, 3 numbers in buffers" in caplog.text

@@ -7,8 +7,10 @@ import logging
 import os
 import shutil
 import stat
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -125,13 +127,19 @@ def test_an_algorithm_of_others_is_not_imported_to_read_the_config() -> None:
     assert Path("imported").exists()
 
 
-def test_exported_files_are_ones_own_on_the_machine_that_wrote_them(caplog: pytest.LogCaptureFixture) -> None:
+def test_exported_files_are_ones_own_on_the_machine_that_wrote_them(
+        caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     run, path = make_run(), Path("p.safetensors")
     policy = read_policy(run.path, runs_code=False)
     write_weights(path, policy.tensors, policy.description)
     caplog.clear()
+    monkeypatch.delitem(sys.modules, "stranger", raising=False)
     assert read_policy(path).description == policy.description
     assert caplog.messages == ["using the code of stranger:Net, which p.safetensors names"]
+    monkeypatch.setitem(sys.modules, "stranger", ModuleType("stranger"))
+    caplog.clear()
+    read_policy(path)
+    assert not caplog.messages, "nothing is imported"
     forget_key()
     with pytest.raises(ConfigError, match=r"p\.safetensors was not written by you .* imports stranger"):
         read_policy(path)

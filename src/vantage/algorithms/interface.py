@@ -154,7 +154,7 @@ class Algorithm(Protocol):
         """Requirements of the algorithm beyond its loss."""
 
     def loss(self, model: Model, rollout: Rollout, update: Update) -> tuple[Tensor, Mapping[str, Tensor]]:
-        """A scalar whose gradient the learner descends, and scalars to log by metric name.
+        """A scalar whose gradient the learner descends, and scalars or numbers to log by metric name.
 
         `rollout.rewards` are clipped and normalised as configured. The loss is a mean over valid
         steps.
@@ -173,7 +173,7 @@ class MinibatchAlgorithm(Protocol):
         """Requirements of the algorithm beyond its loss."""
 
     def estimate(self, rollout: Rollout, update: Update) -> Estimate:
-        """Advantages and targets [T, B] of a rollout.
+        """Advantages and targets [T, B] of a rollout, computed without gradients.
 
         The rollout has `values`, and `rhos` if older weights acted.
 

@@ -17,9 +17,10 @@ from vantage._host.seeding import derive_seed
 from vantage.algorithms.interface import Algorithm, MinibatchAlgorithm, Reuse, Update
 from vantage.errors import ConfigError, NonFiniteError
 from vantage.learning.config import LearningConfig
+from vantage.learning.contract import check_estimate, check_loss
 from vantage.learning.gradients import OwnWeights, backward
 from vantage.learning.minibatches import by_current_policy, minibatches
-from vantage.learning.modules import Buffers, make_module, parameters_of
+from vantage.learning.modules import Buffers, load_module, make_module, parameters_of
 from vantage.learning.reward_normalizer import RewardNormalizer
 from vantage.learning.step_metrics import LOSS, Number, StepMetrics, means
 from vantage.learning.weights import AveragePolicy, FlatParameters, GradientSink
@@ -109,7 +110,11 @@ class Learner:
         update = self._coefficients(step)
         if rollout.values is None:
             rollout = by_current_policy(rollout, self.model)
-        advantages, targets, *extra = algorithm.estimate(rollout, update)
+        with torch.no_grad():
+            estimated = algorithm.estimate(rollout, update)
+        length, num_envs = rollout.rewards.shape
+        advantages, targets, extra = check_estimate(
+            estimated, self.config.algo, length=length, num_envs=num_envs)
         steps = StepMetrics(self.flat.vector.device)
 
         def read() -> list[dict[str, float]]:
@@ -125,7 +130,7 @@ class Learner:
         batches = minibatches(
             rollout, advantages, targets, self.model, size=reuse.minibatch_size, epochs=reuse.epochs,
             generator=self.minibatch_generator, rank=self.sink.rank, num_ranks=self.sink.num_ranks,
-            extra=extra[0] if extra else {})
+            extra=extra)
         with self.sink.tentative():
             try:
                 for minibatch in batches:
@@ -164,16 +169,7 @@ class Learner:
 
         Raises ConfigError if the loss of a user's algorithm is not a scalar and a mapping of scalars.
         """
-        try:
-            loss, terms = loss_and_terms
-            keeps_contract = not loss.dim() and all(isinstance(term, Tensor)
-                                                    for term in terms.values())
-        except (TypeError, ValueError, AttributeError):
-            keeps_contract = False
-        if not keeps_contract:
-            raise ConfigError(f"the loss of algorithm={self.config.algo} must return a scalar "
-                              "tensor and a mapping of names to scalar tensors to log, as "
-                              "vantage.algorithms.interface.Algorithm describes")
+        loss, terms = check_loss(loss_and_terms, self.config.algo)
         backward(loss, self.flat.parameters)
         metrics: dict[str, Number] = {name: term.detach() for name, term in terms.items()}
         lr = self.config.at("lr", step)
@@ -247,7 +243,7 @@ class Learner:
         if self.module is not None:
             if "module" not in tensors:
                 raise ValueError(f"it has no module of algorithm={self.config.algo}")
-            self.module.load_state_dict(tensors["module"])
+            load_module(self.module, tensors["module"], self.config.algo)
         self.sink.load_optimizer(tensors["optimizer"])
         if self.reward_normalizer is not None:
             self.reward_normalizer.load_state_dict(tensors["rewards"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 
 import torch
@@ -40,6 +41,26 @@ def make_module(config: LearningConfig, model: ActorCritic) -> nn.Module | None:
             raise ConfigError(f"{start} with weights of float32, as the policy has; {name} is "
                               f"{parameter.dtype}")
     return module.to(next(model.parameters()).device)
+
+
+def module_in_words(module: nn.Module, algo: str) -> str:
+    """The sizes of an algorithm's module, for the start of a run."""
+    trained = sum(part.numel() for part in module.parameters() if part.requires_grad)
+    fixed = sum(part.numel() for part in module.parameters() if not part.requires_grad)
+    buffers = sum(part.numel() for part in module.buffers())
+    return f"module of {algo}: {trained:,} weights learned, {fixed:,} fixed, {buffers:,} numbers in buffers"
+
+
+def load_module(module: nn.Module, tensors: Mapping[str, Tensor], algo: str) -> None:
+    """Load `tensors` of a checkpoint. Raises ConfigError if `build` returns another module than then."""
+    present = module.state_dict()
+    for name in {**present, **tensors}:
+        theirs, ours = (list(each[name].shape) if name in each else "nothing"
+                        for each in (tensors, present))
+        if theirs != ours:
+            raise ConfigError(f"build of algorithm={algo} returns another module than when the run was saved: "
+                              f"{name} was {theirs} and is {ours}; restore the class as it was")
+    module.load_state_dict(tensors)
 
 
 class Buffers:

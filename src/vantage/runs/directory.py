@@ -103,7 +103,10 @@ class RunDirectory:
         if runs_code and isinstance(signed, str) and not own:
             log.warning(f"{source} is not as Vantage wrote it on this machine: edited, damaged or "
                         "from elsewhere")
-        with reading(source, other_version(meta.get("versions"))):
+        remedy = other_version(meta.get("versions"))
+        if "algo" in objects:
+            remedy = "hand over the algorithm that the run was trained with, or leave algorithm= out"
+        with reading(source, remedy):
             asked = Config.from_json(text, source=str(source), objects=replacing(objects))
         check_values(asked, objects, path)
         if call:

@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import secrets
+import sys
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from functools import cache
@@ -79,7 +80,7 @@ def connections(values: Mapping[str, Any]) -> list[str]:
 
 def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Sequence[str] = (),
                remedy: str = "give --trust") -> None:
-    """Log a warning for each import path that `source` names; ConfigError unless it is trusted."""
+    """Log a warning for each module that `source` lets Vantage import; ConfigError unless it is trusted."""
     uses = [f"{verb} {', '.join(what)}"
             for verb, what in (("imports", paths), ("connects by", connects)) if what]
     if uses and not trusted:
@@ -88,7 +89,8 @@ def check_code(paths: Sequence[str], *, source: str, trusted: bool, connects: Se
                           f"{'code' if paths else 'connection'}, {remedy}, or set {KEY_VARIABLE} "
                           "to the key that you wrote it with")
     for path in paths:
-        _announce(path, source)
+        if path.partition(":")[0] not in sys.modules:
+            _announce(path, source)
 
 
 @cache  # a command may open its run twice

@@ -16,6 +16,7 @@ from vantage._host.seeding import derive_seed
 from vantage.config.config import Config
 from vantage.envs.make import make_environments
 from vantage.learning.learner import Learner
+from vantage.learning.modules import module_in_words
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.models.inputs import networks_in_words
 from vantage.runs.checkpoint import Checkpoint
@@ -78,6 +79,8 @@ def load_learner(learner: Learner, config: Config, checkpoint: Checkpoint | None
     Raises ConfigError if the policy does not fit, or the checkpoint has another policy or
     optimiser.
     """
+    if learner.module is not None:
+        log.info(module_in_words(learner.module, config.algo))
     if initial is not None:
         check_fits(initial, learner.model, config)
         source = initial.description
