@@ -189,9 +189,9 @@ def test_a_logged_value_is_in_the_next_report_and_in_the_next_line() -> None:
             trainer.log("my/metric", "x")  # type: ignore[arg-type]
         with pytest.raises(ConfigError, match="'step' is no name of a metric"):
             trainer.log("step", 1)
-        with pytest.raises(ConfigError, match="'rollout/ep_rew_mean': names that begin with"):
-            trainer.log("rollout/ep_rew_mean", 1)
+        trainer.log("rollout/success_rate", 0.5)
     assert [line["my/metric"] for line in read_metrics(Path("run"))] == [3]
+    assert [line["rollout/success_rate"] for line in read_metrics(Path("run"))] == [0.5]
 
 
 def test_a_value_logged_while_iterating_joins_the_next_report() -> None:

@@ -22,6 +22,7 @@ import vantage
 from vantage.errors import ConfigError, EnvError, VantageError
 from vantage.runs.checkpoint import load_latest, newest_step
 from vantage.runs.directory import RunDirectory
+from vantage.runs.metric_names import is_metric
 from vantage.runs.metrics import read_metrics
 
 ray = pytest.importorskip("ray")
@@ -92,6 +93,7 @@ def test_rollouts_by_weights_older_than_the_bound_are_dropped(tmp_path: Path, mo
     lags = [line["train/policy_lag"] for line in read_metrics(tmp_path / "run") if "train/policy_lag" in line]
     assert lags and max(map(float, lags)) <= 1  # type: ignore[arg-type]
     assert last.metrics["ray/dropped_steps"] > 0
+    assert all(map(is_metric, last.metrics)) and any(name.startswith("ray/fps/") for name in last.metrics)
 
 
 # Faults
@@ -126,6 +128,7 @@ def test_killed_workers_and_nodes_are_replaced_and_new_nodes_used(
     metrics = {name: value for line in read_metrics(tmp_path / "run") for name, value in line.items()}
     assert {f"ray/{name}/{node}" for name in ("fps", "policy_lag") for node in (first, elsewhere, added)} <= {*metrics}
     assert [metrics[f"ray/restarts/{node}"] for node in (first, elsewhere)] == [1, 1]
+    assert all(is_metric(name) for name in metrics.keys() - {"step", "seconds"})
     assert sum("replaced" in note for note in caplog.messages) == 2
     cluster.remove_node(third, allow_graceful=False)
     while sum(node["Alive"] for node in ray.nodes()) > 1:  # otherwise the next test may begin on it

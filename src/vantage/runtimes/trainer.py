@@ -21,6 +21,7 @@ from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
 from vantage.keys.schedules import Coefficient
 from vantage.runs.checkpoint import path_of
+from vantage.runs.metric_names import check_free
 from vantage.runtimes.progress import Advance, mean_of_each, sum_of
 from vantage.runtimes.recorder import Recorder, Status
 from vantage.runtimes.session import Session
@@ -29,8 +30,6 @@ from vantage.types import Episode, Report
 
 MOST_EPISODES = 10_000
 """Most episodes in one report; older ones are dropped."""
-
-_OWN_METRICS = ("train/", "rollout/", "eval/", "time/", "ray/", "final/")
 
 
 class Trainer:
@@ -179,16 +178,13 @@ class Trainer:
     def log(self, name: str, value: float) -> None:
         """Add a metric of your own to the next report, metrics.jsonl and TensorBoard.
 
-            trainer.log("maze/reached", 0.7)
+            trainer.log("rollout/success_rate", 0.7)
 
-        Several values of one name are averaged. After the last update it has no effect, so that the body
-        of a loop need not ask whether its report is the last.
+        Any name will do that is not already the name of a metric; docs/training.md lists Vantage's.
+        Several values of one name are averaged. After the last update it has no effect, so that the
+        body of a loop need not ask whether its report is the last. ConfigError for a taken name.
         """
-        if not (isinstance(name, str) and name and name.isprintable()) or name in ("step", "seconds"):
-            raise ConfigError(f"{name!r:.100} is no name of a metric; give a text such as 'my/metric'")
-        if name.startswith(_OWN_METRICS):
-            raise ConfigError(f"{name!r:.100}: names that begin with {', '.join(_OWN_METRICS)} are those of "
-                              "Vantage's own metrics; choose another, such as 'my/metric'")
+        check_free(name, self._recorder.progress.logged if self.has_run else ())
         try:
             number = float(value)
         except (TypeError, ValueError):
