@@ -8,6 +8,7 @@ import logging
 import pickle
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -336,15 +337,28 @@ def test_two_trainings_in_one_program_end_one_after_the_other() -> None:
     assert torch.equal(weights("one"), weights("two"))
 
 
-def test_reprs_are_one_short_line() -> None:
-    trainer = start("ppo", steps=32)
+def long_name(end: str) -> str:
+    return f"Task{'VeryLong' * 30}{end}"
+
+
+@pytest.mark.parametrize(("env", "name"), [
+    ("tiny:Bandit", "tiny:Bandit"), (lambda: Bandit(), "<lambda>"), (partial(Bandit), "<Bandit>"),
+    (type(long_name("Env"), (Bandit,), {}), "<TaskVeryLong...LongVeryLongVeryLongEnv>"),
+    (long_name("-v0"), "TaskVeryLongV...yLongVeryLongVeryLong-v0")],
+    ids=["path", "lambda", "partial", "long class", "long id"])
+def test_reprs_are_one_short_line(env: Any, name: str) -> None:
+    if env == long_name("-v0"):
+        gym.register(env, Bandit)
+    trainer = start("ppo", env, "long/" * 30 + "run", steps=32)
     report = trainer.update()
     result = trainer.evaluate(episodes=2)
     list(trainer)
-    agent = vantage.load("run")
-    assert str(trainer.config) == "<Config ppo on tiny:Bandit: 32 steps, seed 0>"
+    agent = trainer.agent
+    assert str(trainer.config) == f"<Config ppo on {name}: 32 steps, seed 0>"
+    assert f"ppo on {name}: done" in str(trainer) and str(trainer).endswith("long/long/run>")
+    assert f"ppo on {name}: step 32" in str(agent) and f" on {name}: return" in str(result)
     for each in (trainer, report, result, agent, trainer.config):
-        assert len(repr(each)) < 140 and "\n" not in repr(each)
+        assert len(repr(each)) < 160 and "\n" not in repr(each)
         assert repr(each).startswith(f"<{type(each).__name__} ")
 
 

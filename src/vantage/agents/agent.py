@@ -19,6 +19,7 @@ from vantage.envs.make import make_single
 from vantage.envs.policy_env import PolicyEnv
 from vantage.envs.reader import Reader
 from vantage.errors import ConfigError
+from vantage.keys.objects import shown_name
 from vantage.learning.act_inputs import as_tensor, read_mask, to_numpy
 from vantage.models.actor_critic import ActorCritic, make_model
 from vantage.runs.compatibility import fitting
@@ -69,8 +70,8 @@ class Agent:
     def __repr__(self) -> str:
         score = self.scores.get("eval/mean_reward", self.scores.get("rollout/ep_rew_mean"))
         words = "" if score is None else f", return {score:.4g}"
-        return (f"<Agent {self.config.algo} on {self.config.env.id}: step {self.step:,}, "
-                f"{self.checkpoint}{words}>")
+        return (f"<Agent {self.config.setting}: step {self.step:,}, {shown_name(self.checkpoint)}"
+                f"{words}>")
 
     def save(self, path: str | Path) -> Path:
         """Write the policy to NAME.safetensors, a file for `vantage.load`, and return its path.

@@ -31,6 +31,7 @@ from vantage.envs.ids import resolve_env
 from vantage.envs.make import make_environments, make_single
 from vantage.envs.vector_env import Environments
 from vantage.errors import ConfigError
+from vantage.keys.objects import shown_name
 from vantage.learning.evaluation import play_games, result_of
 from vantage.runs.handed_over import handed_over
 from vantage.types import Episode
@@ -68,7 +69,7 @@ class Evaluation:
 
     def __repr__(self) -> str:
         actions = "most probable" if self.deterministic else "sampled"
-        return (f"<Evaluation on {self.env}: return {self.return_mean:.4g} ± "
+        return (f"<Evaluation on {shown_name(self.env)}: return {self.return_mean:.4g} ± "
                 f"{self.return_std:.2g}, {self.episodes} games, {actions} actions>")
 
     def sentence(self) -> str:

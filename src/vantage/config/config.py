@@ -30,7 +30,7 @@ from vantage.keys.fields import (
     type_hints,
 )
 from vantage.keys.import_paths import load_class
-from vantage.keys.objects import ObjectName, is_object, pack, unpack
+from vantage.keys.objects import ObjectName, is_object, pack, shown_name, unpack
 from vantage.keys.schedules import Schedule, value_at
 from vantage.learning.config import OptimizerConfig
 from vantage.models.config import PolicyConfig
@@ -74,7 +74,7 @@ class Config:
         check_fields(self.algorithm)  # a class of one's own need not do it
 
     def __repr__(self) -> str:
-        return f"<Config {self.algo} on {self.env.id}: {self.run.steps:,} steps, seed {self.run.seed}>"
+        return f"<Config {self.setting}: {self.run.steps:,} steps, seed {self.run.seed}>"
 
     @classmethod
     def of(cls, algo: str) -> Config:
@@ -97,6 +97,11 @@ class Config:
     def __reduce__(self) -> tuple[Any, tuple[str, bytes]]:
         """For worker processes, which import the module of an algorithm that has one, and receive other objects."""
         return _in_worker, (self.algo, pack(vars(self), f"algorithm={self.algo}"))
+
+    @property
+    def setting(self) -> str:
+        """The algorithm and the environment, in one short line."""
+        return f"{shown_name(self.algo)} on {shown_name(self.env.id)}"
 
     @property
     def runtime_name(self) -> str:

@@ -20,6 +20,8 @@ from vantage.errors import ConfigError
 
 MOST_SOURCE = 20_000
 """Characters of an object's source text in meta.json."""
+MOST_SHOWN = 40
+"""Characters of a name in the short texts of objects."""
 _OF_CLASSES = ("__dict__", "__weakref__", "__doc__", "__module__")  # written by Python itself
 
 
@@ -96,6 +98,15 @@ def _title(target: Any) -> str:
     if not hasattr(target, "__name__"):
         target = type(getattr(target, "unwrapped", target))
     return str(target.__name__).strip("<>")
+
+
+def shown_name(name: object) -> str:
+    """A name or path as one short line, for the `repr` of objects: its middle is left out if it is long."""
+    text = "".join(each if each.isprintable() else "?" for each in str(name))
+    if len(text) <= MOST_SHOWN:
+        return text
+    start = MOST_SHOWN // 3
+    return f"{text[:start]}...{text[start + 3 - MOST_SHOWN:]}"
 
 
 def folder_name(name: str) -> str:

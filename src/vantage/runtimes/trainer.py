@@ -19,6 +19,7 @@ from vantage.config.config import Config, Group
 from vantage.config.configure import Env
 from vantage.errors import ConfigError
 from vantage.keys.fields import convert, nearest
+from vantage.keys.objects import shown_name
 from vantage.keys.schedules import Coefficient
 from vantage.runs.checkpoint import path_of
 from vantage.runs.metric_names import check_free
@@ -272,8 +273,8 @@ class Trainer:
         config = self.config
         mean = self._return_mean
         score = "" if mean is None else f", return {mean:.4g}"
-        return (f"<Trainer {config.algo} on {config.env.id}: {self.status}, step {self.step:,} of "
-                f"{config.run.steps:,}{score}, {self.run}>")
+        return (f"<Trainer {config.setting}: {self.status}, step {self.step:,} of "
+                f"{config.run.steps:,}{score}, {shown_name(self.run)}>")
 
     def __reduce__(self) -> NoReturn:
         """TypeError: a run has one trainer."""
